@@ -1,0 +1,1 @@
+"""Wire protocols in front of the core."""

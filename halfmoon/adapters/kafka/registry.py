@@ -1,0 +1,112 @@
+"""Which API is answered by which function, and what a handler is given.
+
+A handler is a plain function: no event loop, no task, no socket. What takes time is said with a `Deferred`, which the
+connection waits for; so handlers run in tests without a network, and answers leave in the order of the requests whatever
+finishes first.
+
+One module per API stands in `api/`, named after its key; importing the package registers them all. What ApiVersions
+advertises is exactly what is registered here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+
+
+
+class Deferred:
+    """An answer that comes later. `complete` may be called once, from the loop's thread."""
+
+    __slots__ = ("_callback", "done", "value")
+
+    def __init__(self) -> None:
+        self.done = False
+        self.value: object = None
+        self._callback: Callable[[object], None] | None = None
+
+    def complete(self, value: object) -> None:
+        assert not self.done, "a deferred answer completes once"
+        self.done = True
+        self.value = value
+        if self._callback is not None:
+            self._callback(value)
+
+    def then(self, callback: Callable[[object], None]) -> None:
+        """Call `callback` with the value: now if it is there, else when it comes."""
+        if self.done:
+            callback(self.value)
+        else:
+            self._callback = callback
+
+
+class Peer(Protocol):
+    """What a handler may know of the connection a request came on."""
+
+    owner: object
+    """Identifies the connection to the hold service."""
+    host: str
+    """The address the client reached us at, or the one configured to be advertised."""
+    port: int
+    peer_host: str
+
+    def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """Run `work` off the loop; `then(result, error)` runs in the loop."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One request, as a handler sees it."""
+
+    broker: Broker
+    peer: Peer
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+    def after(self, position: int, response: object, on_error: Callable[[Exception], object]) -> Deferred:
+        """Answer `response` once the log is durable up to `position`, else what `on_error` makes of the error."""
+        deferred = Deferred()
+        self.broker.when_durable(
+            position, lambda error: deferred.complete(response if error is None else on_error(error))
+        )
+        return deferred
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One registered API. `raw` handlers take the request body as a memoryview and return buffers."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    handler: Callable[[Context, Any], object]
+    raw: bool
+
+
+_APIS: dict[int, Api] = {}
+
+
+def api(
+    key: int, name: str, min_version: int, max_version: int, *, raw: bool = False
+) -> Callable[[Callable[[Context, Any], object]], Callable[[Context, Any], object]]:
+    """Register the decorated function for an API key. Registering a key twice is a programmer's error."""
+
+    def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
+        assert key not in _APIS, f"API {key} is registered twice"
+        _APIS[key] = Api(key, name, min_version, max_version, handler, raw)
+        return handler
+
+    return register
+
+
+def registered() -> dict[int, Api]:
+    """Every API, by key."""
+    import halfmoon.adapters.kafka.api  # noqa: F401  (importing it registers the handlers)
+
+    return _APIS

@@ -1,0 +1,84 @@
+"""What can go wrong, by name. Adapters map a name to their protocol's code; core never sees a code."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Fault(Enum):
+    """Every reason the core refuses something. The names are Kafka's (org.apache.kafka.common.protocol.Errors),
+
+    because they are the field's best known list; the numbers are the adapter's business.
+    """
+
+    UNKNOWN_SERVER_ERROR = "the broker met an error it did not expect"
+    OFFSET_OUT_OF_RANGE = "the offset lies outside the partition"
+    CORRUPT_MESSAGE = "the record batch fails its checksum, or its stored bytes are damaged"
+    UNKNOWN_TOPIC_OR_PARTITION = "no such topic or partition"
+    UNKNOWN_TOPIC_ID = "no topic has that id"
+    INCONSISTENT_TOPIC_ID = "the topic id belongs to another topic"
+    MESSAGE_TOO_LARGE = "the record batch is larger than max.message.bytes"
+    INVALID_TOPIC_EXCEPTION = "not a legal topic name, or an internal topic"
+    RECORD_LIST_TOO_LARGE = "the record batch is larger than a segment"
+    INVALID_TIMESTAMP = "a record's timestamp is out of range"
+    TOPIC_ALREADY_EXISTS = "a topic of that name exists"
+    INVALID_PARTITIONS = "not a legal number of partitions"
+    INVALID_REPLICATION_FACTOR = "a single node keeps one replica"
+    INVALID_REPLICA_ASSIGNMENT = "a single node keeps every replica itself"
+    INVALID_CONFIG = "unknown configuration, or a value it does not take"
+    INVALID_REQUEST = "the request is well-formed but makes no sense"
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = "only record batches of format 2 are kept"
+    UNSUPPORTED_COMPRESSION_TYPE = "the codec is unknown"
+    UNSUPPORTED_VERSION = "not supported in this version"
+    POLICY_VIOLATION = "refused by policy"
+    OUT_OF_ORDER_SEQUENCE_NUMBER = "a batch of an idempotent producer is missing before this one"
+    DUPLICATE_SEQUENCE_NUMBER = "an old batch of an idempotent producer came again"
+    INVALID_PRODUCER_EPOCH = "a newer incarnation of this producer exists"
+    UNKNOWN_PRODUCER_ID = "the producer id is unknown"
+    KAFKA_STORAGE_ERROR = "the log cannot be written or read"
+    INVALID_RECORD = "a record of the batch is malformed"
+    COORDINATOR_NOT_AVAILABLE = "the coordinator is not available"
+    COORDINATOR_LOAD_IN_PROGRESS = "the coordinator is loading"
+    NOT_COORDINATOR = "not the coordinator of this group"
+    ILLEGAL_GENERATION = "the generation is not the group's current one"
+    INCONSISTENT_GROUP_PROTOCOL = "the member shares no protocol with the group"
+    INVALID_GROUP_ID = "not a legal group id"
+    UNKNOWN_MEMBER_ID = "the group does not know this member"
+    INVALID_SESSION_TIMEOUT = "the session timeout is outside the allowed range"
+    REBALANCE_IN_PROGRESS = "the group is rebalancing; rejoin"
+    INVALID_COMMIT_OFFSET_SIZE = "the commit's metadata is too long"
+    NON_EMPTY_GROUP = "the group has members"
+    GROUP_ID_NOT_FOUND = "no such group"
+    GROUP_SUBSCRIBED_TO_TOPIC = "the group is subscribed to the topic"
+    MEMBER_ID_REQUIRED = "join again with the member id just handed out"
+    FENCED_INSTANCE_ID = "another member uses this static instance id"
+    GROUP_MAX_SIZE_REACHED = "the group is full"
+    FENCED_LEADER_EPOCH = "the leader epoch is older than the partition's"
+    UNKNOWN_LEADER_EPOCH = "the leader epoch is newer than the partition's"
+    FETCH_SESSION_ID_NOT_FOUND = "no such fetch session"
+    INVALID_FETCH_SESSION_EPOCH = "not the fetch session's epoch"
+    INVALID_REQUIRED_ACKS = "acks must be 0, 1 or -1"
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED = "transactions do not exist here yet"
+    CLUSTER_AUTHORIZATION_FAILED = "not authorized"
+    REQUEST_TIMED_OUT = "the request timed out"
+
+
+class HalfmoonError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class BrokerError(HalfmoonError):
+    """A request refused: `fault` says why in one word, the message in a sentence."""
+
+    def __init__(self, fault: Fault, message: str | None = None) -> None:
+        super().__init__(message or fault.value)
+        self.fault = fault
+        self.message = message or fault.value
+
+
+class StartError(HalfmoonError):
+    """The broker cannot start: one line that says what to change. The process ends with a code other than 0."""
+
+
+class StorageError(HalfmoonError):
+    """The disk refused: no space, an input/output error, or a data directory that cannot be used."""
