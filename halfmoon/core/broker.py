@@ -1,0 +1,434 @@
+"""The broker: the facade that adapters call.
+
+One thread calls everything here (the event loop's), but for what is marked as meant for a thread. Nothing here waits: what has
+to be waited for is a log position, and `when_durable` says when it has come.
+
+A turn of the loop, as server/tick.py drives it:
+
+    requests → append, append, … → write() → [sync: fdatasync in a thread → finish_sync()] → settle():
+    dispatch makes the batches visible → answers leave (when_durable) → held requests wake
+
+Which ends count is a matter of `flush`: with `sync`, *durable* and *visible* both mean flushed, else written.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from halfmoon.core import control, frame, snapshot
+from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.clock import Clock
+from halfmoon.core.commitlog import CommitLog, SyncJob
+from halfmoon.core.config import Settings
+from halfmoon.core.dispatch import Appended, Dispatcher
+from halfmoon.core.errors import BrokerError, Fault, StorageError
+from halfmoon.core.files import FileSystem
+from halfmoon.core.frame import Kind
+from halfmoon.core.group_service import GroupService
+from halfmoon.core.hold import HoldService
+from halfmoon.core.housekeeping import Housekeeping
+from halfmoon.core.identity import Identity
+from halfmoon.core.producer_state import Producers
+from halfmoon.core.reading import Read, Reader
+from halfmoon.core.records import check_batch, set_log_append_time, stamp, validate_records
+from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
+from halfmoon.core.topic_configs import validate
+from halfmoon.core.topic_names import check_topic_name
+
+PRODUCER_ID_BLOCK = 1_000
+"""Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
+
+
+class Produced(NamedTuple):
+    """What became of a batch. `append_ms` is −1 unless the topic stamps its records; wait for `position`."""
+
+    base_offset: int
+    append_ms: int
+    position: int
+    start_offset: int
+
+
+class Broker:
+    """One node."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        settings: Settings,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        *,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """`random_bytes(n)` makes ids of clusters, topics and members."""
+        self.fs = fs
+        self.settings = settings
+        self.clock = clock
+        self.logger = logger or logging.getLogger("halfmoon.broker")
+        self.log = CommitLog(fs, settings.log.segment_bytes, settings.log.low_disk_mark_bytes)
+        self.catalog = Catalog(settings)
+        self.hold = HoldService(settings.hold)
+        self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
+        self.reader = Reader(self.log, settings.log.hot_bytes)
+        self.report = Report()
+        self.on_dirty: Callable[[], None] = lambda: None
+        """Called when something was appended that `write` has not seen, at most once per write."""
+        self._on_deadline: Callable[[int], None] = lambda deadline_ms: None
+        self._dirty = False
+        self._random_bytes = random_bytes
+        self._sync = settings.log.flush == "sync"
+        self._validate_records = settings.log.validate == "records"
+        self._unseen: deque[Appended] = deque()
+        self._waiting: deque[tuple[int, Callable[[BrokerError | None], None]]] = deque()
+        self._after_write: list[Callable[[], None]] = []
+        self._producer_ids = range(0)
+        self.dispatchers: tuple[Dispatcher, ...] = ()
+        self.refused_batches = 0
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def open(self, progress: Callable[[int, int], None] | None = None) -> Report:
+        """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
+        self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
+        self.log.open()
+        recovery = Recovery(self.log, self.catalog, self.settings, progress)
+        recovery.run()
+        self.report = recovery.report
+        self.dispatch = recovery.dispatch
+        self.housekeeping = Housekeeping(self, recovery.indexes)
+        self.log.on_roll = self._on_roll
+        self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
+        self.groups.restore()
+        self.flush()
+        return self.report
+
+    def flush(self) -> None:
+        """Write and sync all that was appended, waiting for it: for start and stop. Raises StorageError."""
+        self.write()
+        job = self.log.sync_job()
+        if job is not None:
+            error: OSError | None = None
+            try:
+                job.run()
+            except OSError as failure:
+                error = failure
+            self.finish_sync(job, error)
+        if self.log.failed is not None:
+            raise StorageError(str(self.log.failed))
+
+    def close(self) -> None:
+        """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
+        try:
+            self.flush()
+            end = self.log.end
+            self.housekeeping.finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
+            leave_clean_mark(self.fs, end)
+        except (OSError, StorageError) as error:
+            self.logger.error("no clean stop; the next start will recover: %s", error)
+        self.log.close()
+
+    @property
+    def on_deadline(self) -> Callable[[int], None]:
+        """Called with a monotonic time at which `hold` or `groups` have something to do."""
+        return self._on_deadline
+
+    @on_deadline.setter
+    def on_deadline(self, callback: Callable[[int], None]) -> None:
+        self._on_deadline = self.hold.on_deadline = callback
+
+    @property
+    def node_id(self) -> int:
+        return self.identity.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    @property
+    def generation(self) -> int:
+        """Raised at every start; the leader epoch of all partitions."""
+        return self.log.generation
+
+    @property
+    def durable_position(self) -> int:
+        return self.log.flushed if self._sync else self.log.written
+
+    def health(self) -> list[str]:
+        """What is wrong, a sentence each; empty when nothing is."""
+        found = []
+        if self.log.failed is not None:
+            found.append(f"the log takes no more writes: {self.log.failed}")
+        if self.log.low_disk:
+            found.append(f"writes are refused: less than {self.settings.log.low_disk_mark_bytes} bytes of disk are free")
+        found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
+        return found + self.housekeeping.problems
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> Topic | None:
+        return self.catalog.by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return self.catalog.by_id.get(topic_id)
+
+    def topics(self) -> list[Topic]:
+        """All topics by name, internal ones included."""
+        return [self.catalog.by_name[name] for name in sorted(self.catalog.by_name)]
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+        internal: bool = False,
+    ) -> tuple[Topic, int]:
+        """A new topic (−1 partitions: as `$.topics.partitions` says), and the log position to wait for.
+
+        With `validate_only` the topic is made but known to nobody, and the position is that of nothing. Raises BrokerError.
+        """
+        check_topic_name(name)
+        if name in self.catalog.by_name:
+            raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
+        count = self.settings.topics.partitions if partitions == -1 else partitions
+        self._check_partitions(count)
+        configs = dict(configs or {})
+        validate(configs)
+        record = control.TopicCreated(
+            self.catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal
+        )
+        if validate_only:
+            return self.catalog.make_topic(record), 0
+        position = self.append_control(record)
+        return self.catalog.by_name[name], position
+
+    def _check_partitions(self, count: int) -> None:
+        most = self.settings.limits.max_partitions_per_topic
+        if not 1 <= count <= most:
+            raise BrokerError(Fault.INVALID_PARTITIONS, f"{count} partitions; from 1 to {most} are allowed")
+
+    def delete_topic(self, topic: Topic) -> int:
+        """Forget a topic, its messages, and all groups' progress in it; returns the log position to wait for."""
+        position = self.append_control(control.TopicDeleted(topic.number))
+        for partition in topic.partitions:
+            self.hold.wake_partition(partition)
+        return position
+
+    def add_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> int:
+        """Grow a topic to `total` partitions; returns the log position to wait for. Raises BrokerError."""
+        if total <= len(topic.partitions):
+            raise BrokerError(
+                Fault.INVALID_PARTITIONS, f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}"
+            )
+        self._check_partitions(total)
+        return 0 if validate_only else self.append_control(control.PartitionsAdded(topic.number, total))
+
+    def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
+        """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
+        validate(configs)
+        return 0 if validate_only else self.append_control(control.ConfigsSet(topic.number, dict(configs)))
+
+    def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
+        """Make offsets below `before_offset` (−1: below the high watermark) unreadable.
+
+        Returns the new start offset and the log position to wait for. Raises BrokerError(OFFSET_OUT_OF_RANGE).
+        """
+        offset = partition.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= partition.high_watermark:
+            raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
+        if offset <= partition.start_offset:
+            return partition.start_offset, 0
+        return offset, self.append_control(
+            control.StartOffsetsMoved([(partition.topic.number, partition.index, offset)])
+        )
+
+    # -- appending -------------------------------------------------------------------------------------------------
+
+    def append(self, partition: Partition, batch: memoryview, now_ms: int) -> Produced:
+        """Append one produced record batch, in place of nothing but its offset and leader epoch.
+
+        `batch` is writable and is kept until `write` has run. Raises BrokerError; nothing is stored then.
+        """
+        rules = partition.topic.rules
+        header = check_batch(batch, rules.max_message_bytes)
+        if self._validate_records:
+            validate_records(batch)
+        producer_id = header.producer_id
+        span = header.record_count
+        if producer_id >= 0:
+            producers = partition.producers
+            if producers is None:
+                producers = partition.producers = Producers()
+            repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)
+            if repeated is not None:
+                return Produced(repeated.base_offset, -1, repeated.end_position, partition.start_offset)
+        append_ms, max_ms = -1, header.max_timestamp
+        if rules.log_append_time:
+            set_log_append_time(batch, now_ms)
+            append_ms = max_ms = now_ms
+        base_offset = partition.next_offset
+        log = self.log
+        generation = log.generation
+        stamp(batch, base_offset, generation)
+        position = log.append(
+            Kind.BATCH, partition.topic.number, partition.index, span, base_offset, span, span, now_ms, batch
+        )
+        end = log.end
+        partition.next_offset = base_offset + span
+        epochs = partition.epochs
+        if not epochs or epochs[-1][0] != generation:
+            partition.began_epoch(generation, base_offset)
+        if producer_id >= 0:
+            producers.appended(
+                producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms
+            )
+        self._unseen.append(Appended(partition, base_offset, span, position, len(batch), max_ms, now_ms))
+        if not self._dirty:
+            self._dirty = True
+            self.on_dirty()
+        return Produced(base_offset, append_ms, end, partition.start_offset)
+
+    def append_control(self, record: control.Any) -> int:
+        """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change made."""
+        self._append_control_frame(record, 0, 1)
+        self.catalog.apply(record)
+        return self.log.end
+
+    def _append_control_frame(self, record: control.Any, part: int, parts: int) -> None:
+        payload = control.encode(record)
+        self.log.append(
+            Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload,
+            part=part, parts=parts, payload_crc=frame.control_crc(payload),
+        )  # fmt: skip
+        if not self._dirty:
+            self._dirty = True
+            self.on_dirty()
+
+    def _on_roll(self) -> None:
+        """A new segment began: close the index of the one before, and say at its head what has been true so far."""
+        position = self.log.end
+        self.dispatch.freeze_at(position)
+        data = snapshot.take(self.catalog, position, self.log.generation, producers=False)
+        part_bytes = min(snapshot.PART_BYTES, self.log.segment_bytes // 4)
+        parts = list(snapshot.parts(data, part_bytes))
+        for part, record in enumerate(parts):
+            self._append_control_frame(record, part, len(parts))
+        self.housekeeping.rolled(self.log.end)
+
+    def allocate_producer_id(self) -> tuple[int, int]:
+        """A producer id that nobody had before, and the log position to wait for. Raises BrokerError."""
+        if not self._producer_ids:
+            first = self.catalog.next_producer_id
+            self._reserved_at = self.append_control(control.ProducerIdsReserved(first + PRODUCER_ID_BLOCK))
+            self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
+        producer_id = self._producer_ids[0]
+        self._producer_ids = self._producer_ids[1:]
+        return producer_id, self._reserved_at
+
+    # -- the turn of the loop ----------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Bring all that was appended into the page cache; afterwards the appended buffers are free."""
+        self._dirty = False
+        try:
+            self.log.write()
+        except StorageError as error:
+            self._fail(error)
+        callbacks, self._after_write = self._after_write, []
+        for callback in callbacks:
+            callback()
+
+    flush_writes = write
+
+    def after_write(self, callback: Callable[[], None]) -> None:
+        """Call back once the buffers appended so far are free: at once if they are."""
+        if self.log.pending_bytes:
+            self._after_write.append(callback)
+        else:
+            callback()
+
+    def finish_sync(self, job: SyncJob, error: OSError | None) -> None:
+        """A sync job's `run` has returned or raised."""
+        self.log.finish_sync(job, error)
+        if error is not None:
+            self._fail(StorageError(f"fdatasync failed: {error}"))
+        else:
+            self.settle()
+
+    def settle(self) -> None:
+        """Make visible what has become durable, send the answers that waited for it, wake who waits for messages."""
+        upto = self.durable_position
+        unseen, arrivals = self._unseen, {}
+        batches: list[Appended] = []
+        while unseen and unseen[0].position < upto:
+            batches.append(unseen.popleft())
+        self.dispatch.run(batches, upto, arrivals)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= upto:
+            waiting.popleft()[1](None)
+        if batches:
+            for dispatcher in self.dispatchers:
+                dispatcher(batches)
+            on_arrival = self.hold.on_arrival
+            for partition, nbytes in arrivals.items():
+                on_arrival(partition, nbytes)
+
+    def when_durable(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """Call back once the log is durable up to `position`, or with an error once it never will be."""
+        if position <= self.durable_position:
+            callback(None)
+        elif self.log.failed is not None:
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self.log.failed}"))
+        else:
+            self._waiting.append((position, callback))
+
+    def _fail(self, error: StorageError) -> None:
+        """Nobody who still waits can be told that all is well."""
+        self.logger.critical("storage failed, no more writes are taken: %s", error)
+        self._unseen.clear()
+        waiting, self._waiting = self._waiting, deque()
+        for _, callback in waiting:
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def read(self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool) -> Read:
+        """Whole batches from the one that holds `offset` on, about `max_bytes` of them; the first whatever its size, if
+
+        `min_one`. Nothing at the high watermark. Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
+        """
+        if not partition.start_offset <= offset <= partition.high_watermark:
+            # Between the two ends a client may be that was here before a restart with unflushed records.
+            if not partition.start_offset <= offset <= partition.next_offset:
+                raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
+            return Read((), 0, None)
+        queue = partition.queue
+        if queue.damaged and queue.damage_at(offset):
+            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
+        return self.reader.read(queue.places(offset, max_bytes, min_one=min_one))
+
+    def bytes_available(self, partition: Partition, offset: int, enough: int) -> int:
+        """Bytes a reader at `offset` could get; counts no further than `enough`."""
+        return partition.queue.bytes_from(offset, enough) if offset < partition.high_watermark else 0
+
+    def batch_for_time(
+        self, partition: Partition, timestamp_ms: int
+    ) -> Callable[[], tuple[int, int] | None] | None:
+        """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread.
+
+        It returns (offset, timestamp).
+        """
+        place = partition.queue.place_for_time(timestamp_ms, partition.start_offset)
+        return None if place is None else self.reader.search_time(place, timestamp_ms, partition.start_offset)
+
+    def max_timestamp(self, partition: Partition) -> Callable[[], tuple[int, int] | None] | None:
+        """For the record with the largest timestamp (KIP-734): as `batch_for_time`."""
+        newest = partition.queue.newest(partition.start_offset)
+        if newest is None:
+            return None
+        timestamp_ms, *place = newest
+        return self.reader.search_time((place[0], place[1]), timestamp_ms, partition.start_offset)

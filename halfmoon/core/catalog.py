@@ -1,0 +1,236 @@
+"""Topics, partitions, groups' progress: the state that control records make up.
+
+Nothing here is written anywhere by itself. Each change is a control record that goes into the log first and is then applied
+with `apply`, at run time and in recovery alike; so the catalog is a function of the log, and what the log loses its
+checkpoint is told again by the snapshot at the head of each segment (`snapshot`).
+
+Topic numbers are handed out once and never again, so a frame of a deleted topic can never be taken for one of a later
+namesake. For every partition:
+
+    start_offset ≤ queue.end_offset (high watermark) ≤ next_offset
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from halfmoon.core import control
+from halfmoon.core.consume_queue import ConsumeQueue
+from halfmoon.core.control import Committed
+from halfmoon.core.producer_state import Producers
+from halfmoon.core.topic_configs import TopicRules, resolve
+
+if TYPE_CHECKING:
+    from halfmoon.core.config import Settings
+    from halfmoon.core.groups.messages import GroupRecord
+
+
+class Partition:
+    """One partition (RocketMQ: queue) of a topic."""
+
+    __slots__ = ("epochs", "index", "next_offset", "producers", "queue", "start_offset", "topic")
+
+    def __init__(self, topic: Topic, index: int) -> None:
+        self.topic = topic
+        self.index = index
+        self.start_offset = 0
+        """The first offset that may be read."""
+        self.next_offset = 0
+        """The offset that the next record gets; what was appended lies below it, flushed or not."""
+        self.queue = ConsumeQueue()
+        self.producers: Producers | None = None
+        self.epochs: list[tuple[int, int]] = []
+        """(leader epoch, its first offset), both growing."""
+
+    def __repr__(self) -> str:
+        return f"{self.topic.name}-{self.index}"
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset after the last visible record."""
+        return self.queue.end_offset
+
+    @property
+    def stable_offset(self) -> int:
+        """What a read_committed reader may read up to: the high watermark, until there are Kafka transactions."""
+        return self.queue.end_offset
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the record batches that the index holds."""
+        return self.queue.size_bytes()
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which the record at `offset` was appended; −1 where no record is or was."""
+        found = -1
+        for epoch, first_offset in self.epochs:
+            if first_offset > offset:
+                break
+            found = epoch
+        return found
+
+    def epoch_end(self, epoch: int) -> tuple[int, int]:
+        """The largest epoch not above `epoch` that has records, and the offset after its last; (−1, −1) if none has.
+
+        KIP-101, KIP-279: a consumer compares it with what it has read, to learn of records that a power loss took.
+        """
+        for at in range(len(self.epochs) - 1, -1, -1):
+            if self.epochs[at][0] <= epoch:
+                return self.epochs[at][0], self.epochs[at + 1][1] if at + 1 < len(self.epochs) else self.next_offset
+        return -1, -1
+
+    def began_epoch(self, epoch: int, offset: int) -> None:
+        if not self.epochs or self.epochs[-1][0] < epoch:
+            self.epochs.append((epoch, offset))
+
+    def move_start(self, offset: int) -> None:
+        """Offsets below `offset` are gone. Never moves back."""
+        if offset <= self.start_offset:
+            return
+        self.start_offset = offset
+        self.next_offset = max(self.next_offset, offset)
+        if self.queue.end_offset < offset:
+            self.queue.end_offset = offset
+        while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
+            del self.epochs[0]
+
+
+class Topic:
+    """A topic as it is now; `rules` is what its configs mean."""
+
+    __slots__ = ("configs", "id", "internal", "name", "number", "partitions", "rules")
+
+    def __init__(self, record: control.TopicCreated, rules: TopicRules) -> None:
+        self.number = record.number
+        self.name = record.name
+        self.id = record.id
+        self.internal = record.internal
+        self.configs = record.configs
+        self.rules = rules
+        self.partitions = [Partition(self, index) for index in range(record.partitions)]
+
+    def __repr__(self) -> str:
+        return f"Topic({self.name})"
+
+
+GroupProgress = dict[tuple[int, int], Committed]
+"""(topic number, partition) → progress."""
+
+
+class Catalog:
+    """Everything that control records have said so far."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.by_number: dict[int, Topic] = {}
+        self.next_topic_number = 0
+        self.next_producer_id = 0
+        self.offsets: dict[str, GroupProgress] = {}
+        self.groups: dict[str, tuple[GroupRecord, int]] = {}
+        """Group → its last record, and when that was written (Unix ms)."""
+        self.changes = 0
+        """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
+
+    def partitions(self) -> Iterator[Partition]:
+        for topic in self.by_number.values():
+            yield from topic.partitions
+
+    def apply(self, record: control.Any) -> None:
+        """Make a record true. Applying it again changes nothing."""
+        handler = _APPLY.get(type(record))
+        if handler is not None:
+            handler(self, record)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def _topic_created(self, record: control.TopicCreated) -> None:
+        if record.number < self.next_topic_number:  # known, or already deleted again
+            return
+        self.add_topic(self.make_topic(record))
+        self.next_topic_number = record.number + 1
+
+    def make_topic(self, record: control.TopicCreated) -> Topic:
+        return Topic(record, resolve(record.configs, self._settings))
+
+    def add_topic(self, topic: Topic) -> None:
+        self.by_name[topic.name] = self.by_id[topic.id] = self.by_number[topic.number] = topic
+        self.changes += 1
+
+    def _topic_deleted(self, record: control.TopicDeleted) -> None:
+        topic = self.by_number.pop(record.number, None)
+        if topic is None:
+            return
+        del self.by_name[topic.name], self.by_id[topic.id]
+        for group, progress in list(self.offsets.items()):
+            kept = {place: committed for place, committed in progress.items() if place[0] != record.number}
+            if kept:
+                self.offsets[group] = kept
+            else:
+                del self.offsets[group]
+        self.changes += 1
+
+    def _partitions_added(self, record: control.PartitionsAdded) -> None:
+        topic = self.by_number.get(record.number)
+        if topic is not None:
+            topic.partitions += [Partition(topic, index) for index in range(len(topic.partitions), record.total)]
+            self.changes += 1
+
+    def _configs_set(self, record: control.ConfigsSet) -> None:
+        topic = self.by_number.get(record.number)
+        if topic is not None:
+            topic.configs = record.configs
+            topic.rules = resolve(record.configs, self._settings)
+            self.changes += 1
+
+    def _starts_moved(self, record: control.StartOffsetsMoved) -> None:
+        for number, index, start in record.moves:
+            partition = self.partition(number, index)
+            if partition is not None:
+                partition.move_start(start)
+
+    def partition(self, number: int, index: int) -> Partition | None:
+        topic = self.by_number.get(number)
+        return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def _offsets_committed(self, record: control.OffsetsCommitted) -> None:
+        entries = {(n, p): committed for n, p, committed in record.entries if n in self.by_number}
+        if entries:
+            self.offsets.setdefault(record.group, {}).update(entries)
+
+    def _offsets_deleted(self, record: control.OffsetsDeleted) -> None:
+        progress = self.offsets.get(record.group)
+        if progress is None:
+            return
+        for place in record.entries:
+            progress.pop(tuple(place), None)
+        if not progress:
+            del self.offsets[record.group]
+
+    def _group_saved(self, record: control.GroupSaved) -> None:
+        self.groups[record.record.group] = record.record, record.wall_ms
+
+    def _group_deleted(self, record: control.GroupDeleted) -> None:
+        self.groups.pop(record.group, None)
+        self.offsets.pop(record.group, None)
+
+    def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
+        self.next_producer_id = max(self.next_producer_id, record.next_id)
+
+
+_APPLY: dict[type, Callable[[Catalog, object], None]] = {
+    control.TopicCreated: Catalog._topic_created,
+    control.TopicDeleted: Catalog._topic_deleted,
+    control.PartitionsAdded: Catalog._partitions_added,
+    control.ConfigsSet: Catalog._configs_set,
+    control.StartOffsetsMoved: Catalog._starts_moved,
+    control.OffsetsCommitted: Catalog._offsets_committed,
+    control.OffsetsDeleted: Catalog._offsets_deleted,
+    control.GroupSaved: Catalog._group_saved,
+    control.GroupDeleted: Catalog._group_deleted,
+    control.ProducerIdsReserved: Catalog._producer_ids_reserved,
+}  # type: ignore[dict-item]

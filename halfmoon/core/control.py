@@ -1,0 +1,124 @@
+"""Control records: what the broker must remember besides messages, as frames of the same log.
+
+Each is a msgpack array whose first element names its type. Fields are only ever added at the end, with a default, so that an
+older log is read by a newer program; a record of an unknown type stops the start, because state would be lost.
+Every one of them may be applied twice: recovery does so.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from halfmoon.core.groups.messages import GroupRecord
+
+
+class Record(msgspec.Struct, array_like=True, frozen=True, tag=True):
+    """Base of all control records."""
+
+
+class GenerationStarted(Record, tag="generation"):
+    generation: int
+    wall_ms: int
+
+
+class TopicCreated(Record, tag="topic"):
+    number: int
+    name: str
+    id: bytes
+    partitions: int
+    configs: dict[str, str]
+    internal: bool = False
+
+
+class TopicDeleted(Record, tag="topic-deleted"):
+    number: int
+
+
+class PartitionsAdded(Record, tag="partitions"):
+    number: int
+    total: int
+
+
+class ConfigsSet(Record, tag="configs"):
+    """The topic's overrides, all of them."""
+
+    number: int
+    configs: dict[str, str]
+
+
+class StartOffsetsMoved(Record, tag="starts"):
+    """(topic number, partition, new start offset)."""
+
+    moves: list[tuple[int, int, int]]
+
+
+class Committed(msgspec.Struct, array_like=True, frozen=True):
+    """A group's progress in one partition. `offset` is the next one to read."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_ms: int
+
+
+class OffsetsCommitted(Record, tag="offsets"):
+    """(topic number, partition, progress)."""
+
+    group: str
+    entries: list[tuple[int, int, Committed]]
+
+
+class OffsetsDeleted(Record, tag="offsets-deleted"):
+    """(topic number, partition)."""
+
+    group: str
+    entries: list[tuple[int, int]]
+
+
+class GroupSaved(Record, tag="group"):
+    """What a group must not forget over a restart, and when that was written (Unix ms)."""
+
+    record: GroupRecord
+    wall_ms: int
+
+
+class GroupDeleted(Record, tag="group-deleted"):
+    """The group and its offsets."""
+
+    group: str
+
+
+class ProducerIdsReserved(Record, tag="producer-ids"):
+    """Ids below `next_id` are given out, or lost."""
+
+    next_id: int
+
+
+class SnapshotPart(Record, tag="snapshot"):
+    """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
+
+    data: bytes
+
+
+Any = (
+    GenerationStarted
+    | TopicCreated
+    | TopicDeleted
+    | PartitionsAdded
+    | ConfigsSet
+    | StartOffsetsMoved
+    | OffsetsCommitted
+    | OffsetsDeleted
+    | GroupSaved
+    | GroupDeleted
+    | ProducerIdsReserved
+    | SnapshotPart
+)
+
+encode = msgspec.msgpack.Encoder().encode
+_decoder = msgspec.msgpack.Decoder(Any)
+
+
+def decode(payload: memoryview | bytes) -> Any:
+    """Raises msgspec.DecodeError (msgspec.ValidationError) where the payload is no control record this program knows."""
+    return _decoder.decode(payload)

@@ -1,0 +1,112 @@
+"""Dispatch: makes what was appended visible (B02).
+
+It walks behind the appends, in the order of the log. For each batch it adds a row to the partition's consume queue, which
+moves the high watermark, and notes the arrival. With `flush: sync` it runs behind the fdatasync, else behind the
+write: visible is what is acknowledged.
+
+It also closes the index tails at *freeze points*: at each segment boundary, and wherever a checkpoint is to be true. What it
+freezes becomes an index file, written in a thread; until the file is there, the rows are served from memory.
+
+    frozen ≤ position ≤ log.written
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from halfmoon.core import index
+from halfmoon.core.catalog import Partition
+from halfmoon.core.files import FileSystem
+from halfmoon.core.index import IndexFile, Key, Run
+
+
+class Appended(NamedTuple):
+    """A batch that was appended and is not visible yet. Positions and lengths are those of the payload; times Unix ms."""
+
+    partition: Partition
+    base_offset: int
+    span: int
+    position: int
+    length: int
+    max_ms: int
+    store_ms: int
+
+
+class Frozen(NamedTuple):
+    """Tails closed at `end`, to become an index file; with it the snapshot that is true there, if one was asked for."""
+
+    start: int
+    end: int
+    newest_store_ms: int
+    runs: list[tuple[Partition, Run]]
+    checkpoint: bytes | None
+
+
+Dispatcher = Callable[[list[Appended]], None]
+
+
+class Dispatch:
+    def __init__(self, position: int) -> None:
+        self.position = position
+        """All frames below it are visible."""
+        self.frozen_position = position
+        self.frozen: deque[Frozen] = deque()
+        """Waiting to be written, oldest first."""
+        self._points: deque[tuple[int, bytes | None]] = deque()
+        self._growing: dict[Partition, None] = {}
+        self._newest_store_ms = 0
+        self.dispatchers: tuple[Dispatcher, ...] = ()
+
+    def freeze_at(self, position: int, checkpoint: bytes | None = None) -> None:
+        """Ask for the tails to be closed when dispatch reaches `position`, a frame boundary not passed yet."""
+        assert position >= self.position
+        assert not self._points or position >= self._points[-1][0]
+        self._points.append((position, checkpoint))
+
+    def run(self, appended: Iterable[Appended], upto: int, arrivals: dict[Partition, int]) -> None:
+        """Make `appended` visible; afterwards everything below `upto` is. Adds up the arrived bytes by partition."""
+        points, growing = self._points, self._growing
+        for batch in appended:
+            partition, base_offset, span, position, length, max_ms, store_ms = batch
+            while points and position >= points[0][0]:
+                self._freeze(*points.popleft())
+            partition.queue.add(base_offset, span, position, length, max_ms)
+            growing[partition] = None
+            self._newest_store_ms = store_ms
+            arrivals[partition] = arrivals.get(partition, 0) + length
+        self.position = upto
+        while points and upto >= points[0][0]:
+            self._freeze(*points.popleft())
+
+    def _freeze(self, position: int, checkpoint: bytes | None) -> None:
+        runs = []
+        for partition in self._growing:
+            run = partition.queue.freeze()
+            if run is not None:
+                runs.append((partition, run))
+        runs.sort(key=lambda entry: _key(entry[0]))
+        self._growing.clear()
+        if position > self.frozen_position or checkpoint is not None:
+            self.frozen.append(Frozen(self.frozen_position, position, self._newest_store_ms, runs, checkpoint))
+        self.frozen_position = position
+
+
+def _key(partition: Partition) -> Key:
+    return Key(partition.topic.number, partition.index)
+
+
+def write_index(fs: FileSystem, frozen: Frozen) -> IndexFile:
+    """Write what was frozen, one file; meant for a thread. Raises OSError."""
+    return index.write(
+        fs, frozen.start, frozen.end, frozen.newest_store_ms, [(_key(p), [run]) for p, run in frozen.runs]
+    )
+
+
+def adopt(frozen: Frozen, file: IndexFile) -> None:
+    """Serve the frozen rows from their file from now on, and give the memory back."""
+    for partition, run in frozen.runs:
+        new = file.runs.get(_key(partition))
+        if new is not None:
+            partition.queue.replace(lambda old, run=run: old is run, new)

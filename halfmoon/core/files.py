@@ -1,0 +1,258 @@
+"""The file-system port, and the real one behind it.
+
+Everything the core keeps goes through these two protocols, so that tests can run it over a file system that loses
+unsynced bytes, tears and shortens writes, and returns ENOSPC and EIO (`halfmoon.testing.faulty_files`).
+Paths are relative to the data directory and use `/`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from halfmoon.core.errors import StartError
+
+Buffer = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+"""Most buffers that one pwritev takes (Linux: UIO_MAXIOV)."""
+
+
+class Mapping(Protocol):
+    """A read-only view of a whole file that follows what is written to it."""
+
+    view: memoryview
+
+    def release(self) -> bool:
+        """Unmap. False, and still mapped, while somebody holds a slice of `view`."""
+
+
+class File(Protocol):
+    """An open file. All positions are absolute; there is no file pointer."""
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write buffers one after the other; returns the bytes written, which may be fewer. Raises OSError."""
+
+    def pread(self, length: int, position: int) -> bytes: ...
+
+    def pread_cached(self, length: int, position: int) -> bytes | None:
+        """As `pread`, but None where that would wait for the disk."""
+
+    def sync(self) -> None:
+        """fdatasync: what was written before this call survives power loss once it returns. Raises OSError."""
+
+    def allocate(self, size: int) -> None:
+        """Reserve disk for the first `size` bytes. Raises OSError (ENOSPC)."""
+
+    def size(self) -> int: ...
+
+    def map(self) -> Mapping: ...
+
+    def close(self) -> None: ...
+
+
+class FileSystem(Protocol):
+    """A directory with files and folders."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Raises FileNotFoundError unless `create`, FileExistsError with it where the file exists."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces `target`. Durable after `sync_directory` of its folder."""
+
+    def remove(self, path: str) -> None: ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a folder, sorted; an empty list where the folder does not exist."""
+
+    def make_directory(self, path: str) -> None: ...
+
+    def sync_directory(self, path: str) -> None:
+        """Makes creations, renames and removals in a folder survive power loss."""
+
+    def free_bytes(self) -> int:
+        """Bytes that may still be written."""
+
+
+class OsMapping:
+    def __init__(self, fd: int, size: int) -> None:
+        self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+        self.view = memoryview(self._map)
+
+    def release(self) -> bool:
+        self.view.release()
+        try:
+            self._map.close()
+        except BufferError:  # a slice is still being sent
+            self.view = memoryview(self._map)
+            return False
+        return True
+
+
+class OsFile:
+    """A file of this machine."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(self._fd, buffers, position)
+
+    def pread(self, length: int, position: int) -> bytes:
+        parts = []
+        while length > 0:
+            part = os.pread(self._fd, length, position)
+            if not part:
+                break
+            parts.append(part)
+            length -= len(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pread_cached(self, length: int, position: int) -> bytes | None:
+        buffer = bytearray(length)
+        try:
+            done = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
+        except (BlockingIOError, OSError):  # not cached, or a file system without RWF_NOWAIT
+            return None
+        return bytes(buffer) if done == length else None
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def allocate(self, size: int) -> None:
+        os.posix_fallocate(self._fd, 0, size)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def map(self) -> OsMapping:
+        return OsMapping(self._fd, self.size())
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsFileSystem:
+    """A directory of this machine, held by one process at a time."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None:
+        self.root = Path(root)
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StartError(f"data directory {self.root} cannot be made: {error.strerror}") from error
+        self._lock: int | None = None
+
+    def lock(self) -> None:
+        """Keep other processes out until this one ends. Raises StartError where another one is in."""
+        path = self.root / "lock"
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StartError(f"data directory {self.root} cannot be written: {error.strerror}") from error
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip()
+            os.close(fd)
+            raise StartError(
+                f"data directory {self.root} is in use by another broker (pid {holder or 'unknown'})"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._lock = fd
+
+    def unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        return OsFile(os.open(self.root / path, flags, 0o644))
+
+    def rename(self, source: str, target: str) -> None:
+        (self.root / source).rename(self.root / target)
+
+    def remove(self, path: str) -> None:
+        (self.root / path).unlink()
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in (self.root / path).iterdir())
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        (self.root / path).mkdir(parents=True, exist_ok=True)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def free_bytes(self) -> int:
+        stat = os.statvfs(self.root)
+        return stat.f_bavail * stat.f_frsize
+
+
+@runtime_checkable
+class Lockable(Protocol):
+    def lock(self) -> None: ...
+    def unlock(self) -> None: ...
+
+
+def write_file(fs: FileSystem, path: str, data: Sequence[Buffer]) -> None:
+    """Put a whole small file in place, atomically and durably: write aside, sync, rename, sync the folder."""
+    aside = path + ".new"
+    with contextlib.suppress(FileNotFoundError):
+        fs.remove(aside)
+    file = fs.open(aside, create=True)
+    try:
+        write_all(file, data, 0)
+        file.sync()
+    finally:
+        file.close()
+    fs.rename(aside, path)
+    fs.sync_directory(path.rpartition("/")[0])
+
+
+def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
+    """Write every byte of `buffers`, however short the single writes come out; returns the end position."""
+    for first in range(0, len(buffers), IOV_MAX):
+        rest: Sequence[Buffer] = buffers[first : first + IOV_MAX]
+        while rest:
+            done = file.pwritev(rest, position)
+            position += done
+            rest = _after(rest, done)
+    return position
+
+
+def _after(buffers: Sequence[Buffer], done: int) -> Sequence[Buffer]:
+    """What is left of `buffers` once their first `done` bytes are written."""
+    for index, buffer in enumerate(buffers):
+        size = len(buffer)
+        if done < size:
+            return [memoryview(buffer)[done:], *buffers[index + 1 :]] if done else buffers[index:]
+        done -= size
+    return ()
+
+
+def read_file(fs: FileSystem, path: str) -> bytes | None:
+    """A whole small file, or None where there is none."""
+    try:
+        file = fs.open(path)
+    except FileNotFoundError:
+        return None
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()

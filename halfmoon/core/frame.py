@@ -1,0 +1,185 @@
+"""The frame: what the commitlog is made of.
+
+A frame is a fixed header, an optional provenance list, and a payload (a record batch, a control record, or nothing).
+All numbers are little-endian.
+
+     byte  size  field
+        0     4  magic "HMf1"
+        4     1  version (1)
+        5     1  kind: 1 batch, 2 control, 3 end of segment
+        6     2  flags
+        8     4  length of the whole frame, bytes
+       12     4  length of the provenance list, bytes
+       16     8  position: where in the log this frame begins
+       24     8  flushed: up to which position the log was known to be on disk when this was written
+       32     4  generation: raised durably at every start; also the leader epoch inside the batch
+       36     4  topic number (−1: none)
+       40     4  partition (−1: none)
+       44     4  record count
+       48     8  base offset
+       56     4  span: offsets taken in the partition
+       60     4  original span: sequence numbers taken from the producer
+       64     8  store time, Unix ms
+       72     8  due time, Unix ms (0: none)
+       80     2  part k (from 0) …
+       82     2  … of n: the frame group; all parts or none count (1 for a lone frame)
+       84     4  CRC-32C of the payload of a control frame; 0 where the payload has its own (a batch)
+       88     4  CRC-32C of bytes 0–87 and of the provenance list
+       92        provenance list, then payload
+
+Why a frame says its own position: recycled segments are full of old, valid frames. Why it says what was flushed: damage
+below the highest such mark is rot, damage above it is a torn tail. Why a batch's CRC is not repeated: it covers all but
+the first 21 bytes of the batch, and those are compared with this header field by field. A later version changes the
+version byte; a reader that meets a version it does not know must refuse the directory, never cut it.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+from halfmoon.core.crc import crc32c
+from halfmoon.core.files import Buffer
+
+MAGIC = b"HMf1"
+VERSION = 1
+
+_FIELDS = struct.Struct("<4sBBHIIQQIiiIqIIQQHHI")
+_CRC = struct.Struct("<I")
+HEADER_BYTES = _FIELDS.size + _CRC.size
+assert HEADER_BYTES == 92
+
+_pack = _FIELDS.pack
+_pack_crc = _CRC.pack
+
+BATCH_HEADER = struct.Struct(">qiibI")
+"""The first 21 bytes of a record batch: base offset, length, leader epoch, magic, CRC."""
+
+
+class Kind(IntEnum):
+    BATCH = 1
+    CONTROL = 2
+    END = 3
+    """The rest of the segment holds nothing. Its length runs to the segment's end; no payload is written."""
+
+
+class Frame(NamedTuple):
+    """A frame's header, as fields. Positions are log positions; times Unix ms; lengths bytes."""
+
+    kind: int
+    flags: int
+    length: int
+    provenance_length: int
+    position: int
+    flushed: int
+    generation: int
+    topic_number: int
+    partition: int
+    record_count: int
+    base_offset: int
+    span: int
+    original_span: int
+    store_ms: int
+    due_ms: int
+    part: int
+    parts: int
+    payload_crc: int
+
+    @property
+    def payload_position(self) -> int:
+        return self.position + HEADER_BYTES + self.provenance_length
+
+    @property
+    def payload_length(self) -> int:
+        return self.length - HEADER_BYTES - self.provenance_length
+
+    @property
+    def end(self) -> int:
+        return self.position + self.length
+
+
+class BadFrame(Exception):
+    """These bytes are no frame of this log at this place."""
+
+
+class UnknownVersion(Exception):
+    """A whole frame of a version that this program does not know."""
+
+
+def encode(
+    kind: int,
+    length: int,
+    position: int,
+    flushed: int,
+    generation: int,
+    topic_number: int,
+    partition: int,
+    record_count: int,
+    base_offset: int,
+    span: int,
+    original_span: int,
+    store_ms: int,
+    *,
+    flags: int = 0,
+    due_ms: int = 0,
+    part: int = 0,
+    parts: int = 1,
+    payload_crc: int = 0,
+    provenance: bytes = b"",
+) -> bytes:
+    """The header and provenance list of a frame; the payload follows in a buffer of its own."""
+    fields = _pack(
+        MAGIC, VERSION, kind, flags, length, len(provenance), position, flushed, generation, topic_number, partition,
+        record_count, base_offset, span, original_span, store_ms, due_ms, part, parts, payload_crc,
+    )  # fmt: skip
+    if provenance:
+        return fields + _pack_crc(crc32c(provenance, crc32c(fields))) + provenance
+    return fields + _pack_crc(crc32c(fields))
+
+
+def decode(view: memoryview, position: int, base: int) -> Frame:
+    """The frame at log position `position` in `view`, whose first byte is log position `base`.
+
+    Checks the header only. Raises BadFrame, or UnknownVersion where the header is whole but newer.
+    """
+    at = position - base
+    if at + HEADER_BYTES > len(view):
+        raise BadFrame("no room for a header")
+    magic, version, *rest = _FIELDS.unpack_from(view, at)
+    if magic != MAGIC:
+        raise BadFrame("no frame begins here")
+    frame = Frame(*rest)
+    if frame.position != position:
+        raise BadFrame("a frame of another place")
+    if frame.provenance_length > len(view) - at - HEADER_BYTES:
+        raise BadFrame("provenance list longer than the segment")
+    crc = crc32c(view[at : at + _FIELDS.size])
+    if frame.provenance_length:
+        crc = crc32c(view[at + HEADER_BYTES : at + HEADER_BYTES + frame.provenance_length], crc)
+    if crc != _CRC.unpack_from(view, at + _FIELDS.size)[0]:
+        raise BadFrame("header checksum")
+    if version != VERSION:
+        raise UnknownVersion(f"frame version {version}, this program knows {VERSION}")
+    if not HEADER_BYTES + frame.provenance_length <= frame.length <= len(view) - at:
+        raise BadFrame("length runs out of the segment")
+    return frame
+
+
+def check_payload(frame: Frame, payload: memoryview) -> None:
+    """Raises BadFrame unless the payload is whole and agrees with its frame."""
+    if frame.kind == Kind.CONTROL:
+        if crc32c(payload) != frame.payload_crc:
+            raise BadFrame("control record checksum")
+    elif frame.kind == Kind.BATCH and len(payload):
+        if len(payload) < 61:
+            raise BadFrame("batch too short")
+        base_offset, length, epoch, magic, crc = BATCH_HEADER.unpack_from(payload)
+        if (base_offset, length, epoch, magic) != (frame.base_offset, len(payload) - 12, frame.generation, 2):
+            raise BadFrame("batch and frame disagree")
+        if crc32c(payload[21:]) != crc:
+            raise BadFrame("batch checksum")
+
+
+def control_crc(payload: Buffer) -> int:
+    return crc32c(payload)

@@ -1,0 +1,193 @@
+"""Groups with a memory: the coordinator's effects carried out on the log, and groups' progress (B18).
+
+The coordinator (core/groups) decides; this module writes what it wants remembered, and lets an answer out only once what it
+rests on is durable. Progress is one table for all protocols, kept by the catalog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, cast
+
+from halfmoon.core import control
+from halfmoon.core.catalog import Partition
+from halfmoon.core.control import Committed
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.groups.coordinator import GroupCoordinator
+from halfmoon.core.groups.messages import (
+    Effect,
+    GroupDescription,
+    GroupListing,
+    GroupSettings,
+    Join,
+    JoinResult,
+    Persist,
+    Sync,
+    SyncResult,
+)
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+
+Left = list[tuple[str, str | None, Fault | None]]
+
+
+class GroupService:
+    """All groups of a broker, as adapters see them. Replies are callables; each is called once, in the loop's thread."""
+
+    def __init__(self, broker: Broker, new_member_id: Callable[[str], str]) -> None:
+        self._broker = broker
+        groups = broker.settings.groups
+        self.coordinator = GroupCoordinator(
+            GroupSettings(
+                initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+                min_session_timeout_ms=groups.min_session_timeout_ms,
+                max_session_timeout_ms=groups.max_session_timeout_ms,
+                max_size=groups.max_size or 10_000,
+            ),
+            new_member_id,
+        )
+        self._persisted = 0
+
+    def restore(self) -> None:
+        """Take up what the log remembers of groups. Called once, before the first request."""
+        broker = self._broker
+        records = [record for record, _ in broker.catalog.groups.values()]
+        self._carry_out(self.coordinator.restore(records, broker.clock.mono_ms()))
+
+    # -- membership ------------------------------------------------------------------------------------------------
+
+    def join(self, join: Join, reply: Callable[[JoinResult], None]) -> None:
+        self._carry_out(self.coordinator.join(join, reply, self._broker.clock.mono_ms()))
+
+    def sync(self, sync: Sync, reply: Callable[[SyncResult], None]) -> None:
+        self._carry_out(self.coordinator.sync(sync, reply, self._broker.clock.mono_ms()))
+
+    def heartbeat(self, group: str, generation: int, member_id: str, instance_id: str | None) -> Fault | None:
+        return self.coordinator.heartbeat(group, generation, member_id, instance_id, self._broker.clock.mono_ms())
+
+    def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> Left:
+        """Per member what became of it: member id, instance id, and why it could not leave, if so."""
+        left, effects = self.coordinator.leave(group, members, self._broker.clock.mono_ms())
+        self._carry_out(effects)
+        return left
+
+    def expire(self, mono_ms: int) -> None:
+        self._carry_out(self.coordinator.expire(mono_ms))
+
+    def next_deadline(self) -> int | None:
+        return self.coordinator.next_deadline()
+
+    def _carry_out(self, effects: Iterable[Effect]) -> None:
+        broker = self._broker
+        for effect in effects:
+            if isinstance(effect, Persist):
+                record = control.GroupSaved(effect.record, broker.clock.wall_ms())
+                try:
+                    self._persisted = broker.append_control(record)
+                except BrokerError as error:
+                    # The group lives on in memory; its members find out when their commits are refused.
+                    broker.logger.error("group state not written: group=%s error=%s", effect.record.group, error)
+            else:
+                self._reply(effect.token, effect.result)
+        deadline_ms = self.coordinator.next_deadline()
+        if deadline_ms is not None:
+            broker.on_deadline(deadline_ms)
+
+    def _reply(self, token: object, result: JoinResult | SyncResult) -> None:
+        reply = cast(Callable[[JoinResult | SyncResult], None], token)
+
+        def send(error: BrokerError | None) -> None:
+            if error is None:
+                reply(result)
+            elif isinstance(result, JoinResult):
+                reply(JoinResult(Fault.COORDINATOR_NOT_AVAILABLE, result.member_id))
+            else:
+                reply(SyncResult(Fault.COORDINATOR_NOT_AVAILABLE))
+
+        self._broker.when_durable(self._persisted, send)
+
+    # -- progress --------------------------------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        entries: Sequence[tuple[Partition, int, int, str]],
+    ) -> int:
+        """Store a group's progress: (partition, offset, leader epoch, metadata) each.
+
+        Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27).
+        """
+        broker = self._broker
+        has_offsets = group in broker.catalog.offsets
+        fault = self.coordinator.check_commit(
+            group, generation, member_id, instance_id, broker.clock.mono_ms(), has_offsets=has_offsets
+        )
+        if fault is not None:
+            raise BrokerError(fault)
+        now_ms = broker.clock.wall_ms()
+        return broker.append_control(
+            control.OffsetsCommitted(
+                group,
+                [(p.topic.number, p.index, Committed(offset, epoch, note, now_ms)) for p, offset, epoch, note in entries],
+            )
+        )
+
+    def offsets(self, group: str) -> dict[Partition, Committed]:
+        """A group's progress; empty for a group that has none."""
+        catalog = self._broker.catalog
+        found = {}
+        for (number, index), committed in catalog.offsets.get(group, {}).items():
+            partition = catalog.partition(number, index)
+            if partition is not None:
+                found[partition] = committed
+        return found
+
+    def delete_offsets(self, group: str, partitions: Sequence[Partition]) -> int:
+        """Forget progress; returns the log position to wait for."""
+        entries = [(p.topic.number, p.index) for p in partitions]
+        return self._broker.append_control(control.OffsetsDeleted(group, entries))
+
+    def check_offset_delete(self, group: str) -> Fault | None:
+        return self.coordinator.check_offset_delete(group, has_offsets=group in self._broker.catalog.offsets)
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        return self.coordinator.list(states, types, self._broker.catalog.offsets)
+
+    def describe(self, group: str) -> GroupDescription | None:
+        return self.coordinator.describe(group, has_offsets=group in self._broker.catalog.offsets)
+
+    def delete(self, group: str) -> int:
+        """Forget a group and its offsets; returns the log position to wait for. Raises BrokerError."""
+        fault = self.coordinator.delete(group, group in self._broker.catalog.offsets)
+        if fault is not None:
+            raise BrokerError(fault)
+        return self._broker.append_control(control.GroupDeleted(group))
+
+    def expire_offsets(self, now_ms: int) -> int:
+        """Delete groups that have been empty for longer than `$.groups.offsets_retention` (KIP-211). Returns how many.
+
+        An empty group's time runs from when it became empty; that of a group that was never more than offsets from each
+        commit.
+        """
+        retention_ms = self._broker.settings.groups.offsets_retention_ms
+        if retention_ms is None:
+            return 0
+        catalog = self._broker.catalog
+        due = []
+        for group in set(catalog.offsets) | set(catalog.groups):
+            if self.coordinator.is_active(group):
+                continue
+            last_ms = max((c.commit_ms for c in catalog.offsets.get(group, {}).values()), default=0)
+            if group in catalog.groups:
+                last_ms = max(last_ms, catalog.groups[group][1])
+            if last_ms + retention_ms <= now_ms:
+                due.append(group)
+        for group in due:
+            self.delete(group)
+        return len(due)

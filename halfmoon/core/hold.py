@@ -1,0 +1,186 @@
+"""The hold service: requests that wait for a message to arrive (B11–B13; RocketMQ's PullRequestHoldService).
+
+A request is parked on the partitions it reads. Each arrival subtracts its bytes from what the request still misses; at
+zero, or at its deadline, the request is woken once and forgotten. An arrival that the request's `match` refuses counts
+for nothing: the request stays held, and the filter is looked at again on the next arrival.
+
+Rules:
+- Every waiter of a partition gets its answer, however many there are (B13).
+- A waiter that is gone (`drop`) is never woken.
+- `wake` runs inside `on_arrival`, `expire` or `check`; it may park again, and that is not woken by the same arrival.
+- `check` asks each waiter's own `ready`, so that a lost notification costs seconds and not for ever (B12).
+
+It knows no socket and no clock: deadlines are monotonic milliseconds that the caller passes in.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+
+class Settings(Protocol):
+    """The part of `$.hold` that is read here."""
+
+    @property
+    def long_polling(self) -> bool: ...
+    @property
+    def max_suspend_ms(self) -> int: ...
+    @property
+    def short_polling_ms(self) -> int: ...
+
+
+class Held:
+    """One waiting request.
+
+    `partitions`: what it waits for (any hashable; the broker's Partition objects).
+    `missing_bytes`: how many bytes must still arrive, over all its partitions, before it is worth waking (> 0).
+    `deadline_ms`: monotonic; woken then whatever has come.
+    `owner`: whoever asked (a connection), for `drop`.
+    `wake`: called once, with no arguments.
+    `match(partition, arrival)`: False leaves the request held; None means every arrival counts.
+    `ready()`: whether it could be answered now, for the periodic check; None means that only arrivals tell.
+    """
+
+    __slots__ = ("deadline_ms", "held", "match", "missing_bytes", "owner", "partitions", "ready", "wake")
+
+    def __init__(
+        self,
+        partitions: Iterable[Hashable],
+        missing_bytes: int,
+        deadline_ms: int,
+        owner: object,
+        wake: Callable[[], None],
+        match: Callable[[Any, Any], bool] | None = None,
+        ready: Callable[[], bool] | None = None,
+    ) -> None:
+        self.partitions = tuple(partitions)
+        self.missing_bytes = missing_bytes
+        self.deadline_ms = deadline_ms
+        self.owner = owner
+        self.wake = wake
+        self.match = match
+        self.ready = ready
+        self.held = False
+
+
+@dataclass(slots=True)
+class HoldCounters:
+    parked: int = 0
+    woken_by_arrival: int = 0
+    woken_by_deadline: int = 0
+    woken_by_check: int = 0
+    dropped: int = 0
+
+
+class HoldService:
+    """All held requests of a broker."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        # Insertion-ordered sets (dicts): waiters of one partition are answered in the order they came.
+        self._by_partition: dict[Hashable, dict[Held, None]] = {}
+        self._by_owner: dict[object, dict[Held, None]] = {}
+        self._deadlines: list[tuple[int, int, Held]] = []
+        self._sequence = 0
+        self._count = 0
+        self.counters = HoldCounters()
+        self.on_deadline: Callable[[int], None] = lambda deadline_ms: None
+        """Called when a parked request's deadline is the earliest of all, so that a timer can be set."""
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, held: Held, mono_ms: int) -> None:
+        """Hold a request. Its deadline is cut to `max_suspend`, or to `short_polling` where long polling is off."""
+        assert held.missing_bytes > 0 and not held.held
+        longest = self._settings.max_suspend_ms if self._settings.long_polling else self._settings.short_polling_ms
+        held.deadline_ms = min(held.deadline_ms, mono_ms + longest)
+        held.held = True
+        for partition in held.partitions:
+            self._by_partition.setdefault(partition, {})[held] = None
+        self._by_owner.setdefault(held.owner, {})[held] = None
+        self._sequence += 1
+        heapq.heappush(self._deadlines, (held.deadline_ms, self._sequence, held))
+        self._count += 1
+        self.counters.parked += 1
+        if self._deadlines[0][2] is held:
+            self.on_deadline(held.deadline_ms)
+
+    def release(self, held: Held) -> bool:
+        """Forget a request without waking it; False if it was not held any more."""
+        if not held.held:
+            return False
+        held.held = False
+        self._count -= 1
+        for partition in held.partitions:
+            waiting = self._by_partition.get(partition)
+            if waiting is not None and waiting.pop(held, held) is None and not waiting:
+                del self._by_partition[partition]
+        owned = self._by_owner[held.owner]
+        owned.pop(held, None)
+        if not owned:
+            del self._by_owner[held.owner]
+        self._trim()
+        return True
+
+    def on_arrival(self, partition: Hashable, nbytes: int, arrival: object = None) -> None:
+        """`nbytes` of messages became visible in `partition`; `arrival` is what a `match` gets to see."""
+        waiting = self._by_partition.get(partition)
+        if not waiting:
+            return
+        woken = []
+        for held in waiting:
+            if held.match is not None and not held.match(partition, arrival):
+                continue
+            held.missing_bytes -= nbytes
+            if held.missing_bytes <= 0:
+                woken.append(held)
+        for held in woken:
+            if self.release(held):
+                self.counters.woken_by_arrival += 1
+                held.wake()
+
+    def expire(self, mono_ms: int) -> None:
+        """Wake every request whose deadline has come."""
+        deadlines = self._deadlines
+        while deadlines and deadlines[0][0] <= mono_ms:
+            held = heapq.heappop(deadlines)[2]
+            if self.release(held):
+                self.counters.woken_by_deadline += 1
+                held.wake()
+
+    def next_deadline(self) -> int | None:
+        """When `expire` has work again (monotonic ms); None while nothing is held."""
+        deadlines = self._deadlines
+        while deadlines and not deadlines[0][2].held:
+            heapq.heappop(deadlines)
+        return deadlines[0][0] if deadlines else None
+
+    def check(self) -> None:
+        """Wake whoever could be answered although nobody told (B12); called every `check_interval`."""
+        ready = [h for waiting in self._by_owner.values() for h in waiting if h.ready is not None and h.ready()]
+        for held in ready:
+            if self.release(held):
+                self.counters.woken_by_check += 1
+                held.wake()
+
+    def wake_partition(self, partition: Hashable) -> None:
+        """Wake everybody who waits on a partition, whatever they miss: it was deleted, or its start moved."""
+        for held in list(self._by_partition.get(partition, ())):
+            if self.release(held):
+                held.wake()
+
+    def drop(self, owner: object) -> None:
+        """Forget all requests of an owner that is gone; none is woken."""
+        for held in list(self._by_owner.get(owner, ())):
+            self.release(held)
+            self.counters.dropped += 1
+
+    def _trim(self) -> None:
+        """Keep the heap from filling with requests that were woken long before their deadline."""
+        if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._count:
+            self._deadlines = [entry for entry in self._deadlines if entry[2].held]
+            heapq.heapify(self._deadlines)

@@ -1,0 +1,257 @@
+"""What the broker does beside answering: index files, checkpoints, the next segment, retention.
+
+Slow work is a `Job`: `run` in a thread, then `done` in the loop. One job at a time, so that they never overtake each other and
+leave a core to the requests. What walks over all partitions does it in slices.
+
+A job that fails is told (`problems`, /healthz) and tried again at the next turn of the clock: nothing is lost meanwhile, since
+everything made here can be made again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+
+from halfmoon.core import control, snapshot
+from halfmoon.core.catalog import Partition
+from halfmoon.core.dispatch import Frozen, adopt, write_index
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.files import File
+from halfmoon.core.index import IndexFile
+from halfmoon.core.index_files import IndexFiles
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+
+CHECKPOINT_INTERVAL_MS = 10_000
+"""Checkpoints of the catalog are no closer than this, however fast the log grows: each costs an encoding of all of it."""
+IDLE_CHECKPOINT_MS = 3_600_000
+"""What was appended is indexed and checkpointed after an hour at the latest, however little it is."""
+PRODUCER_EXPIRATION_MS = 86_400_000
+"""Kafka: producer.id.expiration.ms."""
+SLICE_PARTITIONS = 500
+
+T = TypeVar("T")
+
+
+class Job(NamedTuple, Generic[T]):
+    """`run` in a thread; then `done(result)` or `failed(error)` in the loop."""
+
+    name: str
+    run: Callable[[], T]
+    done: Callable[[T], None]
+    failed: Callable[[Exception], None]
+
+
+class Housekeeping:
+    def __init__(self, broker: Broker, indexes: IndexFiles) -> None:
+        self._broker = broker
+        self.indexes = indexes
+        self.problems: list[str] = []
+        self._planned = broker.log.end
+        self._checkpoint_ms = broker.clock.mono_ms()
+        self._frozen_ms = self._checkpoint_ms
+        self._running = False
+        self._resting = False
+        """A job failed; nothing is tried before the next `turn`."""
+        self._rolled_at = 0
+        self._starts_moved_at = 0
+        self._retaining: Iterator[None] | None = None
+        self.start_offset_moves = 0
+
+    # -- what is due -------------------------------------------------------------------------------------------------
+
+    def rolled(self, snapshot_end: int) -> None:
+        """A segment began; the snapshot at its head ends at `snapshot_end`."""
+        self._rolled_at = snapshot_end
+
+    def plan(self) -> None:
+        """Ask for a freeze where enough was appended since the last. Cheap; called after every write."""
+        broker = self._broker
+        if broker.log.end - self._planned >= broker.settings.log.index_checkpoint_bytes:
+            self._freeze()
+
+    def _freeze(self) -> None:
+        broker = self._broker
+        now_ms, end = broker.clock.mono_ms(), broker.log.end
+        checkpoint = None
+        if now_ms - self._checkpoint_ms >= CHECKPOINT_INTERVAL_MS:
+            checkpoint = snapshot.take(broker.catalog, end, broker.log.generation)
+            self._checkpoint_ms = now_ms
+        self._planned, self._frozen_ms = end, now_ms
+        broker.dispatch.freeze_at(end, checkpoint)
+        if broker.dispatch.position == end:
+            broker.dispatch.run((), end, {})
+
+    def turn(self) -> None:
+        """The clock's turn, every few seconds: begin what time alone makes due."""
+        broker = self._broker
+        self._resting = False
+        self.problems = []
+        log = broker.log
+        log.bury_zombies()
+        if log.low_disk and broker.fs.free_bytes() >= log.low_disk_bytes:
+            log.low_disk = False
+        if log.end > self._planned and broker.clock.mono_ms() - self._frozen_ms >= IDLE_CHECKPOINT_MS:
+            self._freeze()
+
+    def next_job(self) -> Job[object] | None:
+        """The next slow thing, if none is running. The caller runs it and calls `done` or `failed`."""
+        if self._running or self._resting or self._broker.log.failed is not None:
+            return None
+        job = self._find_job()
+        if job is None:
+            return None
+        self._running = True
+        return job
+
+    def _find_job(self) -> Job[object] | None:
+        broker = self._broker
+        log, dispatch = broker.log, broker.dispatch
+        if log.wants_spare():
+            return self._job("allocating a segment", log.make_spare, self._take_spare)
+        if dispatch.frozen and dispatch.frozen[0].end <= log.flushed:
+            frozen = dispatch.frozen[0]
+            return self._job("writing an index", lambda: self._write(frozen), lambda file: self._adopt(frozen, file))
+        files = self.indexes.mergeable(log.segments[:-1])
+        if files:
+            return self._job(
+                "merging indexes",
+                lambda: self.indexes.merge(files),
+                lambda merged: self.indexes.replace(files, merged, broker.catalog),
+            )
+        return None
+
+    def _job(self, name: str, run: Callable[[], T], done: Callable[[T], None]) -> Job[object]:
+        def finished(result: object) -> None:
+            self._running = False
+            done(result)  # type: ignore[arg-type]
+
+        def failed(error: Exception) -> None:
+            self._running = False
+            self._resting = True
+            self.problems.append(f"{name} failed: {error}")
+            self._broker.logger.error("%s failed, trying again later: %s", name, error)
+
+        return Job(name, run, finished, failed)
+
+    def _take_spare(self, file: File) -> None:
+        self._broker.log.take_spare(file)
+
+    def _write(self, frozen: Frozen) -> IndexFile:
+        fs = self._broker.fs
+        file = write_index(fs, frozen)
+        if frozen.checkpoint is not None:
+            snapshot.save(fs, frozen.checkpoint)
+        return file
+
+    def _adopt(self, frozen: Frozen, file: IndexFile) -> None:
+        taken = self._broker.dispatch.frozen.popleft()
+        assert taken is frozen
+        adopt(frozen, file)
+        self.indexes.add(file)
+
+    def finish(self, checkpoint: bytes) -> None:
+        """At a clean stop, everything flushed: write all that is left, waiting for it. Raises OSError."""
+        broker = self._broker
+        dispatch = broker.dispatch
+        dispatch.freeze_at(broker.log.end)
+        dispatch.run((), broker.log.end, {})
+        while dispatch.frozen:
+            frozen = dispatch.frozen[0]
+            self._adopt(frozen, write_index(broker.fs, frozen))
+        snapshot.save(broker.fs, checkpoint)
+
+    # -- retention (B08) ---------------------------------------------------------------------------------------------
+
+    def retain(self) -> bool:
+        """A slice of a walk over all partitions: move start offsets, forget old producers; at its end drop segments.
+
+        Returns whether the walk is over; then wait for the interval before the next call.
+        """
+        if self._retaining is None:
+            self._retaining = self._walk()
+        try:
+            next(self._retaining)
+        except StopIteration:
+            self._retaining = None
+            self.drop_segments()
+            return True
+        return False
+
+    def _walk(self) -> Iterator[None]:
+        broker = self._broker
+        now_ms = broker.clock.wall_ms()
+        moves = []
+        for count, partition in enumerate(list(broker.catalog.partitions()), 1):
+            if partition.producers is not None:
+                partition.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+            start = due_start(partition, now_ms)
+            if start > partition.start_offset:
+                moves.append((partition.topic.number, partition.index, start))
+            if count % SLICE_PARTITIONS == 0:
+                self._move(moves)
+                moves = []
+                yield
+        self._move(moves)
+        broker.groups.expire_offsets(now_ms)
+
+    def _move(self, moves: list[tuple[int, int, int]]) -> None:
+        if not moves:
+            return
+        try:
+            self._starts_moved_at = self._broker.append_control(control.StartOffsetsMoved(moves))
+        except BrokerError as error:
+            self.problems.append(f"retention: {error}")
+            return
+        self.start_offset_moves += len(moves)
+
+    def drop_segments(self) -> None:
+        """Remove the oldest segments while nothing in them lives, and what made them dead is on disk."""
+        broker = self._broker
+        log = broker.log
+        if log.flushed < max(self._starts_moved_at, self._rolled_at):
+            return
+        while len(log.segments) > 1 and not self._lives(log.segments[0].start, log.segments[0].end):
+            for file in self.indexes.within(log.segments[0]):
+                self.indexes.drop(file, broker.catalog)
+            log.remove_oldest()
+
+    def _lives(self, start: int, end: int) -> bool:
+        """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet."""
+        covered = start
+        for file in self.indexes.files:
+            if file.start != covered:
+                break
+            covered = file.end
+            for key, run in file.runs.items():
+                partition = self._broker.catalog.partition(*key)
+                if partition is not None and partition.start_offset < run.end_offset:
+                    return True
+            if covered == end:
+                return False
+        return True
+
+
+def due_start(partition: Partition, now_ms: int) -> int:
+    """Where the partition should begin by its retention, judged by whole index files.
+
+    Time counts from when the newest record of such a file was stored, not from the records' own timestamps: records of 2013
+    that come in today are kept as long as those of today. (Kafka goes by the records' timestamps.)
+    """
+    rules = partition.topic.rules
+    start = partition.start_offset
+    runs = [run for run in partition.queue.runs() if run.end_offset > start]
+    if rules.retention_ms >= 0:
+        for run in runs:
+            if run.file is None or run.file.newest_store_ms + rules.retention_ms >= now_ms:
+                break
+            start = run.end_offset
+    if rules.retention_bytes >= 0:
+        left = sum(run.bytes for run in runs)
+        for run in runs:
+            if run.file is None or left - run.bytes < rules.retention_bytes:
+                break
+            left -= run.bytes
+            start = max(start, run.end_offset)
+    return start

@@ -1,0 +1,49 @@
+"""Who this node is: in the data directory, made once, never changed.
+
+`meta.json` is the first thing looked at in a data directory, so it also says which program may open it.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+
+import msgspec
+
+from halfmoon.core.errors import StartError
+from halfmoon.core.files import FileSystem, read_file, write_file
+
+PATH = "meta.json"
+FORMAT = 1
+"""Version of the data directory as a whole. Raised when an older program could not open it safely."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    format: int
+    cluster_id: str
+    node_id: int
+
+    @classmethod
+    def load_or_make(cls, fs: FileSystem, node_id: int, random_bytes: Callable[[int], bytes]) -> Identity:
+        """Raises StartError where the directory is another node's, of a newer program, or unreadable."""
+        data = read_file(fs, PATH)
+        if data is None:
+            if fs.listdir("log"):
+                raise StartError(f"{PATH} is missing from the data directory, but there is a log: refusing to guess")
+            # 16 bytes as 22 letters, as Kafka writes cluster ids.
+            cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
+            identity = cls(FORMAT, cluster_id, node_id)
+            write_file(fs, PATH, [msgspec.json.encode(identity)])
+            return identity
+        try:
+            format_version = msgspec.json.decode(data, type=dict[str, object]).get("format")
+            if isinstance(format_version, int) and format_version > FORMAT:
+                raise StartError(
+                    f"the data directory is of format {format_version}, made by a newer version; this one knows up to {FORMAT}"
+                )
+            identity = msgspec.json.decode(data, type=cls)
+        except msgspec.DecodeError as error:
+            raise StartError(f"{PATH} in the data directory cannot be read: {error}") from error
+        if identity.node_id != node_id:
+            raise StartError(f"the data directory belongs to node {identity.node_id}, $.node.id says {node_id}")
+        return identity

@@ -1,0 +1,91 @@
+"""What a partition knows of the idempotent producers that write to it (KIP-98).
+
+The rules are those of Kafka's ProducerAppendInfo and ProducerStateEntry: the last five batches of a producer are remembered,
+so that a repeated one gets the first one's answer; the next batch must follow the last; a newer epoch begins at
+sequence 0; a producer the partition knows nothing of may begin anywhere (its state may have expired with its records).
+Sequence numbers count records and wrap from 2³¹ − 1 to 0.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from halfmoon.core.errors import BrokerError, Fault
+
+REMEMBERED_BATCHES = 5
+SEQUENCES = 1 << 31
+
+
+class Batch(NamedTuple):
+    """A batch that was appended: its sequence range (both ends belong to it), offsets, and log end."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    end_position: int
+
+
+class Producer:
+    """One producer id, as one partition sees it."""
+
+    __slots__ = ("batches", "epoch", "last_ms")
+
+    def __init__(self, epoch: int, batches: list[Batch], last_ms: int) -> None:
+        self.epoch = epoch
+        self.batches = batches
+        self.last_ms = last_ms
+
+
+class Producers:
+    """The producers of one partition, by id."""
+
+    __slots__ = ("by_id",)
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Producer] = {}
+
+    def check(self, producer_id: int, epoch: int, sequence: int, count: int) -> Batch | None:
+        """Raises BrokerError where the batch may not be appended; returns the batch it repeats, if it does."""
+        known = self.by_id.get(producer_id)
+        if known is None:
+            return None
+        if epoch != known.epoch:
+            if epoch < known.epoch:
+                raise BrokerError(
+                    Fault.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id}, current is {known.epoch}"
+                )
+            if sequence != 0:
+                raise BrokerError(
+                    Fault.OUT_OF_ORDER_SEQUENCE_NUMBER, f"producer {producer_id} begins epoch {epoch} at {sequence}, not 0"
+                )
+            return None
+        last = known.batches[-1].last_sequence
+        if sequence == (last + 1) % SEQUENCES:
+            return None
+        last_sequence = (sequence + count - 1) % SEQUENCES
+        for batch in known.batches:
+            if batch.first_sequence == sequence and batch.last_sequence == last_sequence:
+                return batch
+        raise BrokerError(
+            Fault.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} sent sequence {sequence}, expected {(last + 1) % SEQUENCES}",
+        )
+
+    def appended(
+        self, producer_id: int, epoch: int, sequence: int, count: int, base_offset: int, end_position: int, now_ms: int
+    ) -> None:
+        batch = Batch(sequence, (sequence + count - 1) % SEQUENCES, base_offset, end_position)
+        known = self.by_id.get(producer_id)
+        if known is None or epoch != known.epoch:
+            self.by_id[producer_id] = Producer(epoch, [batch], now_ms)
+            return
+        known.last_ms = now_ms
+        known.batches.append(batch)
+        if len(known.batches) > REMEMBERED_BATCHES:
+            del known.batches[0]
+
+    def expire(self, before_ms: int) -> None:
+        """Forget producers that have not written since `before_ms` (Kafka: producer.id.expiration.ms)."""
+        gone = [producer_id for producer_id, known in self.by_id.items() if known.last_ms < before_ms]
+        for producer_id in gone:
+            del self.by_id[producer_id]

@@ -1,0 +1,100 @@
+"""From places in the log to bytes for a socket (B06).
+
+Near the end of the log the bytes are certainly in the page cache, and a slice of the mapped file costs nothing. Further
+back a slice would make whoever touches it wait for the disk, and that would be the event loop: there the page cache is
+asked without waiting, and what it lacks is left to a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from halfmoon.core.commitlog import CommitLog, Segment
+from halfmoon.core.records import offset_for_time
+
+Place = tuple[int, int]
+"""(log position, length) of a batch."""
+
+NEAR_BYTES = 16 << 10
+"""Two batches no further apart than this are read in one go."""
+
+
+class Read(NamedTuple):
+    """Whole batches. If `cold` is set, `slices` is empty: call it in a thread, it returns them. `size` in bytes."""
+
+    slices: Sequence[memoryview | bytes]
+    size: int
+    cold: Callable[[], list[memoryview]] | None
+
+
+class Stretch(NamedTuple):
+    """A part of a segment that holds several wanted batches close together. `guard` keeps the segment's file open."""
+
+    segment: Segment
+    start: int
+    end: int
+    places: list[Place]
+    guard: memoryview
+
+    def cut(self, data: bytes) -> list[memoryview]:
+        view = memoryview(data)
+        return [view[position - self.start : position - self.start + length] for position, length in self.places]
+
+    def load(self) -> list[memoryview]:
+        """Meant for a thread. Raises OSError."""
+        return self.cut(self.segment.file.pread(self.end - self.start, self.start - self.segment.start))
+
+    def load_cached(self) -> list[memoryview] | None:
+        data = self.segment.file.pread_cached(self.end - self.start, self.start - self.segment.start)
+        return None if data is None else self.cut(data)
+
+
+class Reader:
+    """Reads batches; counts what it had to leave to a thread."""
+
+    def __init__(self, log: CommitLog, hot_bytes: int) -> None:
+        self._log = log
+        self._hot_bytes = hot_bytes
+        self.cold_reads = 0
+
+    def read(self, places: Sequence[Place]) -> Read:
+        if not places:
+            return Read((), 0, None)
+        size = sum(length for _, length in places)
+        log = self._log
+        if places[0][0] >= log.end - self._hot_bytes:
+            return Read([log.view(position, length) for position, length in places], size, None)
+        stretches = self._stretches(places)
+        slices: list[memoryview] = []
+        for stretch in stretches:
+            cached = stretch.load_cached()
+            if cached is None:
+                self.cold_reads += 1
+                return Read((), size, lambda: [piece for each in stretches for piece in each.load()])
+            slices += cached
+        return Read(slices, size, None)
+
+    def _stretches(self, places: Sequence[Place]) -> list[Stretch]:
+        found: list[Stretch] = []
+        for position, length in places:
+            last = found[-1] if found else None
+            if last is not None and position - last.end <= NEAR_BYTES and position < last.segment.end:
+                last.places.append((position, length))
+                found[-1] = last._replace(end=position + length)
+            else:
+                segment = self._log.segment_at(position)
+                found.append(Stretch(segment, position, position + length, [(position, length)], segment.view[:0]))
+        return found
+
+    def search_time(
+        self, place: Place, timestamp_ms: int, start_offset: int
+    ) -> Callable[[], tuple[int, int] | None]:
+        """A function for a thread: (offset, timestamp) of the first record in the batch that reaches `timestamp_ms`."""
+        (stretch,) = self._stretches([place])
+
+        def search() -> tuple[int, int] | None:
+            (batch,) = stretch.load()
+            return offset_for_time(batch, timestamp_ms)
+
+        return search

@@ -1,0 +1,1 @@
+"""The composition root: puts core, plugins and adapters together into a process."""

@@ -1,0 +1,204 @@
+"""Drives a broker from an event loop: one turn writes, syncs, makes visible, answers, wakes.
+
+    all ready sockets are read, their requests appended      (the loop's own turn)
+    → one vectored write for all of them                     (`_tick`, once a turn, if anything was appended)
+    → flush: sync      at most one fdatasync at a time, in a thread; whoever comes meanwhile shares the next one
+      flush: interval  answers leave at once; an fdatasync every `flush_interval` or `flush_bytes`
+    → batches become visible, answers leave, held requests wake
+
+Beside that, two timers: one for the earliest deadline of held requests and groups, one for what is due every few seconds.
+This is the only place that knows both the broker and a loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import SyncJob
+from halfmoon.core.housekeeping import Job
+
+RETENTION_INTERVAL_S = 60.0
+TURN_INTERVAL_S = 5.0
+FLUSH_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+
+
+@dataclass(slots=True)
+class Durations:
+    """How long something took, counted in buckets: cheap enough for every turn."""
+
+    bounds_s: tuple[float, ...] = FLUSH_BUCKETS_S
+    counts: list[int] = field(default_factory=lambda: [0] * (len(FLUSH_BUCKETS_S) + 1))
+    total_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.total_s += seconds
+        for index, bound in enumerate(self.bounds_s):
+            if seconds <= bound:
+                self.counts[index] += 1
+                return
+        self.counts[-1] += 1
+
+
+class Ticker:
+    """Start it once the broker is open; stop it before the broker is closed."""
+
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = broker
+        self._loop = loop
+        self._log_settings = broker.settings.log
+        self._sync = self._log_settings.flush == "sync"
+        self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
+        self._job_thread = ThreadPoolExecutor(1, "halfmoon-jobs")
+        self._syncing: Future[None] | None = None
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._deadline_timer: asyncio.TimerHandle | None = None
+        self._deadline_ms = 0
+        self._timers: list[asyncio.TimerHandle] = []
+        self._stopped = False
+        self.flush_durations = Durations()
+        self.tick_durations = Durations()
+
+    def start(self) -> None:
+        broker = self._broker
+        broker.on_dirty = lambda: self._loop.call_soon(self._tick)
+        broker.on_deadline = self._arm
+        for deadline_ms in (broker.hold.next_deadline(), broker.groups.next_deadline()):
+            if deadline_ms is not None:
+                self._arm(deadline_ms)
+        self._every(TURN_INTERVAL_S, self._turn)
+        self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
+        self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
+        if gc.isenabled():
+            # What lives now lives until the end; a full collection over it would be felt in the tail of latencies.
+            gc.collect()
+            gc.freeze()
+
+    async def stop(self) -> None:
+        """Let what is under way end; nothing new is begun."""
+        self._stopped = True
+        for timer in (*self._timers, self._flush_timer, self._deadline_timer):
+            if timer is not None:
+                timer.cancel()
+        self._broker.on_dirty = lambda: None
+        for pool in (self._sync_thread, self._job_thread):
+            await asyncio.to_thread(pool.shutdown)
+        await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
+
+    # -- a turn ----------------------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        broker = self._broker
+        begun = time.perf_counter()
+        broker.write()
+        if self._sync:
+            self._begin_sync()
+        else:
+            broker.settle()
+            self._sync_by_interval()
+        broker.housekeeping.plan()
+        self._begin_job()
+        self.tick_durations.add(time.perf_counter() - begun)
+
+    def _sync_by_interval(self) -> None:
+        log = self._broker.log
+        if log.written - log.flushed >= self._log_settings.flush_bytes:
+            self._begin_sync()
+        elif self._flush_timer is None:
+            self._flush_timer = self._loop.call_later(self._log_settings.flush_interval_ms / 1000, self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._flush_timer = None
+        self._begin_sync()
+
+    def _begin_sync(self) -> None:
+        if self._syncing is not None or self._stopped:
+            return
+        job = self._broker.log.sync_job()
+        if job is None:
+            return
+        begun = time.perf_counter()
+        self._syncing = self._sync_thread.submit(job.run)
+        self._syncing.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._synced, job, done, begun))
+
+    def _synced(self, job: SyncJob, done: Future[None], begun: float) -> None:
+        self._syncing = None
+        self.flush_durations.add(time.perf_counter() - begun)
+        error = done.exception()
+        if error is not None and not isinstance(error, OSError):
+            error = OSError(str(error))
+        self._broker.finish_sync(job, error)
+        log = self._broker.log
+        if self._sync and log.flushed < log.written:
+            self._begin_sync()
+        self._begin_job()
+
+    # -- slow jobs -------------------------------------------------------------------------------------------------
+
+    def _begin_job(self) -> None:
+        job = self._broker.housekeeping.next_job() if not self._stopped else None
+        if job is not None:
+            self._job_thread.submit(job.run).add_done_callback(
+                lambda done: self._loop.call_soon_threadsafe(self._job_ended, job, done)
+            )
+
+    def _job_ended(self, job: Job[object], done: Future[object]) -> None:
+        error = done.exception()
+        if error is None:
+            job.done(done.result())
+        else:
+            job.failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+        self._begin_job()
+
+    # -- time ------------------------------------------------------------------------------------------------------
+
+    def _arm(self, deadline_ms: int) -> None:
+        """Make sure that we wake at `deadline_ms` at the latest."""
+        timer = self._deadline_timer
+        if timer is not None:
+            if self._deadline_ms <= deadline_ms:
+                return
+            timer.cancel()
+        self._deadline_ms = deadline_ms
+        delay_ms = max(0, deadline_ms - self._broker.clock.mono_ms())
+        self._deadline_timer = self._loop.call_later(delay_ms / 1000, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline_timer = None
+        broker = self._broker
+        now_ms = broker.clock.mono_ms()
+        broker.hold.expire(now_ms)
+        broker.groups.expire(now_ms)
+        if self._stopped:
+            return
+        for deadline_ms in (broker.hold.next_deadline(), broker.groups.next_deadline()):
+            if deadline_ms is not None:
+                self._arm(max(deadline_ms, now_ms + 1))
+
+    def _every(self, interval_s: float, what: Callable[[], None]) -> None:
+        slot = len(self._timers)
+
+        def again() -> None:
+            what()
+            self._timers[slot] = self._loop.call_later(interval_s, again)
+
+        self._timers.append(self._loop.call_later(interval_s, again))
+
+    def _turn(self) -> None:
+        self._broker.housekeeping.turn()
+        self._begin_sync()
+        self._begin_job()
+
+    def _retain(self) -> None:
+        if self._stopped:
+            return
+        over = self._broker.housekeeping.retain()
+        if over:
+            self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
+        else:
+            self._loop.call_soon(self._retain)

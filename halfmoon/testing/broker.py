@@ -1,0 +1,153 @@
+"""A real broker inside the test process: no JVM, no Docker, no port to choose."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import uvloop
+
+from halfmoon.core.config import load_settings
+
+if TYPE_CHECKING:
+    from halfmoon.server.app import App
+
+DEFAULTS: Mapping[str, Any] = {
+    "listeners": {"kafka": {"bind": "127.0.0.1:0"}},
+    "log": {"segment_bytes": "16MiB", "flush": "interval"},
+    "topics": {"partitions": 1},
+    "groups": {"initial_rebalance_delay": "0ms"},
+}
+"""What a test wants otherwise than a production broker: small files, no waiting for the disk or for more group members."""
+
+START_TIMEOUT_S = 30.0
+
+
+class Broker:
+    """Use it as a context manager, or call `start` and `stop`.
+
+        with halfmoon.testing.Broker() as broker:
+            producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
+
+    `config`: sections as in broker.yaml, over this kit's defaults (`DEFAULTS`).
+    `data_dir`: kept if given; else a temporary directory that goes with the broker.
+    `plugins`: plugin objects or modules to switch on, besides the built-in ones.
+    The broker runs in a thread with an event loop of its own, and stores and recovers as a real one does. Raises
+    `halfmoon.core.errors.StartError` where it cannot start.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Mapping[str, Any] | None = None,
+        data_dir: str | None = None,
+        plugins: tuple[object, ...] | list[object] = (),
+    ) -> None:
+        self._config = _over(DEFAULTS, config or {})
+        self._given_dir = data_dir
+        self._plugins = tuple(plugins)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self.app: App | None = None
+        self.data_dir = ""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port`, for a client's `bootstrap.servers`."""
+        assert self.app is not None and self.app.kafka_address is not None, "the broker is not running"
+        return str(self.app.kafka_address)
+
+    @property
+    def http(self) -> str:
+        """`host:port` of /healthz and /metrics; needs `config={"listeners": {"http": {"bind": "127.0.0.1:0"}}}`."""
+        assert self.app is not None and self.app.http_address is not None, "no http listener is configured"
+        return str(self.app.http_address)
+
+    def start(self) -> Broker:
+        assert self._thread is None, "the broker runs already"
+        self.data_dir = self._given_dir or tempfile.mkdtemp(prefix="halfmoon-")
+        self._started.clear()
+        self._error = None
+        self._thread = threading.Thread(target=self._run, name="halfmoon-broker", daemon=True)
+        self._thread.start()
+        if not self._started.wait(START_TIMEOUT_S):
+            raise TimeoutError(f"the broker did not start within {START_TIMEOUT_S} s")
+        if self._error is not None:
+            self._join()
+            raise self._error
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly: answers go out, the log is flushed. A temporary data directory is removed."""
+        if self._thread is None:
+            return
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._join()
+
+    def restart(self) -> Broker:
+        """Stop and start again on the same data, at a new port."""
+        keep, self._given_dir = self._given_dir, self.data_dir
+        try:
+            self.stop()
+            return self.start()
+        finally:
+            self._given_dir = keep
+
+    def _join(self) -> None:
+        assert self._thread is not None
+        self._thread.join()
+        self._thread = None
+        self.app = None
+        if self._given_dir is None:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def __enter__(self) -> Broker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(self._serve())
+        except BaseException as error:  # handed to the thread that waits in `start`
+            self._error = error
+        finally:
+            self._started.set()
+
+    async def _serve(self) -> None:
+        from halfmoon.server.app import App
+
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        settings = load_settings(_over(self._config, {"node": {"data_dir": self.data_dir}}), {}, {})
+        app = App(settings, plugins=self._plugins)
+        await app.start()
+        self.app = app
+        self._started.set()
+        try:
+            await self._stop.wait()
+        finally:
+            await app.stop()
+
+
+def _over(base: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """`more` laid over `base`, section by section."""
+    merged = copy.deepcopy(dict(base))
+    for key, value in more.items():
+        below = merged.get(key)
+        merged[key] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return merged

@@ -1,0 +1,235 @@
+"""A file system in memory that fails the way disks do, behind the core's port (`halfmoon.core.files`).
+
+What a write changes is in the *cache* at once and on the *disk* only after `sync`; what a create, rename or remove changes
+is on the disk only after `sync_directory`. `power_loss` returns what a machine would find after the power came back: of
+every page written since the last sync, by the dice, the new bytes, the old ones, or the new ones up to some sector;
+of the changes of names, the first few. `kill` returns what a process would find after `kill -9`: all of the cache.
+
+Faults to be switched on: `free` (bytes left before ENOSPC), `fail_sync` and `fail_write` (EIO), `short_writes`. After a failed
+sync the pages count as clean although the disk never got them, as on Linux.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Sequence
+
+from halfmoon.core.files import Buffer
+
+PAGE = 4096
+SECTOR = 512
+
+
+class Inode:
+    """A file's bytes, as the cache and as the disk have them."""
+
+    __slots__ = ("cache", "dirty", "disk")
+
+    def __init__(self, cache: bytearray, disk: bytearray) -> None:
+        self.cache = cache
+        self.disk = disk
+        self.dirty: set[int] = set()
+        """Numbers of the pages in which the two may differ."""
+
+
+class FaultyMapping:
+    def __init__(self, inode: Inode) -> None:
+        self._inode = inode
+        self.view = memoryview(inode.cache).toreadonly()
+
+    def release(self) -> bool:
+        self.view.release()
+        try:
+            self._inode.cache.append(0)  # refused while a slice is out
+        except BufferError:
+            self.view = memoryview(self._inode.cache).toreadonly()
+            return False
+        del self._inode.cache[-1:]
+        return True
+
+
+class FaultyFile:
+    def __init__(self, fs: FaultyFileSystem, inode: Inode) -> None:
+        self._fs = fs
+        self._inode = inode
+
+    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
+        fs, inode = self._fs, self._inode
+        if fs.fail_write:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        data = b"".join(bytes(buffer) for buffer in buffers)
+        if fs.short_writes and len(data) > 1:
+            data = data[: fs.dice.randrange(1, len(data) + 1)]
+        grown = position + len(data) - len(inode.cache)
+        if grown > 0:
+            fs.take(grown)
+            inode.cache.extend(bytes(grown))
+        inode.cache[position : position + len(data)] = data
+        inode.dirty.update(range(position // PAGE, (position + len(data) - 1) // PAGE + 1))
+        return len(data)
+
+    def pread(self, length: int, position: int) -> bytes:
+        return bytes(self._inode.cache[position : position + length])
+
+    def pread_cached(self, length: int, position: int) -> bytes | None:
+        return None if self._fs.cold else self.pread(length, position)
+
+    def sync(self) -> None:
+        inode = self._inode
+        self._fs.syncs += 1
+        if self._fs.fail_sync:
+            inode.dirty.clear()
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        for page in inode.dirty:
+            _copy_page(inode, inode.disk, page, PAGE)
+        inode.disk.extend(inode.cache[len(inode.disk) :])
+        inode.dirty.clear()
+
+    def allocate(self, size: int) -> None:
+        inode = self._inode
+        grown = size - len(inode.cache)
+        if grown > 0:
+            self._fs.take(grown)
+            inode.cache.extend(bytes(grown))
+            inode.disk.extend(bytes(size - len(inode.disk)))
+
+    def size(self) -> int:
+        return len(self._inode.cache)
+
+    def map(self) -> FaultyMapping:
+        return FaultyMapping(self._inode)
+
+    def close(self) -> None:
+        pass
+
+
+class FaultyFileSystem:
+    """See the head of the module. `dice` decides everything that is left to chance."""
+
+    def __init__(self, dice: random.Random, free: int = 1 << 40) -> None:
+        self.dice = dice
+        self.free = free
+        self.fail_sync = False
+        self.fail_write = False
+        self.short_writes = False
+        self.cold = False
+        """Pretend that nothing but the mapped window is in the page cache."""
+        self.syncs = 0
+        self.names: dict[str, Inode] = {}
+        self._disk_names: dict[str, Inode] = {}
+        self._changes: list[tuple[str, str | None, Inode | None]] = []
+        """Changes of names not on disk yet: (folder, path, what it names now or None)."""
+
+    def take(self, count: int) -> None:
+        if count > self.free:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.free -= count
+
+    def _name(self, path: str, inode: Inode | None) -> None:
+        if inode is None:
+            del self.names[path]
+        else:
+            self.names[path] = inode
+        self._changes.append((path.rpartition("/")[0], path, inode))
+
+    def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        inode = self.names.get(path)
+        if create:
+            if inode is not None:
+                raise FileExistsError(path)
+            inode = Inode(bytearray(), bytearray())
+            self._name(path, inode)
+        if inode is None:
+            raise FileNotFoundError(path)
+        return FaultyFile(self, inode)
+
+    def rename(self, source: str, target: str) -> None:
+        inode = self.names[source]
+        # One step on a journalling file system: either name, never both or none.
+        del self.names[source]
+        self.names[target] = inode
+        folder = target.rpartition("/")[0]
+        self._changes.append((folder, None, None))
+        self._changes += [(folder, target, inode), (folder, source, None)]
+
+    def remove(self, path: str) -> None:
+        if path not in self.names:
+            raise FileNotFoundError(path)
+        self.free += len(self.names[path].cache)
+        self._name(path, None)
+
+    def listdir(self, path: str) -> list[str]:
+        prefix = path + "/" if path else ""
+        return sorted(
+            name[len(prefix) :] for name in self.names if name.startswith(prefix) and "/" not in name[len(prefix) :]
+        )
+
+    def make_directory(self, path: str) -> None:
+        pass
+
+    def sync_directory(self, path: str) -> None:
+        if self.fail_sync:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        self._settle_names(len(self._changes))
+
+    def free_bytes(self) -> int:
+        return self.free
+
+    def _settle_names(self, count: int) -> None:
+        """Bring the first changes of names to disk. Journals keep their order across folders, so one order serves all."""
+        while count < len(self._changes) and count > 0 and self._changes[count - 1][1] is None:
+            count += 1
+        if count < len(self._changes) and count > 1 and self._changes[count - 2][1] is None:
+            count += 1  # both halves of a rename
+        for _, path, inode in self._changes[:count]:
+            if path is None:
+                continue
+            if inode is None:
+                self._disk_names.pop(path, None)
+            else:
+                self._disk_names[path] = inode
+        del self._changes[:count]
+
+    # -- what is left after a crash ----------------------------------------------------------------------------------
+
+    def kill(self) -> FaultyFileSystem:
+        """After kill −9: the cache is whole, and still not on disk."""
+        found = FaultyFileSystem(self.dice, self.free)
+        copies = {id(inode): self._copy(inode) for inode in [*self.names.values(), *self._disk_names.values()]}
+        found.names = {path: copies[id(inode)] for path, inode in self.names.items()}
+        found._disk_names = {path: copies[id(inode)] for path, inode in self._disk_names.items()}
+        found._changes = [
+            (folder, path, None if inode is None else copies.setdefault(id(inode), self._copy(inode)))
+            for folder, path, inode in self._changes
+        ]
+        return found
+
+    @staticmethod
+    def _copy(inode: Inode) -> Inode:
+        copy = Inode(bytearray(inode.cache), bytearray(inode.disk))
+        copy.dirty = set(inode.dirty)
+        return copy
+
+    def power_loss(self) -> FaultyFileSystem:
+        """After a loss of power: what was synced, and by chance parts of the rest."""
+        self._settle_names(self.dice.randrange(len(self._changes) + 1))
+        found = FaultyFileSystem(self.dice, self.free)
+        for path, inode in self._disk_names.items():
+            disk = bytearray(inode.disk)
+            for page in inode.dirty:
+                kept = self.dice.choice((0, 0, PAGE, PAGE, SECTOR * self.dice.randrange(PAGE // SECTOR)))
+                if kept:
+                    _copy_page(inode, disk, page, kept)
+            found.names[path] = found._disk_names[path] = Inode(bytearray(disk), disk)
+        return found
+
+
+def _copy_page(inode: Inode, disk: bytearray, page: int, count: int) -> None:
+    """Bring the first `count` bytes of a page to the disk; a file that grew grows with its last such page."""
+    low = page * PAGE
+    data = inode.cache[low : low + count]
+    if low > len(disk):
+        disk.extend(bytes(low - len(disk)))
+    disk[low : low + len(data)] = data
