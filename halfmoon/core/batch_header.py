@@ -1,0 +1,186 @@
+"""The header of a record batch of format 2: what every produce and fetch looks at, and all they look at.
+
+All numbers are big-endian.
+
+     byte  size  field
+        0     8  base offset                     set by the broker
+        8     4  length of what follows, bytes
+       12     4  partition leader epoch          set by the broker
+       16     1  magic: the format, here 2 (at this byte in formats 0 and 1 too)
+       17     4  CRC-32C of everything behind it
+       21     2  attributes: bits 0–2 codec, 3 timestamp type (1: LogAppendTime), 4 transactional, 5 control
+       23     4  last offset delta
+       27     8  base timestamp, Unix ms
+       35     8  max timestamp, Unix ms
+       43     8  producer id (−1: none)
+       51     2  producer epoch
+       53     4  base sequence
+       57     4  record count
+       61        records, compressed as one where there is a codec
+
+The CRC begins behind what the broker sets, so that `stamp` costs no new CRC (org.apache.kafka.common.record.
+DefaultRecordBatch). The checks here are those that need no look at the records; core/record_codec.py has the others.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core.compression import ZSTD
+from halfmoon.core.crc import crc32c
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+HEADER_BYTES = HEADER.size
+LENGTH_END = 12
+"""Where the bytes counted by the length field begin."""
+MAGIC_AT = 16
+CRC_AT = 17
+CRC_START = 21
+"""The first byte that the CRC covers."""
+MAGIC = 2
+assert HEADER_BYTES == 61
+
+CODEC_MASK = 7
+TIMESTAMP_TYPE = 8
+"""Set: every record's timestamp is the batch's max timestamp, and that is the broker's time (LogAppendTime)."""
+TRANSACTIONAL = 16
+CONTROL = 32
+
+_unpack = HEADER.unpack_from
+_pack_broker_fields = struct.Struct(">qii").pack_into
+_pack_crc = struct.Struct(">I").pack_into
+_pack_attributes = struct.Struct(">h").pack_into
+_pack_max_timestamp = struct.Struct(">q").pack_into
+_ATTRIBUTES_AT = 21
+_MAX_TIMESTAMP_AT = 35
+
+
+class BatchHeader(NamedTuple):
+    """The header's fields, in their order. Offsets are queue offsets, timestamps Unix ms."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+_make = BatchHeader._make
+
+
+def parse_header(batch: Buffer) -> BatchHeader:
+    """The header of `batch`, believed as it stands. Raises BrokerError(CORRUPT_MESSAGE) where it is cut short."""
+    try:
+        return _make(_unpack(batch))
+    except struct.error:
+        raise BrokerError(Fault.CORRUPT_MESSAGE, "shorter than a record batch's header") from None
+
+
+def check_batch(batch: memoryview, max_bytes: int) -> BatchHeader:
+    """The header of a batch that a client produced, checked as far as it goes without reading records.
+
+    `batch` is all that a request carries for one partition. Raises BrokerError, in this order:
+    UNSUPPORTED_FOR_MESSAGE_FORMAT for a format other than 2; CORRUPT_MESSAGE where the bytes are not a whole batch,
+    INVALID_RECORD where they are several; MESSAGE_TOO_LARGE over `max_bytes`; CORRUPT_MESSAGE where the checksum fails;
+    then, for what the header says, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD or INVALID_TIMESTAMP.
+    """
+    size = len(batch)
+    if size < HEADER_BYTES:
+        raise _framing_error(batch)
+    fields = _unpack(batch)
+    if fields[1] != size - LENGTH_END or fields[3] != MAGIC:
+        raise _framing_error(batch)
+    if size > max_bytes:
+        raise BrokerError(Fault.MESSAGE_TOO_LARGE, f"the batch has {size} bytes, {max_bytes} are allowed")
+    if fields[4] != crc32c(batch[CRC_START:]):
+        raise BrokerError(Fault.CORRUPT_MESSAGE, "the batch fails its checksum")
+    header = _make(fields)
+    count = fields[12]
+    # Attributes 0–4 are a known codec and nothing else, as in all but odd batches; the rest is sorted out elsewhere.
+    if (
+        not 0 <= fields[5] <= ZSTD
+        or count < 1
+        or count != fields[6] + 1
+        or (fields[9] >= 0 and (fields[10] < 0 or fields[11] < 0))
+    ):
+        _refuse_fields(header)
+    return header
+
+
+def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Write the two fields that are the broker's into `batch`, in place. They lie outside the CRC."""
+    _pack_broker_fields(batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch)
+
+
+def set_log_append_time(batch: memoryview, now_ms: int) -> None:
+    """Make `now_ms` the time of every record of `batch`, in place, which costs a new CRC.
+
+    The base timestamp and the records' deltas stay: where the type bit is set, readers take the max timestamp alone.
+    """
+    (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
+    _pack_attributes(batch, _ATTRIBUTES_AT, attributes | TIMESTAMP_TYPE)
+    _pack_max_timestamp(batch, _MAX_TIMESTAMP_AT, now_ms)
+    _pack_crc(batch, CRC_AT, crc32c(batch[CRC_START:]))
+
+
+def assemble(header: BatchHeader, body: Buffer) -> bytes:
+    """A batch of `header`'s fields and `body`; length, magic and CRC are computed, whatever `header` says."""
+    length = HEADER_BYTES - LENGTH_END + memoryview(body).nbytes
+    head = bytearray(HEADER.pack(*header._replace(batch_length=length, magic=MAGIC, crc=0)))
+    _pack_crc(head, CRC_AT, crc32c(body, crc32c(memoryview(head)[CRC_START:])))
+    return b"".join((head, body))
+
+
+def _framing_error(batch: memoryview) -> BrokerError:
+    """Why these bytes are not exactly one batch of format 2."""
+    size = len(batch)
+    if size <= MAGIC_AT:
+        return BrokerError(Fault.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
+    magic = batch[MAGIC_AT]
+    if magic != MAGIC:
+        return BrokerError(
+            Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic}; only record batches of format 2 are kept"
+        )
+    (length,) = struct.unpack_from(">i", batch, 8)
+    if length < HEADER_BYTES - LENGTH_END or size < LENGTH_END + length:
+        return BrokerError(Fault.CORRUPT_MESSAGE, f"the batch says {length} bytes follow, {size - LENGTH_END} do")
+    return BrokerError(Fault.INVALID_RECORD, "a request carries exactly one record batch for a partition")
+
+
+def _refuse_fields(header: BatchHeader) -> None:
+    """Raise for what is wrong with the fields of a whole batch. Attribute bits 6–15 are ignored, as in Kafka."""
+    attributes = header.attributes
+    if attributes & CODEC_MASK > ZSTD:
+        raise BrokerError(Fault.UNSUPPORTED_COMPRESSION_TYPE, f"compression codec {attributes & CODEC_MASK} is unknown")
+    if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
+        raise BrokerError(
+            Fault.INVALID_RECORD,
+            f"a produced batch has offsets without holes; this one counts {header.record_count} records "
+            f"up to offset delta {header.last_offset_delta}",
+        )
+    if attributes & CONTROL:
+        raise BrokerError(Fault.INVALID_RECORD, "clients must not write control batches")
+    if attributes & TRANSACTIONAL:
+        raise BrokerError(Fault.INVALID_RECORD, "transactional batches are not supported yet")
+    if attributes & TIMESTAMP_TYPE:
+        # Its timestamps would be whatever the client likes to call the broker's time (Kafka: LogValidator).
+        raise BrokerError(Fault.INVALID_TIMESTAMP, "producers must not set the timestamp type to LogAppendTime")
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise BrokerError(
+            Fault.INVALID_RECORD,
+            f"producer id {header.producer_id} comes with epoch {header.producer_epoch} "
+            f"and sequence {header.base_sequence}",
+        )

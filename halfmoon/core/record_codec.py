@@ -1,0 +1,285 @@
+"""Records inside a batch's decompressed body: walking, reading and writing them.
+
+    record:  length varint · attributes (1 byte, unused) · timestamp delta varlong · offset delta varint
+             · key length varint · key · value length varint · value · header count varint · headers
+    header:  key length varint · key (UTF-8) · value length varint · value
+
+Varints are zigzag-coded, seven bits a byte, the lowest first. A key, value or header value of length −1 is null.
+(org.apache.kafka.common.record.DefaultRecord.)
+
+A body comes from anybody: its checksum only says that it is what they sent. So every length is checked against what is
+there before a byte is taken, a count is refused when its records or headers could not fit, and what is wrong raises
+BrokerError(INVALID_RECORD) with the record's index. INVALID_RECORD and not CORRUPT_MESSAGE, because Kafka's clients
+retry the latter, and the same bytes will not get better.
+
+The functions take `bytes`, whose indexing and slicing is cheaper than a memoryview's.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from halfmoon.core.errors import BrokerError, Fault
+
+SMALLEST_RECORD = 7
+"""Length, attributes, two deltas, two lengths of −1, no headers: one byte each."""
+_SMALLEST_LENGTH = SMALLEST_RECORD - 1
+_SMALLEST_HEADER = 2
+_INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
+_LONG_MIN, _LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Record(NamedTuple):
+    """One record. `timestamp` is absolute, Unix ms. Its bytes, length included, are body[start:end].
+
+    Header keys that are not UTF-8 are read with surrogateescape, so that writing them again gives the same bytes.
+    """
+
+    offset_delta: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    start: int
+    end: int
+
+
+_make = Record._make
+
+
+def walk(body: bytes, count: int) -> array[int]:
+    """Where the `count` records of `body` begin, and as last entry where the last one ends; nothing else is looked at.
+
+    Raises BrokerError(INVALID_RECORD) unless they fill `body` exactly.
+    """
+    _check_count(body, count)
+    bounds = array("I")  # a list of ints takes nine times as much, and there may be millions
+    append = bounds.append
+    largest = 2 * len(body)
+    at = 0
+    try:
+        for _ in range(count):
+            append(at)
+            length = body[at]
+            at += 1
+            if length >= 0x80:
+                # Two bytes reach 8 KiB; only larger records pay for the call.
+                second = body[at]
+                if second < 0x80:
+                    length = (length & 0x7F) | second << 7
+                    at += 1
+                else:
+                    length, at = _unsigned(body, at - 1, 5)
+            if length & 1 or length < 2 * _SMALLEST_LENGTH or length > largest:
+                raise invalid(len(bounds) - 1, "its length is impossible")
+            at += length >> 1
+    except _MalformedError as error:
+        raise invalid(len(bounds) - 1, str(error)) from None
+    except IndexError:
+        raise invalid(len(bounds) - 1, "the batch ends before it") from None
+    if at != len(body):
+        raise _wrong_end(count, at, len(body))
+    append(at)
+    return bounds
+
+
+def read(
+    body: bytes, count: int, last_offset_delta: int, base_timestamp: int, append_time: int | None
+) -> Iterator[Record]:
+    """The `count` records of `body`, decoded. `append_time`, where given, is every record's timestamp.
+
+    Raises BrokerError(INVALID_RECORD) at the first record that is malformed or whose offset delta is not between the
+    one before it and `last_offset_delta` (two records of one offset would be one message to a relay), or after the last
+    record if more bytes follow.
+    """
+    _check_count(body, count)
+    before = -1
+    size = len(body)
+    at = 0
+    for index in range(count):
+        start = at
+        try:
+            length, at = varint(body, at)
+            end = at + length
+            if length < _SMALLEST_LENGTH or end > size:
+                raise invalid(index, "its length is impossible")
+            timestamp, at = varlong(body, at + 1)
+            timestamp += base_timestamp
+            if not _LONG_MIN <= timestamp <= _LONG_MAX:
+                raise _MalformedError("its timestamp has more than 64 bits")
+            offset_delta, at = varint(body, at)
+            if not before < offset_delta <= last_offset_delta:
+                raise invalid(index, f"offset delta {offset_delta} after {before}, the last being {last_offset_delta}")
+            before = offset_delta
+            key, at = _nullable(body, at, end)
+            value, at = _nullable(body, at, end)
+            headers, at = _read_headers(body, at, end)
+        except _MalformedError as error:
+            raise invalid(index, str(error)) from None
+        except IndexError:
+            raise invalid(index, "the batch ends within it") from None
+        if at != end:
+            raise invalid(index, f"it says {end - start} bytes and has {at - start}")
+        if append_time is not None:
+            timestamp = append_time
+        yield _make((offset_delta, timestamp, key, value, headers, start, end))
+    if at != size:
+        raise _wrong_end(count, at, size)
+
+
+def glance(body: bytes, start: int, index: int, base_timestamp: int) -> tuple[int, int]:
+    """Offset delta and timestamp of the record that begins at `start`, which is the `index`th.
+
+    Raises BrokerError(INVALID_RECORD) where these two are malformed; the rest of the record is not looked at.
+    """
+    try:
+        at = start
+        while body[at] >= 0x80:
+            at += 1
+        timestamp, at = varlong(body, at + 2)
+        timestamp += base_timestamp
+        if not _LONG_MIN <= timestamp <= _LONG_MAX:
+            raise _MalformedError("its timestamp has more than 64 bits")
+        return varint(body, at)[0], timestamp
+    except _MalformedError as error:
+        raise invalid(index, str(error)) from None
+    except IndexError:
+        raise invalid(index, "the batch ends within it") from None
+
+
+def write(
+    output: bytearray,
+    offset_delta: int,
+    timestamp_delta: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Iterable[tuple[str, bytes | None]],
+) -> None:
+    """Append one record to `output`."""
+    record = bytearray(1)
+    put_varint(record, timestamp_delta)
+    put_varint(record, offset_delta)
+    _put_nullable(record, key)
+    _put_nullable(record, value)
+    headers = tuple(headers)
+    put_varint(record, len(headers))
+    for name, content in headers:
+        _put_nullable(record, name.encode("utf-8", "surrogateescape"))
+        _put_nullable(record, content)
+    put_varint(output, len(record))
+    output += record
+
+
+def varint(body: bytes, at: int) -> tuple[int, int]:
+    """The zigzag number at `at`, 32 bits at most, and where it ends. IndexError where the bytes run out."""
+    byte = body[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    second = body[at + 1]
+    if second < 0x80:
+        raw = (byte & 0x7F) | second << 7
+        return (raw >> 1) ^ -(raw & 1), at + 2
+    raw, at = _unsigned(body, at, 5)
+    number = (raw >> 1) ^ -(raw & 1)
+    if not _INT_MIN <= number <= _INT_MAX:
+        raise _MalformedError("a number in it has more than 32 bits")
+    return number, at
+
+
+def varlong(body: bytes, at: int) -> tuple[int, int]:
+    """As `varint`, of 64 bits at most."""
+    byte = body[at]
+    if byte < 0x80:
+        return (byte >> 1) ^ -(byte & 1), at + 1
+    second = body[at + 1]
+    if second < 0x80:
+        raw = (byte & 0x7F) | second << 7
+        return (raw >> 1) ^ -(raw & 1), at + 2
+    raw, at = _unsigned(body, at, 10)
+    number = (raw >> 1) ^ -(raw & 1)
+    if not _LONG_MIN <= number <= _LONG_MAX:
+        raise _MalformedError("a number in it has more than 64 bits")
+    return number, at
+
+
+def put_varint(output: bytearray, number: int) -> None:
+    """Append `number`, of any size up to 64 bits, zigzag-coded."""
+    raw = (number << 1) ^ (number >> 63)
+    while raw >= 0x80:
+        output.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    output.append(raw)
+
+
+def invalid(index: int, reason: str) -> BrokerError:
+    return BrokerError(Fault.INVALID_RECORD, f"record {index} of the batch is malformed: {reason}")
+
+
+class _MalformedError(Exception):
+    """What is wrong with a record, said where its index is not known."""
+
+
+def _check_count(body: bytes, count: int) -> None:
+    if count < 0 or count * SMALLEST_RECORD > len(body):
+        raise BrokerError(Fault.INVALID_RECORD, f"{count} records do not fit into {len(body)} bytes")
+
+
+def _wrong_end(count: int, at: int, size: int) -> BrokerError:
+    return BrokerError(Fault.INVALID_RECORD, f"the {count} records of the batch end at byte {at} of {size}")
+
+
+def _unsigned(body: bytes, at: int, most: int) -> tuple[int, int]:
+    raw = shift = 0
+    for _ in range(most):
+        byte = body[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return raw, at
+        shift += 7
+    raise _MalformedError(f"a number in it has more than {most} bytes")
+
+
+def _nullable(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
+    length = body[at]
+    if length < 0x80 and not length & 1:
+        at += 1
+        length >>= 1  # one byte and not negative: most keys and many values, worth not calling for
+    else:
+        length, at = varint(body, at)
+        if length < 0:
+            if length != -1:
+                raise _MalformedError("a length in it is negative")
+            return None, at
+    after = at + length
+    if after > end:
+        raise _MalformedError("a length in it reaches beyond its end")
+    return body[at:after], after
+
+
+def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
+    if not body[at]:
+        return (), at + 1
+    count, at = varint(body, at)
+    if not 0 <= count <= (end - at) // _SMALLEST_HEADER:
+        raise _MalformedError(f"{count} headers do not fit into it")
+    headers = []
+    for _ in range(count):
+        name, at = _nullable(body, at, end)
+        if name is None:
+            raise _MalformedError("a header of it has no key")
+        content, at = _nullable(body, at, end)
+        headers.append((name.decode("utf-8", "surrogateescape"), content))
+    return tuple(headers), at
+
+
+def _put_nullable(output: bytearray, content: bytes | None) -> None:
+    if content is None:
+        output.append(1)  # zigzag −1
+    else:
+        put_varint(output, len(content))
+        output += content

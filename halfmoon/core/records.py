@@ -1,0 +1,220 @@
+"""Record batches of format 2: the unit of producing, storing and fetching.
+
+This is what the rest of the broker imports. The header's layout and the checks of the hot path are in
+core/batch_header.py, the records' own layout in core/record_codec.py, the codecs in core/compression.py; here the three
+are put together for all that looks inside a batch: iterating, searching by time, building, and leaving records out.
+
+None of it trusts a batch: whatever the bytes, only BrokerError comes out, and at most `max_bytes` are decompressed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER,
+    HEADER_BYTES,
+    LENGTH_END,
+    MAGIC,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BatchHeader,
+    assemble,
+    check_batch,
+    parse_header,
+    set_log_append_time,
+    stamp,
+)
+from halfmoon.core.compression import NONE, compress, decompress
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.record_codec import Headers, Record
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "CODEC_MASK",
+    "CONTROL",
+    "DEFAULT_DECOMPRESSED_LIMIT",
+    "HEADER",
+    "HEADER_BYTES",
+    "TIMESTAMP_TYPE",
+    "TRANSACTIONAL",
+    "BatchHeader",
+    "Headers",
+    "Record",
+    "RecordSpans",
+    "batch_body",
+    "build_batch",
+    "check_batch",
+    "iter_records",
+    "offset_for_time",
+    "parse_header",
+    "record_spans",
+    "set_log_append_time",
+    "splice",
+    "stamp",
+    "validate_records",
+]
+
+DEFAULT_DECOMPRESSED_LIMIT = 64 * 1024 * 1024
+"""Bytes a batch may take when decompressed: what 4 MiB, the largest batch by default, hold at sixteen to one."""
+
+
+class RecordSpans(NamedTuple):
+    """A batch's decompressed body and where its records lie in it: record i is body[bounds[i]:bounds[i + 1]]."""
+
+    body: bytes
+    bounds: array[int]
+
+
+def batch_body(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> memoryview:
+    """The records as one run of bytes, decompressed. No copy is made of a batch that was not compressed.
+
+    Raises BrokerError: CORRUPT_MESSAGE where `batch` is not one whole batch, INVALID_RECORD where it does not
+    decompress within `max_bytes`, UNSUPPORTED_COMPRESSION_TYPE.
+    """
+    return _open(batch, max_bytes)[1]
+
+
+def iter_records(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> Iterator[Record]:
+    """The records of a batch, in order, holes or not. A control batch's too: the caller looks at the header.
+
+    Raises BrokerError as `batch_body`, and INVALID_RECORD in the middle of the iteration where a record is malformed.
+    """
+    header, body = _open(batch, max_bytes)
+    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
+    return record_codec.read(
+        bytes(body), header.record_count, header.last_offset_delta, header.base_timestamp, append_time
+    )
+
+
+def record_spans(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> RecordSpans:
+    """Where the records of a batch lie, without reading them. Raises BrokerError as `iter_records`."""
+    header, body = _open(batch, max_bytes)
+    content = bytes(body)
+    return RecordSpans(content, record_codec.walk(content, header.record_count))
+
+
+def validate_records(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> None:
+    """Read every record of a batch that `check_batch` passed, for `log.validate: records`.
+
+    Raises BrokerError as `iter_records`. What the header says of the largest timestamp is not checked: Kafka corrects
+    it without a word, so clients may exist that get it wrong.
+    """
+    for _ in iter_records(batch, max_bytes=max_bytes):
+        pass  # that many ascending deltas below that count are 0, 1, 2, …
+
+
+def offset_for_time(
+    batch: Buffer, timestamp: int, *, min_offset: int = 0, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
+) -> tuple[int, int] | None:
+    """Queue offset and timestamp of the first record, from `min_offset` on, of timestamp (Unix ms) `timestamp` or later.
+
+    None where the batch has none. Raises BrokerError as `iter_records`.
+    """
+    header = parse_header(batch)
+    if header.max_timestamp < timestamp:
+        return None
+    append_time = header.attributes & TIMESTAMP_TYPE
+    body, bounds = record_spans(batch, max_bytes=max_bytes)
+    for index, start in enumerate(bounds[:-1]):
+        offset_delta, found = record_codec.glance(body, start, index, header.base_timestamp)
+        if header.base_offset + offset_delta < min_offset:
+            continue
+        if append_time:
+            return header.base_offset + offset_delta, header.max_timestamp
+        if found >= timestamp:
+            return header.base_offset + offset_delta, found
+    return None
+
+
+def build_batch(
+    records: Iterable[tuple[bytes | None, bytes | None, int, Iterable[tuple[str, bytes | None]]]],
+    *,
+    base_offset: int = 0,
+    codec: int = NONE,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    leader_epoch: int = -1,
+    timestamp_type: int = 0,
+) -> bytes:
+    """A batch of (key, value, timestamp in Unix ms, headers), with offset deltas 0, 1, 2, …
+
+    `timestamp_type` 1 sets LogAppendTime; the time is then the largest timestamp given. ValueError without a record:
+    some consumers stall on a batch that has none.
+    """
+    body = bytearray()
+    base_timestamp = max_timestamp = 0
+    count = 0
+    for count, (key, value, timestamp, headers) in enumerate(records, 1):
+        if count == 1:
+            base_timestamp = max_timestamp = timestamp
+        elif timestamp > max_timestamp:
+            max_timestamp = timestamp
+        record_codec.write(body, count - 1, timestamp - base_timestamp, key, value, headers)
+    if not count:
+        raise ValueError("a batch has at least one record")
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=codec | (TIMESTAMP_TYPE if timestamp_type else 0),
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+    return assemble(header, compress(codec, body) if codec else body)
+
+
+def splice(batch: Buffer, keep: Sequence[int], *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> bytes:
+    """A batch of only those records whose index is in `keep` (ascending, not empty), their bytes unchanged.
+
+    The kept records keep their offsets, so holes arise in front and in the middle, as compaction leaves them in Kafka;
+    the last offset delta becomes the last kept record's, because some clients loop for ever on a trimmed tail. The base
+    timestamp stays, the max timestamp becomes that of the kept (but in a LogAppendTime batch), codec and producer
+    fields stay, the CRC is new. Raises BrokerError as `iter_records`; IndexError for an index that is not there.
+    """
+    assert keep, "a batch of which nothing is kept is no batch"
+    header = parse_header(batch)
+    body, bounds = record_spans(batch, max_bytes=max_bytes)
+    kept = bytearray()
+    max_timestamp, last_offset_delta, before = -(1 << 63), -1, -1
+    for index in keep:
+        assert index > before, "kept indices ascend"
+        before = index
+        start = bounds[index]
+        kept += body[start : bounds[index + 1]]
+        offset_delta, timestamp = record_codec.glance(body, start, index, header.base_timestamp)
+        if not last_offset_delta < offset_delta <= header.last_offset_delta:
+            raise record_codec.invalid(index, f"its offset delta is {offset_delta}")
+        last_offset_delta = offset_delta
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+    if header.attributes & TIMESTAMP_TYPE:
+        max_timestamp = header.max_timestamp
+    codec = header.attributes & CODEC_MASK
+    return assemble(
+        header._replace(last_offset_delta=last_offset_delta, record_count=len(keep), max_timestamp=max_timestamp),
+        compress(codec, kept) if codec else kept,
+    )
+
+
+def _open(batch: Buffer, max_bytes: int) -> tuple[BatchHeader, memoryview]:
+    view = memoryview(batch)
+    header = parse_header(view)
+    if header.batch_length != len(view) - LENGTH_END or header.magic != MAGIC:
+        raise BrokerError(Fault.CORRUPT_MESSAGE, "not exactly one record batch of format 2")
+    return header, decompress(header.attributes & CODEC_MASK, view[HEADER_BYTES:], max_bytes)
