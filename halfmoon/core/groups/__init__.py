@@ -1,0 +1,41 @@
+"""Consumer groups: who is a member, of which generation, with which share. Start reading at `coordinator`."""
+
+from __future__ import annotations
+
+from halfmoon.core.groups.coordinator import GroupCoordinator
+from halfmoon.core.groups.messages import (
+    Effect,
+    GroupDescription,
+    GroupListing,
+    GroupRecord,
+    GroupSettings,
+    Join,
+    JoinedMember,
+    JoinResult,
+    MemberDescription,
+    Persist,
+    Protocols,
+    Reply,
+    StaticMember,
+    Sync,
+    SyncResult,
+)
+
+__all__ = [
+    "Effect",
+    "GroupCoordinator",
+    "GroupDescription",
+    "GroupListing",
+    "GroupRecord",
+    "GroupSettings",
+    "Join",
+    "JoinResult",
+    "JoinedMember",
+    "MemberDescription",
+    "Persist",
+    "Protocols",
+    "Reply",
+    "StaticMember",
+    "Sync",
+    "SyncResult",
+]

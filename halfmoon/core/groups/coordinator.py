@@ -1,0 +1,310 @@
+"""The classic group coordinator: for consumer groups, Connect clusters, schema registries, and whoever else uses it.
+
+Sans-I/O: an event comes in with the time at which it happens, effects come out (answers to send, records to make
+durable). The coordinator owns membership and generations. It does not own offsets: those are in the broker's catalog,
+and where it matters whether a group has any, the caller says so. It knows no socket, no clock, no log, no API version.
+
+    effects = coordinator.join(join, token, mono_ms)      also: sync, leave, expire, restore
+    fault = coordinator.heartbeat(…)                       also: check_commit, check_offset_delete, delete
+    coordinator.next_deadline()                            when to call expire next
+
+What the caller owes
+- Calls come from one thread, in the order of time: `mono_ms` never goes back.
+- Effects are carried out in order. A Reply is sent once all Persists before it, of this call and of earlier ones, are
+  durable. When the log fails, the answer is COORDINATOR_NOT_AVAILABLE instead.
+- After a start `restore` is called once, with the last record of each group, before any other event.
+
+Over a restart: generations go on from where they were. Static members are members still; if they were the whole of a
+stable group, they go on without noticing. Dynamic members are unknown (UNKNOWN_MEMBER_ID) and join again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from halfmoon.core.errors import Fault
+from halfmoon.core.groups import views
+from halfmoon.core.groups.joining import Joining
+from halfmoon.core.groups.messages import (
+    UNKNOWN_MEMBER,
+    Effect,
+    GroupDescription,
+    GroupListing,
+    GroupRecord,
+    GroupSettings,
+    Join,
+    JoinResult,
+    StaticMember,
+    Sync,
+    SyncResult,
+)
+from halfmoon.core.groups.model import Group, State
+from halfmoon.core.groups.rebalance import Rebalances
+from halfmoon.core.groups.step import Step
+from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
+
+
+class GroupCoordinator:
+    """All classic groups of one node."""
+
+    def __init__(self, settings: GroupSettings, new_member_id: Callable[[str], str]) -> None:
+        """`new_member_id` makes an id that nobody has had before, from a client or instance id to begin it with."""
+        self.settings = settings
+        self._groups: dict[str, Group] = {}
+        self._rebalances = Rebalances(settings, self._forget_if_blank)
+        self._joining = Joining(self._rebalances, new_member_id)
+
+    # -- members' requests -------------------------------------------------------------------------------------------
+
+    def join(self, join: Join, token: object, mono_ms: int) -> list[Effect]:
+        """A member wants to be in the next generation. `token` is answered with a JoinResult, now or later.
+
+        It may be any object but None.
+        """
+        assert token is not None
+        step = Step(mono_ms)
+        settings = self.settings
+        group = self._groups.get(join.group)
+        if not join.group:
+            step.reply(token, JoinResult(Fault.INVALID_GROUP_ID, join.member_id))
+        elif not settings.min_session_timeout_ms <= join.session_timeout_ms <= settings.max_session_timeout_ms:
+            step.reply(token, JoinResult(Fault.INVALID_SESSION_TIMEOUT, join.member_id))
+        elif group is None and join.member_id != UNKNOWN_MEMBER:
+            step.reply(token, JoinResult(Fault.UNKNOWN_MEMBER_ID, join.member_id))
+        else:
+            if group is None:
+                group = self._groups[join.group] = self._rebalances.new_group(join.group)
+            self._joining.join(group, join, token, step)
+            self._forget_if_blank(group)
+        return step.effects
+
+    def sync(self, sync: Sync, token: object, mono_ms: int) -> list[Effect]:
+        """A member wants its share; the leader brings all. `token` is answered with a SyncResult, now or later."""
+        assert token is not None
+        step = Step(mono_ms)
+        group = self._groups.get(sync.group)
+        fault = self._check(group, sync.group, sync.generation, sync.member_id, sync.instance_id)
+        if fault is None and group is not None and _differ(sync, group):
+            fault = Fault.INCONSISTENT_GROUP_PROTOCOL
+        if fault is None and group is not None and group.state is State.PREPARING:
+            fault = Fault.REBALANCE_IN_PROGRESS
+        if group is None or fault is not None:
+            step.reply(token, SyncResult(fault or Fault.UNKNOWN_MEMBER_ID))
+            return step.effects
+        member = group.members[sync.member_id]
+        if group.state is State.STABLE:
+            self._rebalances.synced(group, member)
+            step.reply(token, self._rebalances.share(group, member))
+        else:
+            self._rebalances.await_share(group, member, token, step)
+            if group.leader == member.member_id:
+                self._rebalances.settle(group, sync.assignments, step)
+        return step.effects
+
+    def heartbeat(
+        self, group_id: str, generation: int, member_id: str, instance_id: str | None, mono_ms: int
+    ) -> Fault | None:
+        """A member is alive. REBALANCE_IN_PROGRESS tells it to join again."""
+        group = self._groups.get(group_id)
+        fault = self._check(group, group_id, generation, member_id, instance_id)
+        if group is None or fault is not None:
+            return fault
+        self._rebalances.touch(group.members[member_id], Step(mono_ms))
+        return Fault.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else None
+
+    def leave(
+        self, group_id: str, members: Sequence[tuple[str, str | None]], mono_ms: int
+    ) -> tuple[list[tuple[str, str | None, Fault | None]], list[Effect]]:
+        """Members (member id, instance id) leave; an operator may name static ones by their instance id alone."""
+        step = Step(mono_ms)
+        group = self._groups.get(group_id)
+        if group is None:
+            fault = Fault.UNKNOWN_MEMBER_ID if group_id else Fault.INVALID_GROUP_ID
+            return [(member_id, instance_id, fault) for member_id, instance_id in members], []
+        size = len(group.members)
+        results = [
+            (member_id, instance_id, self._leave(group, member_id, instance_id, step))
+            for member_id, instance_id in members
+        ]
+        if len(group.members) < size:
+            self._rebalances.member_gone(group, step, f"{size - len(group.members)} member(s) left")
+        else:
+            # A pending member that leaves concerns only a join phase that waits for it.
+            self._rebalances.complete_if_all_joined(group, step)
+        self._forget_if_blank(group)
+        return results, step.effects
+
+    def check_commit(
+        self,
+        group_id: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        mono_ms: int,
+        *,
+        has_offsets: bool = False,
+    ) -> Fault | None:
+        """Whether offsets may be committed (ClassicGroup.validateOffsetCommit). A member's commit is a sign of life.
+
+        Without a generation (negative) the commit is a simple consumer's or an operator's: nobody may be a member.
+        GROUP_ID_NOT_FOUND: a generation of a group that has neither members nor offsets; before OffsetCommit v9 that is
+        told as ILLEGAL_GENERATION.
+        """
+        group = self._groups.get(group_id)
+        anonymous = generation < 0
+        if group is None:
+            if anonymous:
+                return None
+            return Fault.UNKNOWN_MEMBER_ID if has_offsets else Fault.GROUP_ID_NOT_FOUND
+        if anonymous and group.state is State.EMPTY:
+            return None
+        fault = self._check(group, group_id, generation, member_id, instance_id)
+        if fault is None and group.state is State.COMPLETING:
+            # The member's generation is right and its share is on its way: it shall try again with the next one.
+            return Fault.REBALANCE_IN_PROGRESS
+        if fault is None:
+            self._rebalances.touch(group.members[member_id], Step(mono_ms))
+        return fault
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def expire(self, mono_ms: int) -> list[Effect]:
+        """Do what is due at `mono_ms`: end join phases, sessions, and the wait for members that never came back."""
+        step = Step(mono_ms)
+        for timer in self._rebalances.deadlines.due(mono_ms):
+            timer.action(step)
+        return step.effects
+
+    def next_deadline(self) -> int | None:
+        """When `expire` has something to do, at the earliest. None: never, as things stand."""
+        return self._rebalances.deadlines.next_deadline()
+
+    # -- restart -----------------------------------------------------------------------------------------------------
+
+    def restore(self, records: Iterable[GroupRecord], mono_ms: int) -> list[Effect]:
+        """Take up the groups as they were recorded last. Effects: groups that the restart itself has emptied."""
+        step = Step(mono_ms)
+        for record in records:
+            assert record.group not in self._groups, "one record for each group"
+            group = self._groups[record.group] = self._rebalances.new_group(record.group)
+            group.generation = record.generation
+            group.protocol_type = record.protocol_type
+            group.protocol = record.protocol
+            for static in record.static_members:
+                self._restore_member(group, record, static, step)
+            if not group.members:
+                if record.dynamic_members:
+                    group.next_generation()
+                    step.persist(group.record())
+                continue
+            group.leader = record.leader if record.leader in group.members else group.leader
+            group.restore_topics()
+            group.enter(State.STABLE)
+            if record.settled and not record.dynamic_members:
+                group.assigned_generation = group.generation
+            else:
+                self._rebalances.resume_join_phase(group, step)
+        return step.effects
+
+    def _restore_member(self, group: Group, record: GroupRecord, static: StaticMember, step: Step) -> None:
+        member = self._rebalances.new_member(
+            group,
+            static.member_id,
+            Join(
+                group=group.name,
+                member_id=static.member_id,
+                instance_id=static.instance_id,
+                client_id=static.client_id,
+                client_host=static.client_host,
+                session_timeout_ms=static.session_timeout_ms,
+                rebalance_timeout_ms=static.rebalance_timeout_ms,
+                protocol_type=record.protocol_type,
+                protocols=static.protocols,
+            ),
+        )
+        member.assignment = static.assignment
+        group.add(member)
+        self._rebalances.touch(member, step)
+
+    # -- operators ---------------------------------------------------------------------------------------------------
+
+    def list(
+        self, states: Collection[str] = (), types: Collection[str] = (), offset_groups: Iterable[str] = ()
+    ) -> list[GroupListing]:
+        """Groups sorted by name, filtered by state and type (empty: all; letter case does not matter).
+
+        `offset_groups` are the groups that have offsets; those that are nothing else are listed as Empty.
+        """
+        return views.listing(self._groups, states, types, offset_groups)
+
+    def describe(self, group_id: str, *, has_offsets: bool = False) -> GroupDescription | None:
+        """One group; None if it does not exist. A group that has only offsets is Empty."""
+        return views.describe(group_id, self._groups.get(group_id), has_offsets)
+
+    def is_active(self, group_id: str) -> bool:
+        """Whether the group has members, or is about to have: its offsets are in use."""
+        group = self._groups.get(group_id)
+        return group is not None and (group.state is not State.EMPTY or bool(group.pending))
+
+    def subscribed_topics(self, group_id: str) -> frozenset[str] | None:
+        """Topics that the group's members consume; None: they consume, and cannot be asked what."""
+        group = self._groups.get(group_id)
+        if group is None or group.protocol_type != CONSUMER_PROTOCOL_TYPE or group.state is State.EMPTY:
+            return frozenset()
+        return group.subscribed
+
+    def check_offset_delete(self, group_id: str, *, has_offsets: bool) -> Fault | None:
+        """Whether offsets of topics outside `subscribed_topics` may be deleted (ClassicGroup.validateOffsetDelete)."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return None if has_offsets else Fault.GROUP_ID_NOT_FOUND
+        if group.state is not State.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return Fault.NON_EMPTY_GROUP
+        return None
+
+    def delete(self, group_id: str, has_offsets: bool) -> Fault | None:
+        """Forget a group without members. The caller removes its record and its offsets, durably."""
+        group = self._groups.get(group_id)
+        if group is None:
+            return None if has_offsets else Fault.GROUP_ID_NOT_FOUND
+        if group.state is not State.EMPTY:
+            return Fault.NON_EMPTY_GROUP
+        self._rebalances.dissolve(group)
+        del self._groups[group_id]
+        return None
+
+    # -- helpers -----------------------------------------------------------------------------------------------------
+
+    def _check(
+        self, group: Group | None, group_id: str, generation: int, member_id: str, instance_id: str | None
+    ) -> Fault | None:
+        """Whether somebody is who they say, in the generation they say."""
+        if group is None:
+            return Fault.UNKNOWN_MEMBER_ID if group_id else Fault.INVALID_GROUP_ID
+        fault = group.check_member(member_id, instance_id)
+        if fault is None and generation != group.generation:
+            return Fault.ILLEGAL_GENERATION
+        return fault
+
+    def _leave(self, group: Group, member_id: str, instance_id: str | None, step: Step) -> Fault | None:
+        if member_id in group.pending:
+            self._rebalances.forget_pending(group, member_id)
+            return None
+        if member_id == UNKNOWN_MEMBER and instance_id is not None:
+            member_id = group.static_ids.get(instance_id, UNKNOWN_MEMBER)
+        fault = group.check_member(member_id, instance_id)
+        if fault is None:
+            self._rebalances.drop(group, group.members[member_id], step)
+        return fault
+
+    def _forget_if_blank(self, group: Group) -> None:
+        """A group to which nothing has ever happened leaves no trace, however many names a client tries."""
+        if group.blank:
+            self._groups.pop(group.name, None)
+
+
+def _differ(sync: Sync, group: Group) -> bool:
+    """KIP-559: a member that says which protocol it follows must follow the group's."""
+    return (sync.protocol_type is not None and sync.protocol_type != group.protocol_type) or (
+        sync.protocol is not None and sync.protocol != group.protocol
+    )

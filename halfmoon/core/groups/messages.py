@@ -1,0 +1,188 @@
+"""What goes into the group coordinator and what comes out of it. Plain values; times in milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from halfmoon.core.errors import Fault
+
+UNKNOWN_MEMBER = ""
+"""The member id of one who has none yet."""
+NO_GENERATION = -1
+
+Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
+"""Assignment protocols with the member's metadata for each, in the member's order of preference."""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Limits and delays. Defaults are Kafka's (GroupCoordinatorConfig) but for the first three."""
+
+    initial_rebalance_delay_ms: int = 100
+    """How long an empty group waits for more members before its first generation (Kafka: 3 s). 0: not at all."""
+    min_session_timeout_ms: int = 1_000
+    """Kafka: 6 s. Lower, so that tests of users need not wait so long."""
+    max_size: int = 10_000
+    """Members of one group, and separately members that were handed an id and have not come back (Kafka: no limit)."""
+    max_session_timeout_ms: int = 1_800_000
+    new_member_timeout_ms: int = 300_000
+    """How long a member that never got an answer to its first join is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """A member asks to be in the group's next generation."""
+
+    group: str
+    member_id: str
+    instance_id: str | None
+    """Static membership (KIP-345): who I am across restarts."""
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: Protocols
+    require_known_member: bool = True
+    """Hand a member without id one first and let it come back with it (KIP-394; JoinGroup v4+)."""
+    can_skip_assignment: bool = False
+    """The member understands `JoinResult.skip_assignment` (KIP-814; JoinGroup v9+)."""
+    reason: str = ""
+    """For the log (KIP-800)."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedMember:
+    """One member as the leader sees it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class JoinResult:
+    """The answer to a Join. With a fault, only `member_id` means something."""
+
+    fault: Fault | None
+    member_id: str
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = UNKNOWN_MEMBER
+    members: tuple[JoinedMember, ...] = ()
+    """All members for the leader, nothing for the others."""
+    skip_assignment: bool = False
+    """You lead a group that keeps its assignment: watch the metadata, assign nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """A member asks for its share; the leader brings everybody's."""
+
+    group: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    protocol_type: str | None
+    protocol: str | None
+    assignments: dict[str, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class SyncResult:
+    """The answer to a Sync."""
+
+    fault: Fault | None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticMember:
+    """A static member as it is remembered over a restart."""
+
+    member_id: str
+    instance_id: str
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRecord:
+    """What must survive a restart: the generation, and who is static. A later record replaces an earlier one.
+
+    A record without members says that the group has just become empty: its offsets' time starts to run.
+    """
+
+    group: str
+    generation: int
+    protocol_type: str
+    protocol: str
+    leader: str
+    settled: bool
+    """The assignments in `static_members` are those of this generation."""
+    dynamic_members: int
+    """How many members are not static. They are gone after a restart, and the group rebalances if there were any."""
+    static_members: tuple[StaticMember, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """Answer the request that came with `token`.
+
+    To be sent only once every Persist before it, in this list or an earlier one, is durable.
+    """
+
+    token: object
+    result: JoinResult | SyncResult
+
+
+@dataclass(frozen=True, slots=True)
+class Persist:
+    """Write `record` to the log."""
+
+    record: GroupRecord
+
+
+Effect: TypeAlias = Reply | Persist
+
+
+@dataclass(frozen=True, slots=True)
+class GroupListing:
+    """A group in a list of groups. `protocol_type` is "" for a group that holds nothing but offsets."""
+
+    group: str
+    protocol_type: str
+    state: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemberDescription:
+    """A member as an operator sees it. `metadata` is filled in while the group is stable."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as an operator sees it. `protocol` is filled in while the group is stable."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    generation: int
+    members: tuple[MemberDescription, ...]
