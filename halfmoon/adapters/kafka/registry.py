@@ -1,8 +1,8 @@
 """Which API is answered by which function, and what a handler is given.
 
 A handler is a plain function: no event loop, no task, no socket. What takes time is said with a `Deferred`, which the
-connection waits for; so handlers run in tests without a network, and answers leave in the order of the requests whatever
-finishes first.
+connection waits for; so handlers run in tests without a network, and answers leave in the order of the requests
+whatever finishes first.
 
 One module per API stands in `api/`, named after its key; importing the package registers them all. What ApiVersions
 advertises is exactly what is registered here.
@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
 
 
-
 class Deferred:
-    """An answer that comes later. `complete` may be called once, from the loop's thread."""
+    """An answer that comes later. `complete` may be called once, from the loop's thread.
 
-    __slots__ = ("_callback", "done", "value")
+    `hurry`, where it is set, asks for the answer at once, with what there is: a parked fetch must not make the requests
+    behind it wait. It may be called when the answer is there already, and then does nothing.
+    """
+
+    __slots__ = ("_callback", "done", "hurry", "value")
 
     def __init__(self) -> None:
         self.done = False
         self.value: object = None
+        self.hurry: Callable[[], None] | None = None
         self._callback: Callable[[object], None] | None = None
 
     def complete(self, value: object) -> None:
@@ -42,6 +46,13 @@ class Deferred:
             callback(self.value)
         else:
             self._callback = callback
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """In place of an answer: close this connection, because the protocol has no other way to say `reason`."""
+
+    reason: str
 
 
 class Peer(Protocol):
@@ -79,7 +90,12 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One registered API. `raw` handlers take the request body as a memoryview and return buffers."""
+    """One registered API.
+
+    A handler takes (context, request) and returns the response, a Deferred that completes with one, None where the
+    protocol has no answer (acks=0), or Close. `raw` handlers take the request's body as a memoryview, which is valid
+    only until they return unless the log keeps it, and answer with the response's body: bytes, or a list of buffers.
+    """
 
     key: int
     name: str

@@ -1,0 +1,228 @@
+"""Fetch (1): hand out whole batches as they lie in the log, or wait until there are enough of them.
+
+Versions 4-18; topics are named by id from version 13 on (KIP-516). Every request is answered as a full fetch with
+session id 0, which is how a broker says that it keeps no session (KIP-227).
+
+Limits, as Kafka has them (KIP-74): the batches of a partition stay within its `max_bytes` and within what is left of
+the request's, except that the first batch of the first partition that has any is sent whatever its size, so that a
+reader always gets on.
+
+Waiting: if all partitions are well, `min_bytes` are not there and `max_wait` is not 0, the request is parked in the
+hold service and answered with what there is when enough has arrived, at its deadline, or as soon as another request
+comes on its connection (`Deferred.hurry`); in that last case Kafka lets the other request wait instead.
+
+Cold data is read in a thread (`Read.cold`).
+
+Rules: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog, FetchManager.newContext.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
+from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, parse
+from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hold import Held
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition, Topic
+
+log = logging.getLogger("halfmoon.kafka")
+
+MAX_RESPONSE_BYTES = 55 << 20
+"""No response is larger, except for a first batch that is (Kafka: fetch.max.bytes of the broker)."""
+
+FULL_FETCH_EPOCHS = (0, -1)
+"""Session epochs that ask for everything: 0 would like a session, -1 ends one or wants none."""
+
+Cold = list[tuple[Fetched, Callable[[], Sequence[Buffer]]]]
+
+
+@api(1, "Fetch", 4, 18, raw=True)
+def handle(ctx: Context, body: memoryview) -> object:
+    request = parse(body, ctx.api_version)
+    if request.session_epoch not in FULL_FETCH_EPOCHS:
+        return encode([], ctx.api_version, request.read_committed, code(Fault.FETCH_SESSION_ID_NOT_FOUND))
+    reading = Reading(ctx, request)
+    reading.read()
+    if reading.satisfied():
+        return reading.answer()
+    return ParkedFetch(reading)
+
+
+class Reading:
+    """One request being read, and what was found so far."""
+
+    __slots__ = ("_wanted", "broker", "cold", "ctx", "failed", "request", "size", "topics")
+
+    def __init__(self, ctx: Context, request: FetchBody) -> None:
+        self.ctx = ctx
+        self.broker: Broker = ctx.broker
+        self.request = request
+        self._wanted: list[tuple[Partition, Wanted]] = []
+        self._clear()
+
+    def _clear(self) -> None:
+        self._wanted.clear()
+        self.topics: list[tuple[str | bytes, list[Fetched]]] = []
+        self.cold: Cold = []
+        self.size = 0
+        self.failed = False
+
+    def read(self) -> None:
+        """Read every partition as far as the limits allow, anew."""
+        self._clear()
+        broker = self.broker
+        limit = min(self.request.max_bytes, MAX_RESPONSE_BYTES)
+        for key, wanted in self.request.topics:
+            topic = broker.topic(key) if isinstance(key, str) else broker.topic_by_id(key)
+            fetched = []
+            for part in wanted:
+                found = self._read_partition(topic, key, part, limit - self.size)
+                self.size += found.size
+                fetched.append(found)
+            self.topics.append((key, fetched))
+
+    def _read_partition(self, topic: Topic | None, key: str | bytes, wanted: Wanted, left: int) -> Fetched:
+        broker = self.broker
+        try:
+            if topic is None and isinstance(key, bytes):
+                raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
+            partition = partition_of(topic, wanted.index)
+            if partition.topic.internal:
+                return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
+            check_leader_epoch(broker, wanted.leader_epoch)
+            found = Fetched(
+                wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset
+            )
+            if wanted.last_epoch >= 0:
+                found.diverging = _divergence(broker, partition, wanted)
+                if found.diverging is not None:
+                    self.failed = True
+                    return found
+            nothing_yet = self.size == 0
+            max_bytes = min(wanted.max_bytes, left)
+            read = broker.read(partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet)
+        except BrokerError as error:
+            return self._refused(wanted.index, code(error.fault))
+        self._wanted.append((partition, wanted))
+        found.records = read.slices
+        found.size = read.size
+        if read.cold is not None:
+            self.cold.append((found, read.cold))
+        return found
+
+    def _refused(self, index: int, error_code: int) -> Fetched:
+        self.failed = True
+        return Fetched(index, error_code)
+
+    def satisfied(self) -> bool:
+        """Whether there is nothing to wait for."""
+        request = self.request
+        return self.size >= request.min_bytes or self.failed or request.max_wait_ms <= 0 or not self._wanted
+
+    def partitions(self) -> list[Partition]:
+        return [partition for partition, _ in self._wanted]
+
+    def enough_available(self) -> bool:
+        """Whether `min_bytes` could be read now; asked again and again while the request is parked."""
+        available = 0
+        for partition, wanted in self._wanted:
+            available += self.broker.bytes_available(partition, wanted.offset, wanted.max_bytes)
+            if available >= self.request.min_bytes:
+                return True
+        return False
+
+    def answer(self) -> object:
+        """The response: buffers, or a Deferred where some of it must come from the disk first."""
+        if not self.cold:
+            return self.encoded()
+        deferred = Deferred()
+
+        def arrived(_: object, error: BaseException | None) -> None:
+            if error is not None:
+                for found, _load in self.cold:
+                    _spoil(found, error)
+            deferred.complete(self.encoded())
+
+        self.ctx.peer.in_thread(self._load_cold, arrived)
+        return deferred
+
+    def _load_cold(self) -> None:
+        """In a thread: fetch what is not in memory. It touches nothing but the slices of this answer."""
+        for found, load in self.cold:
+            try:
+                found.records = load()
+                found.size = sum(map(len, found.records))
+            except OSError as error:
+                _spoil(found, BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
+            except BrokerError as error:
+                _spoil(found, error)
+
+    def encoded(self) -> list[Buffer]:
+        return encode(self.topics, self.ctx.api_version, self.request.read_committed)
+
+
+def _divergence(broker: Broker, partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
+    """Where the reader's history leaves ours, for one who says how far it has read and in which epoch."""
+    epoch, end_offset = end_of_epoch(broker, partition, wanted.last_epoch)
+    if epoch < wanted.last_epoch or end_offset < wanted.offset:
+        return epoch, end_offset
+    return None
+
+
+def _spoil(found: Fetched, error: BaseException) -> None:
+    """A read that failed leaves an error in its partition and nothing else."""
+    found.error_code = code_of(error)
+    found.high_watermark = found.stable_offset = found.start_offset = -1
+    found.records, found.size = (), 0
+
+
+class ParkedFetch(Deferred):
+    """A fetch that waits for messages. Whatever ends the wait, it is read anew and answered with what there is."""
+
+    __slots__ = ("_held", "_reading")
+
+    def __init__(self, reading: Reading) -> None:
+        super().__init__()
+        self.hurry = self._hurried
+        self._held: Held | None
+        self._reading = reading
+        broker = reading.broker
+        request = reading.request
+        mono_ms = broker.clock.mono_ms()
+        held = self._held = Held(
+            partitions=reading.partitions(),
+            missing_bytes=request.min_bytes - reading.size,
+            deadline_ms=mono_ms + request.max_wait_ms,
+            owner=reading.ctx.peer.owner,
+            wake=self._wake,
+            ready=reading.enough_available,
+        )
+        broker.hold.park(held, mono_ms)
+
+    def _hurried(self) -> None:
+        if self._held is not None and self._reading.broker.hold.release(self._held):
+            self._wake()
+
+    def _wake(self) -> None:
+        # This object and what it is parked as point at each other; let go, so that no garbage collection is needed.
+        self._held = self.hurry = None
+        try:
+            self._reading.read()
+            answer = self._reading.answer()
+        except Exception:
+            # A programmer's error. It must not reach who woke us: others are still to be woken.
+            log.exception("parked fetch failed")
+            self.complete(Close("a parked fetch failed"))
+            return
+        if isinstance(answer, Deferred):
+            answer.then(self.complete)
+        else:
+            self.complete(answer)

@@ -1,0 +1,114 @@
+"""Metadata (3): the node, the cluster, and the topics with their partitions.
+
+Topics are asked for by name, from version 12 on also by id; null asks for all that are not internal, and an empty
+list for none (in version 0, which has no null, for all). A missing topic is created where both broker.yaml and the
+request allow it; then the answer waits until the log has it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION instead and
+lets the client ask again.
+
+Rules: KafkaApis.handleTopicMetadataRequest. The response is put together from remembered bytes, see `metadata_bytes`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import code, code_of
+from halfmoon.adapters.kafka.metadata_bytes import (
+    FLEXIBLE,
+    ZERO_ID,
+    error_bytes,
+    head_bytes,
+    tail_bytes,
+    topic_bytes,
+)
+from halfmoon.adapters.kafka.operations import CLUSTER_BITS, NOT_ASKED, TOPIC_BITS
+from halfmoon.adapters.kafka.protocol import decode_request
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.wire import encode_array_size
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_names import is_legal
+
+KEY = 3
+
+
+@api(KEY, "Metadata", 0, 13, raw=True)
+def metadata(ctx: Context, body: memoryview) -> object:
+    """The response's body as bytes, or a Deferred of them if a topic had to be created first."""
+    version = ctx.api_version
+    request = decode_request(KEY, version, body)
+    operations = TOPIC_BITS if request.include_topic_authorized_operations else NOT_ASKED
+    if request.topics is None or (version == 0 and not request.topics):
+        return _response(
+            ctx, request, [_describe(ctx, topic, operations) for topic in ctx.broker.topics() if not topic.internal]
+        )
+    position: int | None = None
+    asked: dict[tuple[str | None, bytes], bytes] = {}
+    created: list[tuple[str | None, bytes]] = []
+    for entry in request.topics:
+        key = (entry.name, ZERO_ID if entry.topic_id is None else entry.topic_id.bytes)
+        if key in asked:
+            continue
+        topic, fault = _find(ctx, version, *key)
+        if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request):
+            try:
+                topic, position = ctx.broker.create_topic(entry.name, -1, {})
+                created.append(key)
+            except BrokerError as error:
+                fault = error.fault
+        asked[key] = error_bytes(version, code(fault), *key) if topic is None else _describe(ctx, topic, operations)
+    if position is None:
+        return _response(ctx, request, asked.values())
+
+    def on_error(error: Exception) -> object:
+        for key in created:
+            asked[key] = error_bytes(version, code_of(error), *key)
+        return _response(ctx, request, asked.values())
+
+    return ctx.after(position, _response(ctx, request, asked.values()), on_error)
+
+
+def _find(ctx: Context, version: int, name: str | None, topic_id: bytes) -> tuple[Any, Fault | None]:
+    """The topic, or why there is none."""
+    if topic_id != ZERO_ID:
+        if version < 12:
+            return None, Fault.INVALID_REQUEST
+        topic = ctx.broker.topic_by_id(topic_id)
+        return topic, None if topic else Fault.UNKNOWN_TOPIC_ID
+    if name is None:
+        return None, Fault.INVALID_REQUEST
+    topic = ctx.broker.topic(name)
+    if topic is not None:
+        return topic, None
+    return None, Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
+
+
+def _may_create(ctx: Context, request: Any) -> bool:
+    return bool(ctx.broker.settings.topics.auto_create and request.allow_auto_topic_creation)
+
+
+def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
+    broker = ctx.broker
+    return topic_bytes(
+        ctx.api_version,
+        topic.name,
+        topic.id,
+        topic.internal,
+        len(topic.partitions),
+        broker.node_id,
+        broker.generation,
+        operations,
+    )
+
+
+def _response(ctx: Context, request: Any, topics: Any) -> bytes:
+    version = ctx.api_version
+    broker = ctx.broker
+    asked = request.include_cluster_authorized_operations
+    return b"".join(
+        [
+            head_bytes(version, broker.node_id, ctx.peer.host, ctx.peer.port, broker.cluster_id),
+            encode_array_size(len(topics), version >= FLEXIBLE),
+            *topics,
+            tail_bytes(version, CLUSTER_BITS if asked else NOT_ASKED),
+        ]
+    )

@@ -1,0 +1,119 @@
+"""OffsetFetch (9): a group's progress. One group until version 7, several from version 8 on (KIP-709).
+
+Topics are given by name until version 9, by id in version 10 (KIP-848); null (from version 2 on) asks for all that the
+group has committed. A partition without progress, known or not, is answered −1 without an error. `require_stable`
+changes nothing as long as there are no transactions; nor do member id and epoch of version 9, which the new group
+protocol brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.protocol import OffsetFetchResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.control import Committed
+
+BY_ID = 10
+"""From this version on topics are given by id, and only so."""
+
+NO_OFFSET = -1
+NO_EPOCH = -1
+NO_TOPIC_ID = UUID(int=0)
+
+
+class _Topic(NamedTuple):
+    """One topic of an answer, whatever the version: partitions with their progress, or all of them with an error."""
+
+    name: str
+    topic_id: UUID
+    partitions: list[tuple[int, Committed | None]]
+    error_code: int
+
+
+@api(9, "OffsetFetch", 1, 10)
+def offset_fetch(ctx: Context, request: Any) -> object:
+    if ctx.api_version >= 8:
+        groups = [_group(ctx, group) for group in request.groups]
+        return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
+    topics = [
+        OffsetFetchResponse.OffsetFetchResponseTopic(
+            name=topic.name,
+            partitions=_partitions(OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition, topic),
+        )
+        for topic in _topics(ctx, request.group_id, request.topics)
+    ]
+    return OffsetFetchResponse(throttle_time_ms=0, error_code=NONE, topics=topics)
+
+
+def _group(ctx: Context, group: Any) -> object:
+    result = OffsetFetchResponse.OffsetFetchResponseGroup
+    topic_result = result.OffsetFetchResponseTopics
+    topics = [
+        topic_result(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=_partitions(topic_result.OffsetFetchResponsePartitions, topic),
+        )
+        for topic in _topics(ctx, group.group_id, group.topics)
+    ]
+    return result(group_id=group.group_id, error_code=NONE, topics=topics)
+
+
+def _partitions(result: Any, topic: _Topic) -> list[object]:
+    return [
+        result(
+            partition_index=index,
+            committed_offset=NO_OFFSET if committed is None else committed.offset,
+            committed_leader_epoch=NO_EPOCH if committed is None else committed.leader_epoch,
+            metadata="" if committed is None else committed.metadata,
+            error_code=topic.error_code,
+        )
+        for index, committed in topic.partitions
+    ]
+
+
+def _topics(ctx: Context, group_id: str, asked: list[Any] | None) -> Iterator[_Topic]:
+    offsets = ctx.broker.groups.offsets(group_id)
+    if asked is None:
+        yield from _all(offsets)
+        return
+    for topic in asked:
+        by_id = ctx.api_version >= BY_ID
+        known = _find(ctx, topic)
+        yield _Topic(
+            "" if by_id else topic.name,
+            topic.topic_id or NO_TOPIC_ID if by_id else NO_TOPIC_ID,
+            [(index, _progress(offsets, known, index)) for index in topic.partition_indexes],
+            code(Fault.UNKNOWN_TOPIC_ID) if by_id and known is None else NONE,
+        )
+
+
+def _all(offsets: dict[Partition, Committed]) -> Iterator[_Topic]:
+    """All progress, by topic name and partition."""
+    by_topic: dict[str, list[Partition]] = {}
+    for partition in offsets:
+        by_topic.setdefault(partition.topic.name, []).append(partition)
+    for name in sorted(by_topic):
+        partitions = sorted(by_topic[name], key=lambda partition: partition.index)
+        topic_id = UUID(bytes=partitions[0].topic.id)
+        yield _Topic(name, topic_id, [(partition.index, offsets[partition]) for partition in partitions], NONE)
+
+
+def _find(ctx: Context, asked: Any) -> Topic | None:
+    if ctx.api_version < BY_ID:
+        return ctx.broker.topic(asked.name)
+    return None if asked.topic_id is None else ctx.broker.topic_by_id(asked.topic_id.bytes)
+
+
+def _progress(offsets: dict[Partition, Committed], topic: Topic | None, index: int) -> Committed | None:
+    if topic is None or not 0 <= index < len(topic.partitions):
+        return None
+    return offsets.get(topic.partitions[index])

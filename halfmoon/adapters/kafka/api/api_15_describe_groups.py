@@ -1,0 +1,77 @@
+"""DescribeGroups (15): state and members of classic groups.
+
+A group that does not exist is Dead, not an error, until version 6 (KIP-1043): there it is GROUP_ID_NOT_FOUND as well.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka import operations
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import Fault
+from halfmoon.core.groups import GroupDescription
+
+GROUP_OPERATIONS = frozenset(
+    {
+        operations.READ,
+        operations.DELETE,
+        operations.DESCRIBE,
+        operations.DESCRIBE_CONFIGS,
+        operations.ALTER_CONFIGS,
+    }
+)
+"""What a client without an authorizer in front of it may do to a group (AclEntry.supportedOperations)."""
+
+DEAD = "Dead"
+
+_Group = DescribeGroupsResponse.DescribedGroup
+
+
+@api(15, "DescribeGroups", 0, 6)
+def describe_groups(ctx: Context, request: Any) -> object:
+    allowed = GROUP_OPERATIONS if request.include_authorized_operations else None
+    groups = []
+    for group_id in request.groups:
+        found = ctx.broker.groups.describe(group_id)
+        groups.append(_missing(ctx, group_id) if found is None else _described(found, allowed))
+    return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
+
+
+def _missing(ctx: Context, group_id: str) -> object:
+    known_error = ctx.api_version >= 6
+    return _Group(
+        error_code=code(Fault.GROUP_ID_NOT_FOUND) if known_error else NONE,
+        error_message=f"Group {group_id} not found." if known_error else None,
+        group_id=group_id,
+        group_state=DEAD,
+        protocol_type="",
+        protocol_data="",
+        members=[],
+        authorized_operations=None,
+    )
+
+
+def _described(group: GroupDescription, allowed: frozenset[int] | None) -> object:
+    return _Group(
+        error_code=NONE,
+        error_message=None,
+        group_id=group.group,
+        group_state=group.state,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol,
+        members=[
+            _Group.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=allowed,
+    )

@@ -1,0 +1,23 @@
+"""ListGroups (16): all groups, those included that hold nothing but offsets.
+
+Filters: by state from version 4 on (KIP-518), by type from version 5 on (KIP-848); every group here is "classic".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import NONE
+from halfmoon.adapters.kafka.protocol import ListGroupsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+
+
+@api(16, "ListGroups", 0, 5)
+def list_groups(ctx: Context, request: Any) -> object:
+    groups = [
+        ListGroupsResponse.ListedGroup(
+            group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.type
+        )
+        for group in ctx.broker.groups.list(request.states_filter, request.types_filter)
+    ]
+    return ListGroupsResponse(throttle_time_ms=0, error_code=NONE, groups=groups)

@@ -1,0 +1,111 @@
+"""CreateTopics (19): new topics with partitions and configurations.
+
+Each topic succeeds or fails for itself; those created are answered together, once the log has them. Rules and order
+of the checks: ControllerApis.createTopics and ReplicationControlManager.createTopic. A single node is all there is,
+so the only replication factor is 1 (or -1, the default) and the only manual assignment is to this node.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from halfmoon.adapters.kafka.assignments import check_assignments
+from halfmoon.adapters.kafka.config_entries import topic_entries
+from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_configs import validate
+from halfmoon.core.topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from halfmoon.core.config import Settings
+
+_Result = CreateTopicsResponse.CreatableTopicResult
+
+
+@api(19, "CreateTopics", 0, 7)
+def create_topics(ctx: Context, request: Any) -> object:
+    twice = duplicates(topic.name for topic in request.topics)
+    validate_only = bool(request.validate_only)
+    position: int | None = None
+    results, created = [], []
+    # Topics that are created together mostly look alike: what is told of their configurations is made once.
+    told: dict[tuple[tuple[str, str], ...], list[Any]] = {}
+    for topic in request.topics:
+        if topic.name in twice:
+            continue
+        # UUID(int=0), which reads back as None, is also what a topic gets that was only validated.
+        result = _Result(name=topic.name, topic_id=UUID(int=0), error_code=0, error_message=None, configs=[])
+        results.append(result)
+        try:
+            partitions, configs = _wanted(ctx, topic)
+            made, written = ctx.broker.create_topic(topic.name, partitions, configs, validate_only=validate_only)
+        except BrokerError as error:
+            refuse(result, error)
+            continue
+        result.num_partitions = len(made.partitions)
+        result.replication_factor = 1
+        alike = tuple(configs.items())
+        if alike not in told:
+            told[alike] = _configs(configs, ctx.broker.settings)
+        result.configs = told[alike]
+        if not validate_only:
+            result.topic_id = UUID(bytes=made.id)
+            position = later(position, written)
+            created.append(result)
+    for name in twice:
+        result = _Result(name=name, topic_id=UUID(int=0), configs=[])
+        refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
+        results.append(result)
+    return when_durable(ctx, position, CreateTopicsResponse(throttle_time_ms=0, topics=results), created)
+
+
+def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:
+    """The number of partitions (-1 = the default) and the overrides asked for. Raises BrokerError."""
+    check_topic_name(topic.name)
+    if ctx.broker.topic(topic.name) is not None:
+        raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{topic.name}' already exists")
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        raise BrokerError(Fault.INVALID_CONFIG, f"null value not supported for topic configs: {','.join(nulls)}")
+    overrides = {config.name: config.value for config in topic.configs}
+    validate(overrides)
+    return _partitions(topic, ctx.broker.node_id), overrides
+
+
+def _partitions(topic: Any, node_id: int) -> int:
+    if topic.assignments:
+        if topic.replication_factor != -1 or topic.num_partitions != -1:
+            raise BrokerError(
+                Fault.INVALID_REQUEST,
+                "with a manual partition assignment, replication factor and number of partitions must be -1",
+            )
+        indexes = [assignment.partition_index for assignment in topic.assignments]
+        if sorted(indexes) != list(range(len(indexes))):
+            raise BrokerError(
+                Fault.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2, ... without a gap, each once"
+            )
+        check_assignments([assignment.broker_ids for assignment in topic.assignments], node_id)
+        return len(indexes)
+    if topic.replication_factor not in (-1, 1):
+        raise BrokerError(
+            Fault.INVALID_REPLICATION_FACTOR,
+            f"replication factor {topic.replication_factor} cannot be had: this is a single node, it must be 1 or -1",
+        )
+    return int(topic.num_partitions)
+
+
+def _configs(overrides: dict[str, str], settings: Settings) -> list[Any]:
+    return [
+        _Result.CreatableTopicConfigs(
+            name=entry.name,
+            value=entry.value,
+            read_only=entry.read_only,
+            config_source=entry.source,
+            is_sensitive=False,
+        )
+        for entry in topic_entries(overrides, settings)
+    ]

@@ -1,0 +1,82 @@
+"""DeleteTopics (20): by name, from version 6 on also by topic id. Rules: ControllerApis.deleteTopics.
+
+A topic named twice, or once by name and once by id, is not deleted: the request contradicts itself. Kafka shuffles its
+answers to hide which topics exist; there is no authorization here that could be circumvented, so ours keep the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.lookup import changeable
+from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Topic
+
+
+class _Target(NamedTuple):
+    """What the request says; exactly one of the two should be there."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+@api(20, "DeleteTopics", 1, 6)
+def delete_topics(ctx: Context, request: Any) -> object:
+    targets = list(_targets(request))
+    twice = duplicates(targets)
+    by_name = {_id_of_name(ctx.broker, target) for target in targets if target.topic_id is None}
+    both_ways = by_name & {target.topic_id.bytes for target in targets if target.topic_id is not None}
+    position: int | None = None
+    results, deleted = [], []
+    for target in dict.fromkeys(targets):
+        result = DeleteTopicsResponse.DeletableTopicResult(
+            name=target.name, topic_id=target.topic_id or UUID(int=0), error_code=0, error_message=None
+        )
+        results.append(result)
+        try:
+            if target in twice:
+                raise BrokerError(Fault.INVALID_REQUEST, "duplicate topic name or id")
+            topic = _find(ctx.broker, target)
+            if topic.id in both_ways:
+                raise BrokerError(Fault.INVALID_REQUEST, "the topic is given by its name and by its id")
+            result.name, result.topic_id = topic.name, UUID(bytes=topic.id)
+            position = later(position, ctx.broker.delete_topic(topic))
+            deleted.append(result)
+        except BrokerError as error:
+            refuse(result, error)
+    return when_durable(ctx, position, DeleteTopicsResponse(throttle_time_ms=0, responses=results), deleted)
+
+
+def _targets(request: Any) -> Iterator[_Target]:
+    for name in request.topic_names:
+        yield _Target(name, None)
+    for topic in request.topics:
+        yield _Target(topic.name, topic.topic_id)
+
+
+def _id_of_name(broker: Broker, target: _Target) -> bytes | None:
+    topic = None if target.name is None else broker.topic(target.name)
+    return None if topic is None else topic.id
+
+
+def _find(broker: Broker, target: _Target) -> Topic:
+    """The topic to delete. Raises BrokerError."""
+    if target.topic_id is None:
+        if target.name is None:
+            raise BrokerError(Fault.INVALID_REQUEST, "neither topic name nor id were specified")
+        return changeable(broker, target.name)
+    if target.name is not None:
+        raise BrokerError(Fault.INVALID_REQUEST, "topic name and topic id may not both be specified")
+    topic = broker.topic_by_id(target.topic_id.bytes)
+    if topic is None:
+        raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
+    return changeable(broker, topic.name)

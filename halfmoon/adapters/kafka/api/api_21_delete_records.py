@@ -1,0 +1,50 @@
+"""DeleteRecords (21): move a partition's start offset forward, to the high watermark at most (KIP-107).
+
+Rules: Partition.deleteRecordsOnLeader. The answer names the new start offset, which is the old one where that lay
+further on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.durable import later, when_durable
+from halfmoon.adapters.kafka.errors import code_of
+from halfmoon.adapters.kafka.lookup import changeable, partition_of
+from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+
+_TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
+_PartitionResult = _TopicResult.DeleteRecordsPartitionResult
+
+HIGH_WATERMARK = -1
+"""In the place of an offset: delete all that is visible."""
+
+
+@api(21, "DeleteRecords", 0, 2)
+def delete_records(ctx: Context, request: Any) -> object:
+    position: int | None = None
+    topics, moved = [], []
+    for topic in request.topics:
+        results = []
+        for wanted in topic.partitions:
+            result = _PartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=0)
+            results.append(result)
+            try:
+                partition = partition_of(changeable(ctx.broker, topic.name), wanted.partition_index)
+                if wanted.offset < HIGH_WATERMARK:
+                    raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
+                result.low_watermark, written = ctx.broker.delete_records(partition, wanted.offset)
+            except BrokerError as error:
+                _fail(result, error)
+                continue
+            position = later(position, written)
+            moved.append(result)
+        topics.append(_TopicResult(name=topic.name, partitions=results))
+    return when_durable(ctx, position, DeleteRecordsResponse(throttle_time_ms=0, topics=topics), moved, _fail)
+
+
+def _fail(result: Any, error: Exception) -> None:
+    result.error_code = code_of(error)
+    result.low_watermark = -1

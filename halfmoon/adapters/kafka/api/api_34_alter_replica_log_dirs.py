@@ -1,0 +1,43 @@
+"""AlterReplicaLogDirs (34): move partitions to another data directory (KIP-113). There is one, so they can only stay.
+
+Rules: ReplicaManager.alterReplicaLogDirs, where a move to where a partition already lies is no error.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import NONE, code_of
+from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.protocol import AlterReplicaLogDirsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError
+
+LOG_DIR_NOT_FOUND = 57
+"""Error code that only this API has."""
+
+_Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
+
+
+@api(34, "AlterReplicaLogDirs", 0, 2)
+def alter_replica_log_dirs(ctx: Context, request: Any) -> object:
+    here = str(Path(ctx.broker.settings.node.data_dir).absolute())
+    found: dict[str, list[Any]] = {}
+    for directory in request.dirs:
+        for topic in directory.topics:
+            results = found.setdefault(topic.name, [])
+            for index in topic.partitions:
+                error_code = _verdict(ctx, topic.name, index) if directory.path == here else LOG_DIR_NOT_FOUND
+                results.append(_Topic.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code))
+    return AlterReplicaLogDirsResponse(
+        throttle_time_ms=0, results=[_Topic(topic_name=name, partitions=results) for name, results in found.items()]
+    )
+
+
+def _verdict(ctx: Context, name: str, index: int) -> int:
+    try:
+        partition_of(ctx.broker.topic(name), index)
+    except BrokerError as error:
+        return code_of(error)
+    return NONE

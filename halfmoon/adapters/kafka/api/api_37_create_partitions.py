@@ -1,0 +1,62 @@
+"""CreatePartitions (37): make topics wider (KIP-195). Rules: ReplicationControlManager.createPartitions.
+
+Records stay where they are, so keys may go to another partition from then on; there is no way back.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.assignments import check_assignments
+from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.lookup import changeable
+from halfmoon.adapters.kafka.protocol import CreatePartitionsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+
+_Result = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+@api(37, "CreatePartitions", 0, 3)
+def create_partitions(ctx: Context, request: Any) -> object:
+    twice = duplicates(topic.name for topic in request.topics)
+    position: int | None = None
+    results, widened = [], []
+    for topic in request.topics:
+        if topic.name in twice:
+            continue
+        result = _Result(name=topic.name, error_code=0, error_message=None)
+        results.append(result)
+        try:
+            written = _widen(ctx, topic, bool(request.validate_only))
+        except BrokerError as error:
+            refuse(result, error)
+            continue
+        if not request.validate_only:
+            position = later(position, written)
+            widened.append(result)
+    for name in twice:
+        result = _Result(name=name)
+        refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
+        results.append(result)
+    return when_durable(ctx, position, CreatePartitionsResponse(throttle_time_ms=0, results=results), widened)
+
+
+def _widen(ctx: Context, wanted: Any, validate_only: bool) -> int:
+    """The log position of the change. Raises BrokerError."""
+    topic = changeable(ctx.broker, wanted.name)
+    present = len(topic.partitions)
+    if wanted.count <= present:
+        raise BrokerError(
+            Fault.INVALID_PARTITIONS,
+            f"topic '{topic.name}' has {present} partition(s); {wanted.count} would not be an increase",
+        )
+    if wanted.assignments is not None:
+        if len(wanted.assignments) != wanted.count - present:
+            raise BrokerError(
+                Fault.INVALID_REPLICA_ASSIGNMENT,
+                f"{wanted.count - present} partition(s) are to be added, but {len(wanted.assignments)} are assigned",
+            )
+        check_assignments([assignment.broker_ids for assignment in wanted.assignments], ctx.broker.node_id)
+    return ctx.broker.add_partitions(topic, wanted.count, validate_only=validate_only)

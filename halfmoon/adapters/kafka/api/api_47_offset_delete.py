@@ -1,0 +1,62 @@
+"""OffsetDelete (47): forget a group's progress in topics that it does not consume any more (KIP-496)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.durable import when_durable
+from halfmoon.adapters.kafka.errors import NONE, code, code_of
+from halfmoon.adapters.kafka.group_errors import coordinator_code
+from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.protocol import OffsetDeleteResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition
+
+_Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+
+
+@api(47, "OffsetDelete", 0, 0)
+def offset_delete(ctx: Context, request: Any) -> object:
+    groups = ctx.broker.groups
+    group_id: str = request.group_id
+    fault = groups.check_offset_delete(group_id) if group_id else Fault.INVALID_GROUP_ID
+    if fault is not None:
+        return OffsetDeleteResponse(throttle_time_ms=0, error_code=code(fault), topics=[])
+    subscribed = groups.coordinator.subscribed_topics(group_id)
+    offsets = groups.offsets(group_id)
+    forgotten: list[Partition] = []
+    topics, deleted = [], []
+    for asked in request.topics:
+        result = _Topic(name=asked.name, partitions=[])
+        topics.append(result)
+        topic = ctx.broker.topic(asked.name)
+        for part in asked.partitions:
+            part_result = _Topic.OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=NONE)
+            result.partitions.append(part_result)
+            try:
+                partition = partition_of(topic, part.partition_index)
+            except BrokerError as error:
+                part_result.error_code = code_of(error)
+                continue
+            if subscribed is None or asked.name in subscribed:
+                part_result.error_code = code(Fault.GROUP_SUBSCRIBED_TO_TOPIC)
+            elif partition in offsets:
+                forgotten.append(partition)
+                deleted.append(part_result)
+    response = OffsetDeleteResponse(throttle_time_ms=0, error_code=NONE, topics=topics)
+    if not forgotten:
+        return response
+    try:
+        position = groups.delete_offsets(group_id, forgotten)
+    except BrokerError as error:
+        for part_result in deleted:
+            _fail(part_result, error)
+        return response
+    return when_durable(ctx, position, response, deleted, _fail)
+
+
+def _fail(result: Any, error: Exception) -> None:
+    result.error_code = coordinator_code(error)

@@ -1,0 +1,46 @@
+"""DescribeCluster (60): the cluster's id and its nodes, which are one (KIP-700).
+
+Rules: AuthHelper.computeDescribeClusterResponse.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS
+from halfmoon.adapters.kafka.protocol import DescribeClusterResponse
+from halfmoon.adapters.kafka.registry import Context, api
+
+BROKERS, CONTROLLERS = 1, 2
+"""Endpoint types (KIP-919): which kind of nodes the client wants to see."""
+
+MISMATCHED_ENDPOINT_TYPE, UNSUPPORTED_ENDPOINT_TYPE = 114, 115
+"""Error codes that only this API has."""
+
+
+@api(60, "DescribeCluster", 0, 2)
+def describe_cluster(ctx: Context, request: Any) -> object:
+    if request.endpoint_type != BROKERS:
+        known = request.endpoint_type == CONTROLLERS
+        return DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=MISMATCHED_ENDPOINT_TYPE if known else UNSUPPORTED_ENDPOINT_TYPE,
+            error_message=f"endpoint type {request.endpoint_type} was asked for; this is a broker's (type {BROKERS})",
+            endpoint_type=BROKERS,
+            cluster_id="",
+            brokers=[],
+        )
+    node_id = ctx.broker.node_id
+    node = DescribeClusterResponse.DescribeClusterBroker(
+        broker_id=node_id, host=ctx.peer.host, port=ctx.peer.port, rack=None, is_fenced=False
+    )
+    return DescribeClusterResponse(
+        throttle_time_ms=0,
+        error_code=0,
+        error_message=None,
+        endpoint_type=BROKERS,
+        cluster_id=ctx.broker.cluster_id,
+        controller_id=node_id,
+        brokers=[node],
+        authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,
+    )

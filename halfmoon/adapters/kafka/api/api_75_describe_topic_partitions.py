@@ -1,0 +1,104 @@
+"""DescribeTopicPartitions (75): topics with their partitions, page by page (KIP-966).
+
+No topics = all that are not internal. Topics come sorted by name; the answer stops after `response_partition_limit`
+partitions (2,000 at most) with a cursor, which the client sends back for the next page. The admin client of Java, and
+so Spark, asks for every topic it reads, so the partitions are encoded by hand, as for Metadata.
+
+Rules: DescribeTopicPartitionsRequestHandler, KRaftMetadataCache.getTopicMetadataForDescribeTopicResponse. There is no
+error code of its own: what is wrong with the cursor is told as the error of every topic asked for.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from struct import pack
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
+from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS
+from halfmoon.adapters.kafka.protocol import decode_request
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.wire import encode_array_size, encode_string
+from halfmoon.core.errors import Fault
+from halfmoon.core.topic_names import is_legal
+
+KEY = 75
+MAX_PARTITIONS = 2000
+"""Kafka's max.request.partition.size.limit."""
+
+
+@api(KEY, "DescribeTopicPartitions", 0, 0, raw=True)
+def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
+    request = decode_request(KEY, ctx.api_version, body)
+    asked = {topic.name for topic in request.topics}
+    cursor = request.cursor
+    start = "" if cursor is None else cursor.topic_name
+    if cursor is not None and (cursor.partition_index < 0 or (asked and start not in asked)):
+        return _response([_topic(name, code(Fault.INVALID_REQUEST)) for name in sorted(asked)], None)
+    every = not asked
+    names = {topic.name for topic in ctx.broker.topics() if not topic.internal} if every else asked
+    remaining = max(min(MAX_PARTITIONS, request.response_partition_limit), 1)
+    topics: list[bytes] = []
+    for name in sorted(name for name in names if name >= start):
+        if remaining == 0:
+            return _response(topics, (name, 0))
+        topic = ctx.broker.topic(name)
+        if topic is None:
+            fault = Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
+            topics.append(_topic(name, code(fault)))
+            continue
+        first = cursor.partition_index if cursor is not None and name == start else 0
+        count = len(topic.partitions)
+        stop = max(first, min(count, first + remaining))
+        topics.append(_described(ctx, topic, first, stop))
+        if stop < count:
+            return _response(topics, (name, stop))
+        remaining -= stop - first
+    return _response(topics, None)
+
+
+def _described(ctx: Context, topic: Any, first: int, stop: int) -> bytes:
+    partitions = _partitions(first, stop, ctx.broker.node_id, ctx.broker.generation)
+    return _topic(topic.name, NONE, topic.id, topic.internal, partitions, TOPIC_BITS)
+
+
+def _topic(
+    name: str,
+    error_code: int,
+    topic_id: bytes = ZERO_ID,
+    internal: bool = False,
+    partitions: bytes = encode_array_size(0, True),
+    operations: int = NOT_ASKED,
+) -> bytes:
+    return b"".join(
+        (
+            pack(">h", error_code),
+            encode_string(name, True),
+            topic_id,
+            b"\1" if internal else b"\0",
+            partitions,
+            pack(">i", operations),
+            b"\0",
+        )
+    )
+
+
+@lru_cache(maxsize=64)
+def _partitions(first: int, stop: int, node_id: int, leader_epoch: int) -> bytes:
+    """The partitions from `first` up to, without, `stop`, with the array's length in front.
+
+    error i16 | index i32 | leader i32 | leader epoch i32 | replicas | isr | eligible | last known eligible | offline
+    | tags
+    """
+    nodes = encode_array_size(1, True) + pack(">i", node_id)
+    rest = pack(">ii", node_id, leader_epoch) + nodes * 2 + encode_array_size(0, True) * 3 + b"\0"
+    return encode_array_size(stop - first, True) + b"".join(
+        [b"\0\0" + pack(">i", index) + rest for index in range(first, stop)]
+    )
+
+
+def _response(topics: list[bytes], cursor: tuple[str, int] | None) -> bytes:
+    """Throttle time, topics, the next page's cursor (a nullable struct: -1, or 1 and its fields), tags."""
+    after = b"\xff" if cursor is None else b"\1" + encode_string(cursor[0], True) + pack(">i", cursor[1]) + b"\0"
+    return b"".join([pack(">i", 0), encode_array_size(len(topics), True), *topics, after, b"\0"])

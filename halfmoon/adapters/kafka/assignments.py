@@ -1,0 +1,17 @@
+"""Manual assignments of partitions to brokers, as CreateTopics and CreatePartitions take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halfmoon.core.errors import BrokerError, Fault
+
+
+def check_assignments(replicas_by_partition: Sequence[Sequence[int]], node_id: int) -> None:
+    """Raise BrokerError(INVALID_REPLICA_ASSIGNMENT) unless every partition is assigned to this node alone."""
+    for replicas in replicas_by_partition:
+        if list(replicas) != [node_id]:
+            raise BrokerError(
+                Fault.INVALID_REPLICA_ASSIGNMENT,
+                f"a partition cannot be assigned to brokers {replicas}: this is a single node, it must be [{node_id}]",
+            )

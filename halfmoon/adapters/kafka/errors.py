@@ -1,0 +1,90 @@
+"""The Kafka error code of every fault the core can name.
+
+Codes: org.apache.kafka.common.protocol.Errors. A fault without a code is a programmer's error, found when this module
+is imported, not when a client meets it.
+"""
+
+from __future__ import annotations
+
+from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
+
+NONE = 0
+
+TOPIC_AUTHORIZATION_FAILED = 29
+"""What a fetch of an internal topic gets: the one refusal there that clients hand to their user and do not retry.
+
+It has no fault of its own: the core does not know that a protocol closes these topics.
+"""
+
+CODES: dict[Fault, int] = {
+    Fault.UNKNOWN_SERVER_ERROR: -1,
+    Fault.OFFSET_OUT_OF_RANGE: 1,
+    Fault.CORRUPT_MESSAGE: 2,
+    Fault.UNKNOWN_TOPIC_OR_PARTITION: 3,
+    Fault.REQUEST_TIMED_OUT: 7,
+    Fault.MESSAGE_TOO_LARGE: 10,
+    Fault.COORDINATOR_LOAD_IN_PROGRESS: 14,
+    Fault.COORDINATOR_NOT_AVAILABLE: 15,
+    Fault.NOT_COORDINATOR: 16,
+    Fault.INVALID_TOPIC_EXCEPTION: 17,
+    Fault.RECORD_LIST_TOO_LARGE: 18,
+    Fault.INVALID_REQUIRED_ACKS: 21,
+    Fault.ILLEGAL_GENERATION: 22,
+    Fault.INCONSISTENT_GROUP_PROTOCOL: 23,
+    Fault.INVALID_GROUP_ID: 24,
+    Fault.UNKNOWN_MEMBER_ID: 25,
+    Fault.INVALID_SESSION_TIMEOUT: 26,
+    Fault.REBALANCE_IN_PROGRESS: 27,
+    Fault.INVALID_COMMIT_OFFSET_SIZE: 28,
+    Fault.CLUSTER_AUTHORIZATION_FAILED: 31,
+    Fault.INVALID_TIMESTAMP: 32,
+    Fault.UNSUPPORTED_VERSION: 35,
+    Fault.TOPIC_ALREADY_EXISTS: 36,
+    Fault.INVALID_PARTITIONS: 37,
+    Fault.INVALID_REPLICATION_FACTOR: 38,
+    Fault.INVALID_REPLICA_ASSIGNMENT: 39,
+    Fault.INVALID_CONFIG: 40,
+    Fault.INVALID_REQUEST: 42,
+    Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT: 43,
+    Fault.POLICY_VIOLATION: 44,
+    Fault.OUT_OF_ORDER_SEQUENCE_NUMBER: 45,
+    Fault.DUPLICATE_SEQUENCE_NUMBER: 46,
+    Fault.INVALID_PRODUCER_EPOCH: 47,
+    Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 53,
+    Fault.KAFKA_STORAGE_ERROR: 56,
+    Fault.UNKNOWN_PRODUCER_ID: 59,
+    Fault.NON_EMPTY_GROUP: 68,
+    Fault.GROUP_ID_NOT_FOUND: 69,
+    Fault.FETCH_SESSION_ID_NOT_FOUND: 70,
+    Fault.INVALID_FETCH_SESSION_EPOCH: 71,
+    Fault.FENCED_LEADER_EPOCH: 74,
+    Fault.UNKNOWN_LEADER_EPOCH: 75,
+    Fault.UNSUPPORTED_COMPRESSION_TYPE: 76,
+    Fault.MEMBER_ID_REQUIRED: 79,
+    Fault.GROUP_MAX_SIZE_REACHED: 81,
+    Fault.FENCED_INSTANCE_ID: 82,
+    Fault.GROUP_SUBSCRIBED_TO_TOPIC: 86,
+    Fault.INVALID_RECORD: 87,
+    Fault.UNKNOWN_TOPIC_ID: 100,
+    Fault.INCONSISTENT_TOPIC_ID: 103,
+}
+
+assert set(CODES) == set(Fault), f"faults without a Kafka code: {sorted(f.name for f in set(Fault) - set(CODES))}"
+
+
+def code(fault: Fault | None) -> int:
+    """The code of a fault; 0 for None, which means that all went well."""
+    return NONE if fault is None else CODES[fault]
+
+
+def code_of(error: BaseException | None) -> int:
+    """The code of an error: its fault's if it is a refusal, UNKNOWN_SERVER_ERROR (-1) if nobody expected it."""
+    if error is None:
+        return NONE
+    if isinstance(error, BrokerError):
+        return CODES[error.fault]
+    return CODES[Fault.UNKNOWN_SERVER_ERROR]
+
+
+class MalformedRequest(HalfmoonError):  # noqa: N818 (it names what is wrong, as the log line does)
+    """The bytes of a request do not follow its schema. The connection it came on is closed, nothing else is touched."""

@@ -1,0 +1,73 @@
+"""Finding the partition that a request names."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition, Topic
+
+
+def partition_of(topic: Topic | None, index: int) -> Partition:
+    """The partition of that index. Raises BrokerError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
+    if topic is None or not 0 <= index < len(topic.partitions):
+        raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+    return topic.partitions[index]
+
+
+def topic_named(broker: Broker, name: str) -> Topic:
+    """The topic of that name. Raises BrokerError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
+    topic = broker.topic(name)
+    if topic is None:
+        raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist")
+    return topic
+
+
+def changeable(broker: Broker, name: str) -> Topic:
+    """The topic of that name, if clients may change it.
+
+    Raises as `topic_named` does, or BrokerError(INVALID_TOPIC_EXCEPTION) if the topic is internal.
+    """
+    topic = topic_named(broker, name)
+    if topic.internal:
+        raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is internal")
+    return topic
+
+
+def check_leader_epoch(broker: Broker, epoch: int) -> None:
+    """Compare the leader epoch a client knows from Metadata with the present one; -1 = it does not say (KIP-320).
+
+    The node leads all its partitions in one epoch, its generation. (A partition's own `leader_epoch` is that of its
+    newest record, which may be older.) Raises BrokerError(FENCED_LEADER_EPOCH) if the client's is older,
+    UNKNOWN_LEADER_EPOCH if it is newer.
+    """
+    if epoch == -1 or epoch == broker.generation:
+        return
+    raise BrokerError(Fault.FENCED_LEADER_EPOCH if epoch < broker.generation else Fault.UNKNOWN_LEADER_EPOCH)
+
+
+def epoch_at(partition: Partition, offset: int) -> int:
+    """The leader epoch of the record at that offset; -1 if the partition never had one."""
+    index = bisect_right(partition.epochs, offset, key=lambda begun: begun[1])
+    return partition.epochs[index - 1][0] if index else -1
+
+
+def end_of_epoch(broker: Broker, partition: Partition, epoch: int) -> tuple[int, int]:
+    """The largest known leader epoch not above `epoch`, and the offset where it ends: that where the next epoch begins.
+
+    (-1, -1) if the epoch is still to come. The present epoch counts as begun at the log's end even before it has a
+    record: a consumer that was told the next offset keeps it with the present epoch. Rule:
+    LeaderEpochFileCache.endOffsetFor.
+    """
+    if not 0 <= epoch <= broker.generation:
+        return -1, -1
+    if epoch == broker.generation:
+        return epoch, partition.next_offset
+    begun = partition.epochs
+    index = bisect_right(begun, epoch, key=lambda entry: entry[0])
+    end = begun[index][1] if index < len(begun) else partition.next_offset
+    return begun[index - 1][0] if index else epoch, end

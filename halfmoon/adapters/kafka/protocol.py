@@ -1,0 +1,221 @@
+"""Kafka's messages as objects: the one module that imports `kafka.protocol` (kafka-python, exact version pinned).
+
+Handlers take their message classes from here by name and never see bytes:
+
+    from halfmoon.adapters.kafka.protocol import MetadataResponse
+    MetadataResponse(brokers=[MetadataResponse.MetadataResponseBroker(node_id=0, host="h", port=1, rack=None)], ...)
+
+A field outside the message's version reads as its schema's default and is left out when encoding, so one handler serves
+all versions. Traps of these classes: defaults that are lists are shared, so never append to one that you did not set; a
+uuid field is a `uuid.UUID` and None when all zeroes; `authorized_operations` fields take None for "not asked".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafka.protocol.admin import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from kafka.protocol.consumer import (
+    FetchRequest,
+    FetchResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from kafka.protocol.metadata import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from kafka.protocol.producer import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+
+from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.schema import Decode, message_decoder
+from halfmoon.adapters.kafka.wire import TRUNCATED
+
+_MESSAGES: tuple[tuple[Any, Any], ...] = (
+    (ProduceRequest, ProduceResponse),
+    (FetchRequest, FetchResponse),
+    (ListOffsetsRequest, ListOffsetsResponse),
+    (MetadataRequest, MetadataResponse),
+    (OffsetCommitRequest, OffsetCommitResponse),
+    (OffsetFetchRequest, OffsetFetchResponse),
+    (FindCoordinatorRequest, FindCoordinatorResponse),
+    (JoinGroupRequest, JoinGroupResponse),
+    (HeartbeatRequest, HeartbeatResponse),
+    (LeaveGroupRequest, LeaveGroupResponse),
+    (SyncGroupRequest, SyncGroupResponse),
+    (DescribeGroupsRequest, DescribeGroupsResponse),
+    (ListGroupsRequest, ListGroupsResponse),
+    (ApiVersionsRequest, ApiVersionsResponse),
+    (CreateTopicsRequest, CreateTopicsResponse),
+    (DeleteTopicsRequest, DeleteTopicsResponse),
+    (DeleteRecordsRequest, DeleteRecordsResponse),
+    (InitProducerIdRequest, InitProducerIdResponse),
+    (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (DescribeConfigsRequest, DescribeConfigsResponse),
+    (AlterConfigsRequest, AlterConfigsResponse),
+    (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
+    (DescribeLogDirsRequest, DescribeLogDirsResponse),
+    (CreatePartitionsRequest, CreatePartitionsResponse),
+    (DeleteGroupsRequest, DeleteGroupsResponse),
+    (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
+    (OffsetDeleteRequest, OffsetDeleteResponse),
+    (DescribeClusterRequest, DescribeClusterResponse),
+    (ListConfigResourcesRequest, ListConfigResourcesResponse),
+    (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+)
+
+REQUESTS: dict[int, Any] = {request.API_KEY: request for request, _ in _MESSAGES}
+RESPONSES: dict[int, Any] = {response.API_KEY: response for _, response in _MESSAGES}
+
+_decoders: dict[tuple[int, int], Decode] = {}
+
+
+def is_flexible(api_key: int, api_version: int) -> bool:
+    """Whether this version's messages carry compact strings and tagged fields (KIP-482)."""
+    return bool(REQUESTS[api_key].flexible_version_q(api_version))
+
+
+def decode_request(api_key: int, api_version: int, body: memoryview) -> Any:
+    """The request object of a body (what follows the request header). Raises MalformedRequest.
+
+    Strings and bytes are copied out of `body`. Bytes behind the last field are ignored, as Kafka does.
+    """
+    decode = _decoders.get((api_key, api_version))
+    if decode is None:
+        decode = _decoders[(api_key, api_version)] = message_decoder(REQUESTS[api_key], api_version)
+    try:
+        request, _ = decode(body, 0)
+    except TRUNCATED:
+        raise MalformedRequest("the request ends before its last field") from None
+    return request
+
+
+def encode_response(api_version: int, response: Any) -> bytearray:
+    """The body of a response (without its header) in the version of its request."""
+    encoded: bytearray = response.encode(version=api_version)
+    return encoded
+
+
+__all__ = [
+    "REQUESTS",
+    "RESPONSES",
+    "AlterConfigsRequest",
+    "AlterConfigsResponse",
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponse",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
+    "CreatePartitionsRequest",
+    "CreatePartitionsResponse",
+    "CreateTopicsRequest",
+    "CreateTopicsResponse",
+    "DeleteGroupsRequest",
+    "DeleteGroupsResponse",
+    "DeleteRecordsRequest",
+    "DeleteRecordsResponse",
+    "DeleteTopicsRequest",
+    "DeleteTopicsResponse",
+    "DescribeClusterRequest",
+    "DescribeClusterResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResponse",
+    "DescribeGroupsRequest",
+    "DescribeGroupsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
+    "DescribeTopicPartitionsRequest",
+    "DescribeTopicPartitionsResponse",
+    "FetchRequest",
+    "FetchResponse",
+    "FindCoordinatorRequest",
+    "FindCoordinatorResponse",
+    "HeartbeatRequest",
+    "HeartbeatResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
+    "InitProducerIdRequest",
+    "InitProducerIdResponse",
+    "JoinGroupRequest",
+    "JoinGroupResponse",
+    "LeaveGroupRequest",
+    "LeaveGroupResponse",
+    "ListConfigResourcesRequest",
+    "ListConfigResourcesResponse",
+    "ListGroupsRequest",
+    "ListGroupsResponse",
+    "ListOffsetsRequest",
+    "ListOffsetsResponse",
+    "MetadataRequest",
+    "MetadataResponse",
+    "OffsetCommitRequest",
+    "OffsetCommitResponse",
+    "OffsetDeleteRequest",
+    "OffsetDeleteResponse",
+    "OffsetFetchRequest",
+    "OffsetFetchResponse",
+    "OffsetForLeaderEpochRequest",
+    "OffsetForLeaderEpochResponse",
+    "ProduceRequest",
+    "ProduceResponse",
+    "SyncGroupRequest",
+    "SyncGroupResponse",
+    "decode_request",
+    "encode_response",
+    "is_flexible",
+]

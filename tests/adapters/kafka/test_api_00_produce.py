@@ -1,0 +1,206 @@
+"""Produce: every version against kafka-python's classes, and what happens to a batch that cannot be kept."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from kafka_rig import Rig, batch
+
+from halfmoon.adapters.kafka.api import api_00_produce as produce
+from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.protocol import ProduceRequest, ProduceResponse
+from halfmoon.core.records import iter_records
+
+Topic = ProduceRequest.TopicProduceData
+VERSIONS = range(3, 14)
+BY_ID = 13
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def fields(*parts, topic="t", topic_id=None, acks=-1, transactional_id=None):
+    """A request for one topic; parts are (partition index, batch or None)."""
+    data = [Topic.PartitionProduceData(index=index, records=records) for index, records in parts]
+    topics = [Topic(name=topic, topic_id=topic_id, partition_data=data)]
+    return {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 1000, "topic_data": topics}
+
+
+def results(answer):
+    """(index, error code, base offset, append time, start offset) by partition."""
+    return [
+        (p.index, p.error_code, p.base_offset, p.log_append_time_ms, p.log_start_offset)
+        for p in answer.responses[0].partition_responses
+    ]
+
+
+def values(rig, partition):
+    slices = rig.broker.read(partition, partition.start_offset, 1 << 30, min_one=True).slices
+    return [record.value for piece in slices for record in iter_records(piece)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_round_trip(rig, version):
+    partitions = rig.topic("t", 3)
+    topic_id = uuid.UUID(bytes=partitions[0].topic.id)
+    client = rig.client()
+    for turn in range(2):
+        parts = [(0, batch(b"a", b"b")), (2, batch(b"c")), (7, batch(b"nowhere"))]
+        answer = client.ask(0, version, **fields(*parts, topic_id=topic_id))
+        start_offset = 0 if version >= 5 else -1
+        assert results(answer) == [
+            (0, 0, 2 * turn, -1, start_offset),
+            (2, 0, turn, -1, start_offset),
+            (7, 3, -1, -1, -1),
+        ]
+        found = answer.responses[0]
+        assert found.topic_id == topic_id if version >= BY_ID else found.name == "t"
+        assert bool(found.partition_responses[2].error_message) == (version >= 8)
+    assert [values(rig, partition) for partition in partitions] == [[b"a", b"b"] * 2, [], [b"c", b"c"]]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_answer_is_byte_for_byte_kafka_pythons(version):
+    results = [("t", [produce.Stored(3, 0, 70, -1, 5, None), produce.Stored(4, 87, -1, -1, -1, "tëxt")]), ("u", [])]
+    if version >= BY_ID:
+        results = [(uuid.UUID(int=9).bytes, parts) for _, parts in results]
+    response = ProduceResponse(version=version)
+    row_class = ProduceResponse.TopicProduceResponse
+    response.responses = [
+        row_class(
+            version=version,
+            name=key if isinstance(key, str) else None,
+            topic_id=uuid.UUID(bytes=key) if isinstance(key, bytes) else None,
+            partition_responses=[
+                row_class.PartitionProduceResponse(
+                    version=version,
+                    index=part.index,
+                    error_code=part.error_code,
+                    base_offset=part.base_offset,
+                    log_append_time_ms=part.append_time_ms,
+                    log_start_offset=part.start_offset,
+                    record_errors=[],
+                    error_message=part.message,
+                )
+                for part in parts
+            ],
+        )
+        for key, parts in results
+    ]
+    assert produce.encode(results, version) == response.encode(version=version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_body_cut_anywhere_is_malformed(version):
+    body = memoryview(bytes(ProduceRequest(**fields((0, b"records"), topic_id=uuid.uuid4())).encode(version=version)))
+    parsed = produce.parse(body, version)
+    assert [(index, bytes(records)) for index, records in parsed.topics[0][1]] == [(0, b"records")]
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest):
+            produce.parse(body[:end], version)
+
+
+def test_nothing_is_answered_before_it_is_durable(rig):
+    rig.topic("t")
+    client = rig.client()
+    client.feed(client.encode(0, 9, **fields((0, batch(b"x")))))
+    rig.broker.write()
+    rig.broker.settle()
+    assert client.frames() == [], "written is not flushed"
+    rig.turn()
+    assert len(client.frames()) == 1
+
+
+def test_a_failing_disk_is_told_to_whoever_waits(rig):
+    rig.topic("t", 2)
+    client = rig.client()
+    rig.fs.fail_sync = True
+    client.feed(client.encode(0, 9, **fields((0, batch(b"x")), (5, batch(b"y")))))
+    rig.turn()
+    (answer,) = client.answers()
+    assert [(index, code) for index, code, *_ in results(answer)] == [(0, 56), (5, 3)]
+
+
+def test_unknown_names_and_ids(rig):
+    client = rig.client()
+    assert results(client.ask(0, 9, **fields((0, batch(b"x")), topic="none")))[0][1] == 3
+    assert results(client.ask(0, 13, **fields((0, batch(b"x")), topic_id=uuid.UUID(int=5))))[0][1] == 100
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"acks": 2}, 21),
+        ({"acks": -2}, 21),
+        ({"transactional_id": "tx"}, 53),
+    ],
+)
+def test_a_request_refused_as_a_whole_stores_nothing(rig, given, code):
+    (partition,) = rig.topic("t")
+    answer = rig.client().ask(0, 9, **fields((0, batch(b"x")), (1, batch(b"y")), **given))
+    assert [row[1] for row in results(answer)] == [code, code]
+    assert partition.next_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("records", "code"),
+    [
+        (None, 87),
+        (b"", 2),
+        (batch(b"x")[:-1], 2),
+        (batch(b"x") + batch(b"y"), 2),
+        (batch(b"x")[:16] + b"\x01" + batch(b"x")[17:], 43),
+        (batch(b"x" * 100)[:-1] + b"!", 2),
+    ],
+    ids=["null", "empty", "cut", "two batches", "magic 1", "bad checksum"],
+)
+def test_one_refused_batch_leaves_the_others_intact(rig, records, code):
+    partitions = rig.topic("t", 3)
+    answer = rig.client().ask(0, 9, **fields((0, batch(b"before")), (1, records), (2, batch(b"behind"))))
+    codes = [row[1] for row in results(answer)]
+    assert codes[0::2] == [0, 0]
+    assert codes[1] in (code, 87), codes
+    assert [values(rig, partition) for partition in partitions] == [[b"before"], [], [b"behind"]]
+
+
+def test_an_internal_topic_is_closed(rig):
+    topic, _ = rig.broker.create_topic("inside", 1, internal=True)
+    assert results(rig.client().ask(0, 9, **fields((0, batch(b"x")), topic="inside")))[0][1] == 17
+    assert topic.partitions[0].next_offset == 0
+
+
+def test_acks_0_has_no_answer(rig):
+    (partition,) = rig.topic("t")
+    client = rig.client()
+    client.feed(client.encode(0, 9, **fields((0, batch(b"x")), acks=0)))
+    rig.turn()
+    assert client.frames() == []
+    assert values(rig, partition) == [b"x"]
+    assert not client.transport.closed
+
+
+def test_acks_0_and_an_error_closes_the_connection(rig):
+    client = rig.client()
+    client.feed(client.encode(0, 9, **fields((0, batch(b"x")), topic="none", acks=0)))
+    assert client.transport.closed
+
+
+def test_log_append_time_is_told(rig):
+    rig.topic("t", message_timestamp_type="LogAppendTime")
+    answer = rig.client().ask(0, 9, **fields((0, batch(b"x"))))
+    assert results(answer) == [(0, 0, 0, rig.clock.now_ms, 0)]
+
+
+def test_a_repeated_batch_gets_the_same_answer_and_is_stored_once(rig):
+    (partition,) = rig.topic("t")
+    client = rig.client()
+    request = fields((0, batch(b"x", producer_id=5, sequence=0)))
+    client.feed(client.encode(0, 9, **request) + client.encode(0, 9, **request))
+    rig.turn()
+    assert [results(answer) for answer in client.answers()] == [[(0, 0, 0, -1, 0)]] * 2
+    assert partition.next_offset == 1
+    gap = client.ask(0, 9, **fields((0, batch(b"x", producer_id=5, sequence=7))))
+    assert results(gap)[0][1] == 45

@@ -1,0 +1,348 @@
+"""Fetch: every version against kafka-python's classes, limits, waiting, errors."""
+
+from __future__ import annotations
+
+import errno
+import uuid
+
+import pytest
+from kafka_rig import Rig
+
+from halfmoon.adapters.kafka import fetch_codec
+from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.reading import Read
+
+Topic = FetchRequest.FetchTopic
+VERSIONS = range(4, 19)
+BY_ID = 13
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def wanted(index, offset=0, *, max_bytes=1 << 20, epoch=-1, last_epoch=-1):
+    return Topic.FetchPartition(
+        partition=index,
+        current_leader_epoch=epoch,
+        fetch_offset=offset,
+        last_fetched_epoch=last_epoch,
+        log_start_offset=-1,
+        partition_max_bytes=max_bytes,
+    )
+
+
+def fields(partition, *wants, **given):
+    """A request for one topic: `partition`'s, or that of a name or id."""
+    topic = partition.topic if hasattr(partition, "topic") else None
+    name = topic.name if topic else partition if isinstance(partition, str) else "?"
+    topic_id = uuid.UUID(bytes=topic.id if topic else partition if isinstance(partition, bytes) else bytes(16))
+    request = {
+        "replica_id": -1,
+        "max_wait_ms": 0,
+        "min_bytes": 1,
+        "max_bytes": 50 << 20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [Topic(topic=name, topic_id=topic_id, partitions=list(wants))],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    return request | given
+
+
+def parts(answer):
+    return answer.responses[0].partitions
+
+
+def batches(rig, partition, offset=0):
+    return b"".join(bytes(piece) for piece in rig.broker.read(partition, offset, 1 << 30, min_one=True).slices)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_version_round_trip(rig, version):
+    partitions = rig.topic("t", 3)
+    rig.append(partitions[0], b"a", b"b")
+    rig.append(partitions[2], b"c")
+    answer = rig.client().ask(1, version, **fields(partitions[0], wanted(0), wanted(1), wanted(2, 1), wanted(9)))
+    assert answer.throttle_time_ms == 0
+    assert (answer.error_code, answer.session_id) == (0, 0)
+    topic = answer.responses[0]
+    assert topic.topic_id.bytes == partitions[0].topic.id if version >= BY_ID else topic.topic == "t"
+    start = 0 if version >= 5 else -1
+    found = [
+        (p.partition_index, p.error_code, p.high_watermark, p.last_stable_offset, p.log_start_offset)
+        for p in topic.partitions
+    ]
+    assert found == [(0, 0, 2, 2, start), (1, 0, 0, 0, start), (2, 0, 1, 1, start), (9, 3, -1, -1, -1)]
+    assert [bytes(p.records) for p in topic.partitions] == [batches(rig, partitions[0]), b"", b"", b""]
+    assert all(p.aborted_transactions is None and p.preferred_read_replica == -1 for p in topic.partitions)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_answer_is_byte_for_byte_kafka_pythons(version):
+    ours = [
+        fetch_codec.Fetched(3, 0, 70, 69, 5, [b"abc", b"d" * 200], 203),
+        fetch_codec.Fetched(4, 1),
+        fetch_codec.Fetched(5, 0, 9, 9, 0, diverging=(2, 7) if version >= 12 else None),
+    ]
+    row_class = FetchResponse.FetchableTopicResponse
+    rows = []
+    for part in ours:
+        row = row_class.PartitionData(
+            version=version,
+            partition_index=part.index,
+            error_code=part.error_code,
+            high_watermark=part.high_watermark,
+            last_stable_offset=part.stable_offset,
+            log_start_offset=part.start_offset,
+            aborted_transactions=[],
+            preferred_read_replica=-1,
+            records=b"".join(part.records),
+        )
+        if part.diverging is not None:
+            epoch, end_offset = part.diverging
+            point = row_class.PartitionData.EpochEndOffset
+            row.diverging_epoch = point(version=version, epoch=epoch, end_offset=end_offset)
+        rows.append(row)
+    topic_id = uuid.UUID(int=9)
+    theirs = FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0)
+    theirs.responses = [row_class(version=version, topic="t", topic_id=topic_id, partitions=rows)]
+    out = fetch_codec.encode([(topic_id.bytes if version >= BY_ID else "t", ours)], version, True)
+    assert b"".join(out) == theirs.encode(version=version)
+    assert out[1] is ours[0].records[0], "records are not copied"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_requests_are_read_as_kafka_python_writes_them_and_malformed_when_cut(version):
+    forgotten = [FetchRequest.ForgottenTopic(topic="gone", topic_id=uuid.UUID(int=3), partitions=[1, 2])]
+    given = fields(
+        "t",
+        wanted(7, 2**40, max_bytes=5, epoch=8, last_epoch=6),
+        max_wait_ms=11,
+        min_bytes=12,
+        max_bytes=13,
+        isolation_level=1,
+        session_id=14,
+        session_epoch=15,
+        forgotten_topics_data=forgotten,
+        rack_id="rack",
+    )
+    body = memoryview(bytes(FetchRequest(**given).encode(version=version)))
+    parsed = fetch_codec.parse(body, version)
+    assert (parsed.max_wait_ms, parsed.min_bytes, parsed.max_bytes, parsed.read_committed) == (11, 12, 13, True)
+    assert (parsed.session_id, parsed.session_epoch) == ((14, 15) if version >= 7 else (0, -1))
+    epoch, last_epoch = 8 if version >= 9 else -1, 6 if version >= 12 else -1
+    key = bytes(16) if version >= BY_ID else "t"
+    assert parsed.topics == [(key, [fetch_codec.Wanted(7, epoch, 2**40, last_epoch, 5)])]
+    for end in range(len(body)):
+        with pytest.raises(MalformedRequest):
+            fetch_codec.parse(body[:end], version)
+
+
+def test_tagged_fields_are_stepped_over():
+    request = FetchRequest(**fields("t", wanted(0)))
+    part = request.topics[0].partitions[0]
+    part.replica_directory_id = uuid.UUID(int=1)
+    part.high_watermark = 4
+    request.cluster_id = "somewhere"
+    request.replica_state = FetchRequest.ReplicaState(replica_id=3, replica_epoch=4)
+    parsed = fetch_codec.parse(memoryview(bytes(request.encode(version=18))), 18)
+    assert parsed.topics[0][1] == [fetch_codec.Wanted(0, -1, 0, -1, 1 << 20)]
+
+
+# -- limits ------------------------------------------------------------------------------------------------------------
+
+
+def test_whole_batches_within_the_limits_and_the_first_whatever_its_size(rig):
+    partitions = rig.topic("t", 2)
+    for partition in partitions:
+        for _ in range(4):
+            rig.append(partition, b"x" * 1000)
+    size = len(batches(rig, partitions[0])) // 4
+    client = rig.client()
+
+    def sizes(*wants, **given):
+        answer = client.ask(1, 12, **fields(partitions[0], *wants, **given))
+        return [len(part.records) // size for part in parts(answer)]
+
+    assert sizes(wanted(0), wanted(1)) == [4, 4]
+    assert sizes(wanted(0, max_bytes=2 * size), wanted(1, max_bytes=3 * size)) == [2, 3]
+    assert sizes(wanted(0, max_bytes=1), wanted(1, max_bytes=1)) == [1, 0], "only one first batch in an answer"
+    assert sizes(wanted(0), wanted(1), max_bytes=6 * size) == [4, 2]
+    assert sizes(wanted(0), wanted(1), max_bytes=1) == [1, 0]
+    assert sizes(wanted(0, 4), wanted(1, max_bytes=0), max_bytes=0) == [0, 1], "the first partition that has any"
+    assert sizes(wanted(0, max_bytes=-1)) == [1]
+
+
+def test_a_reader_at_the_end_gets_nothing_and_one_outside_an_error(rig):
+    (partition,) = rig.topic("t")
+    rig.append(partition, b"a", b"b")
+    client = rig.client()
+    answers = [client.ask(1, 12, **fields(partition, wanted(0, offset))) for offset in (2, 3, -1)]
+    assert [parts(answer)[0].error_code for answer in answers] == [0, 1, 1]
+
+
+def test_unknown_topics_and_partitions(rig):
+    client = rig.client()
+    assert parts(client.ask(1, 12, **fields("none", wanted(0))))[0].error_code == 3
+    assert parts(client.ask(1, 13, **fields(b"\x01" * 16, wanted(0))))[0].error_code == 100
+
+
+def test_an_internal_topic_is_closed(rig):
+    topic, _ = rig.broker.create_topic("inside", 1, internal=True)
+    assert parts(rig.client().ask(1, 12, **fields(topic.partitions[0], wanted(0))))[0].error_code == 29
+
+
+def test_leader_epochs_are_compared(rig):
+    (partition,) = rig.topic("t")
+    now = rig.broker.generation
+    client = rig.client()
+    answers = [client.ask(1, 12, **fields(partition, wanted(0, epoch=now + change))) for change in (-1, 0, 1)]
+    assert [parts(answer)[0].error_code for answer in answers] == [74, 0, 75]
+
+
+def test_a_reader_with_another_history_is_told_where_it_parts(rig):
+    (partition,) = rig.topic("t")
+    rig.append(partition, b"a", b"b")
+    now = rig.broker.generation
+    client = rig.client()
+    (same,) = parts(client.ask(1, 12, **fields(partition, wanted(0, 2, last_epoch=now))))
+    (further,) = parts(client.ask(1, 12, **fields(partition, wanted(0, 9, last_epoch=now))))
+    assert same.diverging_epoch is None
+    assert (further.diverging_epoch.epoch, further.diverging_epoch.end_offset) == (now, 2)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 17])
+def test_read_committed_gets_an_empty_list_of_aborted_transactions(rig, version):
+    (partition,) = rig.topic("t")
+    (part,) = parts(rig.client().ask(1, version, **fields(partition, wanted(0), isolation_level=1)))
+    assert part.aborted_transactions == []
+
+
+@pytest.mark.parametrize(("session_id", "epoch", "code"), [(0, 0, 0), (5, -1, 0), (5, 3, 70), (0, 1, 70)])
+def test_sessions_are_not_kept(rig, session_id, epoch, code):
+    (partition,) = rig.topic("t")
+    answer = rig.client().ask(1, 12, **fields(partition, wanted(0), session_id=session_id, session_epoch=epoch))
+    assert (answer.error_code, answer.session_id) == (code, 0)
+    assert len(answer.responses) == (0 if code else 1)
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+def park(rig, partition, *wants, **given):
+    client = rig.client()
+    client.feed(client.encode(1, 12, **fields(partition, *wants, **({"max_wait_ms": 500} | given))))
+    rig.turn()
+    return client
+
+
+def test_waits_until_min_bytes_have_come_over_all_partitions(rig):
+    partitions = rig.topic("t", 2)
+    rig.append(partitions[0], b"x" * 100)
+    size = len(batches(rig, partitions[0]))
+    client = park(rig, partitions[0], wanted(0), wanted(1), min_bytes=3 * size)
+    assert client.frames() == []
+    rig.append(partitions[1], b"x" * 100)
+    assert client.frames() == []
+    rig.append(partitions[0], b"x" * 100)
+    (answer,) = client.answers()
+    assert [len(part.records) for part in parts(answer)] == [2 * size, size]
+
+
+@pytest.mark.parametrize("given", [{"max_wait_ms": 0}, {"min_bytes": 0}, {"topics": []}])
+def test_does_not_wait(rig, given):
+    (partition,) = rig.topic("t")
+    assert len(park(rig, partition, wanted(0), **given).answers()) == 1
+
+
+def test_an_error_is_answered_at_once(rig):
+    (partition,) = rig.topic("t")
+    (answer,) = park(rig, partition, wanted(0), wanted(5)).answers()
+    assert [part.error_code for part in parts(answer)] == [0, 3]
+
+
+def test_a_deleted_topic_ends_the_wait(rig):
+    (partition,) = rig.topic("t")
+    client = park(rig, partition, wanted(0))
+    rig.broker.delete_topic(partition.topic)
+    assert [part.error_code for part in parts(client.answers()[0])] == [3]
+
+
+def test_a_lost_notification_costs_only_until_the_next_check(rig):
+    (partition,) = rig.topic("t")
+    client = park(rig, partition, wanted(0))
+    rig.broker.hold.on_arrival = lambda *arrival: None
+    rig.append(partition, b"x")
+    assert client.frames() == []
+    rig.broker.hold.check()
+    assert len(client.frames()) == 1
+
+
+def test_a_failure_while_waking_does_not_reach_the_others(rig):
+    (partition,) = rig.topic("t")
+    bad, good = park(rig, partition, wanted(0)), park(rig, partition, wanted(0))
+    read, calls = rig.broker.read, []
+
+    def failing(*args, **given):
+        calls.append(args)
+        if len(calls) == 1:
+            raise ZeroDivisionError
+        return read(*args, **given)
+
+    rig.broker.read = failing
+    rig.append(partition, b"x")
+    assert [bad.transport.closed, good.transport.closed] == [True, False]
+    assert len(good.answers()) == 1
+
+
+# -- cold reads --------------------------------------------------------------------------------------------------------
+
+
+def make_cold(rig, load):
+    """What partition 0 holds must be loaded by `load`, in a thread."""
+    read = rig.broker.read
+
+    def cold(partition, offset, max_bytes, *, min_one):
+        found = read(partition, offset, max_bytes, min_one=min_one)
+        return Read((), found.size, lambda: load(found.slices)) if partition.index == 0 and found.size else found
+
+    rig.broker.read = cold
+
+
+def test_cold_data_is_read_in_a_thread(rig):
+    partitions = rig.topic("t", 2)
+    rig.append(partitions[0], b"cold")
+    rig.append(partitions[1], b"hot")
+    expected = [batches(rig, partition) for partition in partitions]
+    make_cold(rig, list)
+    client = park(rig, partitions[0], wanted(0), wanted(1))
+    assert client.frames() == []
+    rig.loop.run_threads()
+    assert [bytes(part.records) for part in parts(client.answers()[0])] == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(OSError(errno.EIO, "disk"), 56), (BrokerError(Fault.CORRUPT_MESSAGE), 2), (ZeroDivisionError(), -1)],
+)
+def test_a_cold_read_that_fails_is_an_error_of_its_partition(rig, error, code):
+    partitions = rig.topic("t", 2)
+    rig.append(partitions[0], b"cold")
+    rig.append(partitions[1], b"hot")
+
+    def load(slices):
+        raise error
+
+    make_cold(rig, load)
+    client = park(rig, partitions[0], wanted(0), wanted(1))
+    rig.loop.run_threads()
+    cold, hot = parts(client.answers()[0])
+    assert (cold.error_code, bytes(cold.records), cold.high_watermark) == (code, b"", -1)
+    assert hot.error_code == 0
+    assert len(hot.records) > 0

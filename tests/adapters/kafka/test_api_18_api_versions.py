@@ -1,0 +1,68 @@
+"""ApiVersions: the table, in every version, and to clients from the future."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from kafka_rig import Rig
+
+from halfmoon.adapters.kafka.protocol import ApiVersionsResponse
+from halfmoon.adapters.kafka.registry import registered
+
+SOFTWARE = {"client_software_name": "rig", "client_software_version": "1.0"}
+
+LIBRDKAFKA_V3 = bytes.fromhex(
+    "00000025"  # size 37
+    "0012 0003 00000001"  # ApiVersions, version 3, correlation id 1
+    "0007 72646b61666b61"  # client id 'rdkafka', never compact
+    "00"  # no tagged fields in the header
+    "0b 6c696272646b61666b61"  # software name 'librdkafka'
+    "07 322e31362e31"  # software version '2.16.1'
+    "00"  # no tagged fields
+)
+
+
+def table(answer):
+    return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+
+
+@pytest.fixture
+def rig():
+    return Rig()
+
+
+def offered():
+    found = {key: (api.min_version, api.max_version) for key, api in registered().items()}
+    found[0] = (0, found[0][1])  # librdkafka looks for Produce 0, which Kafka lists without taking it
+    return found
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_lists_what_is_registered(rig, version):
+    answer = rig.client().ask(18, version, **(SOFTWARE if version >= 3 else {}))
+    assert answer.error_code == 0
+    assert table(answer) == offered()
+
+
+def test_a_newer_client_is_answered_in_version_0(rig):
+    client = rig.client()
+    client.feed(struct.pack(">ihhih", 30, 18, 77, 5, -1) + bytes(20))
+    (frame,) = client.frames()
+    assert frame[:6] == struct.pack(">ih", 5, 35)
+    assert table(ApiVersionsResponse.decode(frame[4:], version=0)) == offered()
+    assert not client.transport.closed
+
+
+@pytest.mark.parametrize("name", ["", "-a", "a b", "a-"])
+def test_software_names_must_look_like_names(rig, name):
+    answer = rig.client().ask(18, 3, **(SOFTWARE | {"client_software_name": name}))
+    assert answer.error_code == 42
+
+
+def test_what_librdkafka_really_sends(rig):
+    client = rig.client()
+    client.feed(LIBRDKAFKA_V3)
+    (frame,) = client.frames()
+    assert frame[:5] == b"\x00\x00\x00\x01\x00", "the header has no tagged fields: the error code follows"
+    assert table(ApiVersionsResponse.decode(frame[4:], version=3)) == offered()

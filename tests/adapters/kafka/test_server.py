@@ -1,0 +1,192 @@
+"""The listener with real sockets and uvloop: what a list of fake transports cannot show."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from contextlib import asynccontextmanager
+
+import pytest
+import uvloop
+from kafka_rig import batch
+
+from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
+from halfmoon.adapters.kafka.server import Server
+from halfmoon.core.broker import Broker
+from halfmoon.core.config import load_settings
+from halfmoon.core.files import OsFileSystem
+from halfmoon.server.clock import SystemClock
+from halfmoon.server.tick import Ticker
+
+API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
+
+
+@asynccontextmanager
+async def running(directory, **given):
+    loop = asyncio.get_running_loop()
+    options = {"log.segment_bytes": "16MiB", "log.low_disk_bytes": 0}
+    settings = load_settings(None, {}, options | {path.replace("__", "."): value for path, value in given.items()})
+    broker = Broker(OsFileSystem(directory), settings, SystemClock(), os.urandom)
+    broker.open()
+    ticker = Ticker(broker, loop)
+    ticker.start()
+    server = Server(broker, settings, loop)
+    address = await server.start(("127.0.0.1", 0))
+    try:
+        yield server, address
+    finally:
+        await server.stop()
+        await ticker.stop()
+        broker.close()
+
+
+def run(main):
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(asyncio.wait_for(main, 30))
+
+
+async def answer(reader):
+    (size,) = struct.unpack(">i", await reader.readexactly(4))
+    return await reader.readexactly(size)
+
+
+def produce_request(name, value):
+    topic = ProduceRequest.TopicProduceData
+    data = [topic.PartitionProduceData(index=0, records=batch(value))]
+    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic(name=name, partition_data=data)])
+    request.API_VERSION = 9
+    request.with_header(correlation_id=1, client_id="socket")
+    return bytes(request.encode(header=True, framed=True))
+
+
+def fetch_request(name, offset, max_wait_ms):
+    topic = FetchRequest.FetchTopic
+    wanted = topic.FetchPartition(
+        partition=0,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        last_fetched_epoch=-1,
+        log_start_offset=-1,
+        partition_max_bytes=64 << 20,
+    )
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=max_wait_ms,
+        min_bytes=1,
+        max_bytes=64 << 20,
+        topics=[topic(topic=name, partitions=[wanted])],
+        forgotten_topics_data=[],
+    )
+    request.API_VERSION = 12
+    request.with_header(correlation_id=2, client_id="socket")
+    return bytes(request.encode(header=True, framed=True))
+
+
+def test_megabytes_go_in_and_come_out_again(tmp_path):
+    async def main():
+        async with running(tmp_path) as (server, address):
+            server.broker.create_topic("t", 1)
+            reader, writer = await asyncio.open_connection(*address)
+            values = [bytes((number,)) * 1_500_000 for number in range(8)]
+            for value in values:
+                writer.write(produce_request("t", value))
+            for _ in values:
+                found = RESPONSES[0].decode(await answer(reader), version=9, header=True)
+                assert found.responses[0].partition_responses[0].error_code == 0
+            writer.write(fetch_request("t", 0, 100))
+            fetched = RESPONSES[1].decode(await answer(reader), version=12, header=True)
+            records = bytes(fetched.responses[0].partitions[0].records)
+            assert [records.count(value) for value in values] == [1] * len(values)
+            writer.close()
+            await writer.wait_closed()
+
+    run(main())
+
+
+def test_a_slow_reader_gets_everything_and_delays_nobody(tmp_path):
+    async def main():
+        async with running(tmp_path) as (server, address):
+            server.broker.create_topic("t", 1)
+            reader, writer = await asyncio.open_connection(*address)
+            for _ in range(4):
+                writer.write(produce_request("t", os.urandom(2_000_000)))
+                await answer(reader)
+            slow_reader, slow = await asyncio.open_connection(*address, limit=1 << 10)
+            for _ in range(20):
+                slow.write(fetch_request("t", 0, 100))
+            sizes = []
+            for _ in range(20):
+                writer.write(API_VERSIONS)
+                await answer(reader)
+                sizes.append(len(await answer(slow_reader)))
+            assert len(set(sizes)) == 1
+            assert sizes[0] > 8_000_000
+            for each in (slow, writer):
+                each.close()
+                await each.wait_closed()
+
+    run(main())
+
+
+def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
+    async def main():
+        async with running(tmp_path) as (server, address):
+            server.broker.create_topic("t", 1)
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(API_VERSIONS)
+            await answer(reader)
+            writer.write(fetch_request("t", 0, 30_000))
+            while not len(server.broker.hold):
+                await asyncio.sleep(0)
+            await server.stop()
+            found = RESPONSES[1].decode(await answer(reader), version=12, header=True)
+            assert found.responses[0].partitions[0].error_code == 0
+            assert await reader.read() == b""
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection(*address)
+            writer.close()
+
+    run(main())
+
+
+def test_the_limit_on_connections_holds(tmp_path):
+    async def main():
+        async with running(tmp_path, limits__max_connections=1) as (server, address):
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(API_VERSIONS)
+            await answer(reader)
+            second, other = await asyncio.open_connection(*address)
+            other.write(API_VERSIONS)
+            with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
+                await answer(second)
+            assert server.counters.refused == 1
+            for each in (other, writer):
+                each.close()
+
+    run(main())
+
+
+def test_idle_connections_are_closed_by_the_sweep(tmp_path):
+    async def main():
+        async with running(tmp_path, limits__idle_timeout="100ms") as (server, address):
+            reader, writer = await asyncio.open_connection(*address)
+            assert await reader.read() == b""
+            assert server.counters.idle_closed == 1
+            writer.close()
+
+    run(main())
+
+
+def test_a_port_in_use_is_an_os_error(tmp_path):
+    async def main():
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            async with running(tmp_path) as (server, _):
+                other = Server(server.broker, server.broker.settings, server.loop)
+                with pytest.raises(OSError, match="address"):
+                    await other.start(taken.getsockname())
+
+    run(main())

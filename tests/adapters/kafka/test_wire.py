@@ -1,0 +1,129 @@
+"""Primitives, and decoding by schema: what kafka-python encodes is read alike, and no bytes do harm."""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from typing import Any
+
+import pytest
+
+from halfmoon.adapters.kafka import wire
+from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.protocol import REQUESTS, decode_request
+
+MESSAGES = [(key, version) for key, request in sorted(REQUESTS.items()) for version in range(request.max_version + 1)]
+VALUES = {"string": "näme", "bytes": b"\xff" * 200, "records": b"x", "bool": True, "float64": 1.5}
+
+
+def filled(schema: Any, data_class: Any, version: int) -> Any:
+    """An object with every field of that version set, and two elements in every array."""
+    return data_class(
+        version=version,
+        **{field.name: value_of(field, version) for field in schema._fields if field.for_version_q(version)},
+    )
+
+
+def value_of(field: Any, version: int) -> Any:
+    if field.is_struct_array():
+        return [filled(field.array_of, field.data_class, version) for _ in range(2)]
+    if field.is_array():
+        return [value_of(field.array_of, version) for _ in range(2)]
+    if field.is_struct():
+        return filled(field, field.data_class, version)
+    kind = field.type_str.removeprefix("[]")
+    return uuid.UUID(int=7) if kind == "uuid" else VALUES.get(kind, 7)
+
+
+def encoded(key: int, version: int) -> bytes:
+    request = REQUESTS[key]
+    return bytes(filled(request._struct, request, version).encode(version=version))
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 16_383, 16_384, 2**31 - 1, 2**32 - 1])
+def test_uvarint_round_trip(value):
+    data = b"\x07" + wire.encode_uvarint(value)
+    assert wire.uvarint(memoryview(data), 1) == (value, len(data))
+
+
+@pytest.mark.parametrize("data", [b"\xff" * 5, b"\xff\xff\xff\xff\x1f", b"\x80" * 1000])
+def test_a_varint_beyond_32_bits_is_malformed(data):
+    with pytest.raises(MalformedRequest):
+        wire.uvarint(memoryview(data), 0)
+
+
+def test_a_varint_that_is_cut_off_is_truncated():
+    with pytest.raises(wire.TRUNCATED):
+        wire.uvarint(memoryview(b"\x80\x80"), 0)
+
+
+@pytest.mark.parametrize("compact", [False, True])
+@pytest.mark.parametrize("value", [None, "", "a", "ü" * 200])
+def test_strings_round_trip(value, compact):
+    data = memoryview(wire.encode_string(value, compact))
+    assert wire.nullable_string(data, 0, compact) == (value, len(data))
+    if value is None:
+        with pytest.raises(MalformedRequest):
+            wire.string(data, 0, compact)
+
+
+def test_a_string_must_be_utf8():
+    with pytest.raises(MalformedRequest, match="UTF-8"):
+        wire.string(memoryview(b"\x02\xff"), 0, True)
+
+
+def test_a_length_beyond_the_request_is_refused_before_anything_is_taken():
+    for reader in (wire.string, wire.array_size):
+        with pytest.raises(MalformedRequest):
+            reader(memoryview(b"\x7f\xff\xff\xff"), 0, False)
+
+
+def test_tags_are_stepped_over():
+    data = memoryview(b"\x02\x00\x01A\x05\x02BCrest")
+    assert bytes(data[wire.skip_tags(data, 0) :]) == b"rest"
+
+
+@pytest.mark.parametrize(("key", "version"), MESSAGES)
+def test_requests_decode_as_in_kafka_python(key, version):
+    raw = encoded(key, version)
+    assert repr(decode_request(key, version, memoryview(raw))) == repr(REQUESTS[key].decode(raw, version=version))
+
+
+@pytest.mark.parametrize(("key", "version"), MESSAGES)
+def test_a_request_cut_anywhere_is_malformed(key, version):
+    raw = memoryview(encoded(key, version))
+    for end in range(len(raw)):
+        with pytest.raises(MalformedRequest):
+            decode_request(key, version, raw[:end])
+
+
+def test_damaged_requests_are_read_or_malformed_and_nothing_else():
+    dice = random.Random(3)
+    for key, version in MESSAGES:
+        raw = encoded(key, version)
+        for _ in range(20 if raw else 0):
+            damaged = bytearray(raw)
+            for _ in range(dice.randint(1, 3)):
+                damaged[dice.randrange(len(raw))] = dice.choice((0, 0x7F, 0x80, 0xFF, dice.randrange(256)))
+            try:
+                decode_request(key, version, memoryview(damaged))
+            except MalformedRequest:
+                pass
+
+
+def test_null_where_none_may_be_is_malformed():
+    with pytest.raises(MalformedRequest, match="null"):
+        decode_request(11, 0, memoryview(b"\xff\xff" + bytes(20)))
+
+
+def test_requests_that_hang_kafka_pythons_decoder_are_refused_at_once():
+    """A varint of megabytes, and 300,000 structs that each carry a tagged field."""
+    begun = time.perf_counter()
+    with pytest.raises(MalformedRequest):
+        decode_request(3, 12, memoryview(b"\xff" * (4 << 20)))
+    topics = 300_000
+    one = bytes(16) + b"\x02t" + b"\x01\x09\x00"
+    body = wire.encode_uvarint(topics + 1) + one * topics + b"\x00\x00\x00"
+    assert len(decode_request(3, 12, memoryview(body)).topics) == topics
+    assert time.perf_counter() - begun < 20
