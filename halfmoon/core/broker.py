@@ -14,7 +14,7 @@ Which ends count is a matter of `flush`: with `sync`, *durable* and *visible* bo
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Kind
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
+from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
 from halfmoon.core.producer_state import Producers
@@ -86,7 +87,10 @@ class Broker:
         self._after_write: list[Callable[[], None]] = []
         self._producer_ids = range(0)
         self.dispatchers: tuple[Dispatcher, ...] = ()
-        self.refused_batches = 0
+        self.refused_batches: Counter[Fault] = Counter()
+        """Produced batches that were not appended, counted by whoever called `append`, which knows of more reasons."""
+        self.on_topic_changed: Callable[[str, TopicChange], None] = lambda topic, change: None
+        """Called with a topic's name once a change of it is durable."""
 
     # -- life ------------------------------------------------------------------------------------------------------
 
@@ -203,8 +207,13 @@ class Broker:
         )
         if validate_only:
             return self.catalog.make_topic(record), 0
-        position = self.append_control(record)
+        position = self._change_topic(record, name, "created")
         return self.catalog.by_name[name], position
+
+    def _change_topic(self, record: control.Any, name: str, change: TopicChange) -> int:
+        position = self.append_control(record)
+        self.when_durable(position, lambda error: None if error else self.on_topic_changed(name, change))
+        return position
 
     def _check_partitions(self, count: int) -> None:
         most = self.settings.limits.max_partitions_per_topic
@@ -213,7 +222,7 @@ class Broker:
 
     def delete_topic(self, topic: Topic) -> int:
         """Forget a topic, its messages, and all groups' progress in it; returns the log position to wait for."""
-        position = self.append_control(control.TopicDeleted(topic.number))
+        position = self._change_topic(control.TopicDeleted(topic.number), topic.name, "deleted")
         for partition in topic.partitions:
             self.hold.wake_partition(partition)
         return position
@@ -225,12 +234,16 @@ class Broker:
                 Fault.INVALID_PARTITIONS, f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}"
             )
         self._check_partitions(total)
-        return 0 if validate_only else self.append_control(control.PartitionsAdded(topic.number, total))
+        if validate_only:
+            return 0
+        return self._change_topic(control.PartitionsAdded(topic.number, total), topic.name, "grown")
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
         """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
         validate(configs)
-        return 0 if validate_only else self.append_control(control.ConfigsSet(topic.number, dict(configs)))
+        if validate_only:
+            return 0
+        return self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
 
     def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
         """Make offsets below `before_offset` (−1: below the high watermark) unreadable.
@@ -422,13 +435,13 @@ class Broker:
 
         It returns (offset, timestamp).
         """
-        place = partition.queue.place_for_time(timestamp_ms, partition.start_offset)
-        return None if place is None else self.reader.search_time(place, timestamp_ms, partition.start_offset)
+        places = partition.queue.places_for_time(timestamp_ms, partition.start_offset)
+        return self.reader.search_time(places, timestamp_ms, partition.start_offset) if places else None
 
     def max_timestamp(self, partition: Partition) -> Callable[[], tuple[int, int] | None] | None:
-        """For the record with the largest timestamp (KIP-734): as `batch_for_time`."""
-        newest = partition.queue.newest(partition.start_offset)
-        if newest is None:
-            return None
-        timestamp_ms, *place = newest
-        return self.reader.search_time((place[0], place[1]), timestamp_ms, partition.start_offset)
+        """For the record with the largest timestamp (KIP-734): as `batch_for_time`.
+
+        Records of a batch that DeleteRecords has cut into count for nothing, unless there is no other.
+        """
+        newest = partition.queue.max_ms(partition.start_offset)
+        return self.batch_for_time(partition, 0 if newest is None else newest)

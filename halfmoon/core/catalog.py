@@ -70,16 +70,6 @@ class Partition:
             found = epoch
         return found
 
-    def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch not above `epoch` that has records, and the offset after its last; (−1, −1) if none has.
-
-        KIP-101, KIP-279: a consumer compares it with what it has read, to learn of records that a power loss took.
-        """
-        for at in range(len(self.epochs) - 1, -1, -1):
-            if self.epochs[at][0] <= epoch:
-                return self.epochs[at][0], self.epochs[at + 1][1] if at + 1 < len(self.epochs) else self.next_offset
-        return -1, -1
-
     def began_epoch(self, epoch: int, offset: int) -> None:
         if not self.epochs or self.epochs[-1][0] < epoch:
             self.epochs.append((epoch, offset))

@@ -121,31 +121,37 @@ class ConsumeQueue:
                     break
         return count
 
-    def place_for_time(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
-        """(log position, length) of the first batch at or after `start_offset` that has a record of `timestamp_ms` or later."""
+    def places_for_time(self, timestamp_ms: int, start_offset: int) -> list[tuple[int, int]]:
+        """(log position, length) of the batches to look into, in order, for the first record of `timestamp_ms` or later
+
+        at or after `start_offset`: the first batch that has such a record, and, as long as a batch begins below
+        `start_offset` and may have it there only, the one after it.
+        """
+        found = []
         for run in self.runs():
             if run.end_offset <= start_offset or run.max_ms < timestamp_ms:
                 continue
-            row = max(run.row_for_time(timestamp_ms), run.row_for(start_offset))
             columns = run.columns
-            while row < run.high:
+            for row in range(max(run.row_for_time(timestamp_ms), run.row_for(start_offset)), run.high):
                 if columns.max_ms[row] >= timestamp_ms:
-                    return columns.position[row], columns.total[row] - run.before(row)
-                row += 1
-        return None
+                    found.append((columns.position[row], columns.total[row] - run.before(row)))
+                    if columns.base[row] >= start_offset:
+                        return found
+        return found
 
-    def newest(self, start_offset: int) -> tuple[int, int, int] | None:
-        """(timestamp, log position, length) of the first batch that has the partition's largest timestamp."""
-        best: tuple[int, int, int] | None = None
+    def max_ms(self, start_offset: int) -> int | None:
+        """The largest timestamp of the batches that begin at or after `start_offset`; None if none does."""
+        best: int | None = None
         for run in self.runs():
             if run.end_offset <= start_offset:
                 continue
-            for row in range(run.row_for(start_offset), run.high):
-                ms = run.columns.max_ms[row]
-                if best is None or ms > best[0]:
-                    best = ms, run.columns.position[row], run.columns.total[row] - run.before(row)
-                if ms == run.max_ms:
-                    break
+            if run.first_offset >= start_offset:
+                newest = run.max_ms
+            else:
+                newest = max((run.columns.max_ms[row] for row in range(run.row_for(start_offset), run.high)
+                              if run.columns.base[row] >= start_offset), default=None)  # fmt: skip
+            if newest is not None and (best is None or newest > best):
+                best = newest
         return best
 
     def size_bytes(self) -> int:

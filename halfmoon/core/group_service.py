@@ -48,6 +48,7 @@ class GroupService:
             new_member_id,
         )
         self._persisted = 0
+        self._unwritten: BrokerError | None = None
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -86,8 +87,11 @@ class GroupService:
                 try:
                     self._persisted = broker.append_control(record)
                 except BrokerError as error:
-                    # The group lives on in memory; its members find out when their commits are refused.
+                    # Nobody may be told a generation that could come again: refuse, until one is written.
+                    self._unwritten = error
                     broker.logger.error("group state not written: group=%s error=%s", effect.record.group, error)
+                else:
+                    self._unwritten = None
             else:
                 self._reply(effect.token, effect.result)
         deadline_ms = self.coordinator.next_deadline()
@@ -105,7 +109,10 @@ class GroupService:
             else:
                 reply(SyncResult(Fault.COORDINATOR_NOT_AVAILABLE))
 
-        self._broker.when_durable(self._persisted, send)
+        if self._unwritten is not None:
+            send(self._unwritten)
+        else:
+            self._broker.when_durable(self._persisted, send)
 
     # -- progress --------------------------------------------------------------------------------------------------
 
@@ -164,10 +171,15 @@ class GroupService:
 
     def delete(self, group: str) -> int:
         """Forget a group and its offsets; returns the log position to wait for. Raises BrokerError."""
-        fault = self.coordinator.delete(group, group in self._broker.catalog.offsets)
-        if fault is not None:
-            raise BrokerError(fault)
-        return self._broker.append_control(control.GroupDeleted(group))
+        has_offsets = group in self._broker.catalog.offsets
+        described = self.coordinator.describe(group, has_offsets=has_offsets)
+        if described is None:
+            raise BrokerError(Fault.GROUP_ID_NOT_FOUND)
+        if self.coordinator.is_active(group):
+            raise BrokerError(Fault.NON_EMPTY_GROUP)
+        position = self._broker.append_control(control.GroupDeleted(group))
+        self.coordinator.delete(group, has_offsets)
+        return position
 
     def expire_offsets(self, now_ms: int) -> int:
         """Delete groups that have been empty for longer than `$.groups.offsets_retention` (KIP-211). Returns how many.

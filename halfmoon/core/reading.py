@@ -64,7 +64,7 @@ class Reader:
         size = sum(length for _, length in places)
         log = self._log
         if places[0][0] >= log.end - self._hot_bytes:
-            return Read([log.view(position, length) for position, length in places], size, None)
+            return Read(self._views(places), size, None)
         stretches = self._stretches(places)
         slices: list[memoryview] = []
         for stretch in stretches:
@@ -74,6 +74,17 @@ class Reader:
                 return Read((), size, lambda: [piece for each in stretches for piece in each.load()])
             slices += cached
         return Read(slices, size, None)
+
+    def _views(self, places: Sequence[Place]) -> list[memoryview]:
+        """Slices of the mapped files. Thousands of small batches come in one read, so the segment is looked up once."""
+        views = []
+        start = end = -1
+        for position, length in places:
+            if not start <= position < end:
+                segment = self._log.segment_at(position)
+                start, end, view = segment.start, segment.end, segment.view
+            views.append(view[position - start : position - start + length])
+        return views
 
     def _stretches(self, places: Sequence[Place]) -> list[Stretch]:
         found: list[Stretch] = []
@@ -88,13 +99,19 @@ class Reader:
         return found
 
     def search_time(
-        self, place: Place, timestamp_ms: int, start_offset: int
+        self, places: Sequence[Place], timestamp_ms: int, start_offset: int
     ) -> Callable[[], tuple[int, int] | None]:
-        """A function for a thread: (offset, timestamp) of the first record in the batch that reaches `timestamp_ms`."""
-        (stretch,) = self._stretches([place])
+        """A function for a thread: (offset, timestamp) of the first record that reaches `timestamp_ms`, at or after
+
+        `start_offset`, in these batches. It raises OSError, and BrokerError where a batch is malformed.
+        """
+        stretches = [self._stretches([place])[0] for place in places]
 
         def search() -> tuple[int, int] | None:
-            (batch,) = stretch.load()
-            return offset_for_time(batch, timestamp_ms)
+            for stretch in stretches:
+                found = offset_for_time(stretch.load()[0], timestamp_ms, min_offset=start_offset)
+                if found is not None:
+                    return found
+            return None
 
         return search

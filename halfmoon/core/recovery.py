@@ -2,8 +2,8 @@
 
 The order:
 
-1. Choose a snapshot: the checkpoint file; failing that, the newest one at the head of a segment; failing that, nothing, from
-   the beginning of the log.
+1. Choose a snapshot: the checkpoint file; failing that, the newest one at the head of a segment that is known to have been
+   flushed; failing that, nothing, from the beginning of the log.
 2. Below the snapshot's position use the index files; scan the log where one is missing.
 3. From the snapshot's position scan to the tail, and apply every frame.
 4. Decide what damage is. A frame counts only if it stands where it says, its generation is not below that of the frame before
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfmoon.core import control, snapshot
+from halfmoon.core import control, index, snapshot
 from halfmoon.core.catalog import Catalog
 from halfmoon.core.commitlog import CommitLog, Segment, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
@@ -216,10 +216,14 @@ class Recovery:
         saved = snapshot.load(log.fs)
         if saved is not None and log.start <= saved.position <= (log.segments[-1].end if log.segments else 0):
             return saved
+        # A head counts only where it is known to have been flushed: an index file of what follows it proves that, and so
+        # does being the oldest. Else it may be what an earlier, cut tail left behind in a segment that came back.
+        indexed = {begin for begin, _, _ in index.listed(log.fs)}
         for segment in reversed(log.segments):
-            found = self._at_head(segment)
-            if found is not None:
-                return found
+            if segment.start in indexed or segment is log.segments[0]:
+                found = self._at_head(segment)
+                if found is not None:
+                    return found
         return None
 
     def _at_head(self, segment: Segment) -> snapshot.Snapshot | None:

@@ -1,0 +1,178 @@
+"""What plugins hand over: plain objects, made once at start and called directly from then on.
+
+A pluggy call costs over a microsecond even where nobody implements the hook; a loop over a tuple resolved at start
+costs a tenth of that. So a hook is called once and gives objects, and the broker calls their functions. When each is
+called, what that costs, and what an error does is said at the hook (core/hookspecs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from msgspec import Struct
+
+from halfmoon.core.errors import Fault, HalfmoonError
+
+if TYPE_CHECKING:
+    from halfmoon.core.frame import Frame
+    from halfmoon.core.hold import Held
+
+TopicChange = Literal["created", "deleted", "grown", "configured"]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigSection:
+    """The types of a plugin's settings: its own at `$.plugins.NAME`, and top-level sections it claims (`views`)."""
+
+    settings: type[Struct]
+    extensions: Mapping[str, Any] | None = None
+    """Section's name → its type, such as `{"views": dict[str, View]}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A produced batch that carries a header somebody declared. `batch` has passed the header-level checks."""
+
+    topic: str
+    partition: int
+    batch: memoryview
+    now_ms: int
+    """Wall clock, Unix ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diverted:
+    """A batch that goes elsewhere instead, there to wait until `due_ms` (Unix ms; 0: not at all)."""
+
+    topic: str
+    partition: int
+    batch: bytes
+    due_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """What became of a batch that does not go as a whole where it was sent."""
+
+    kept: bytes | None
+    """The records that stay, as one batch; None where none does."""
+    diverted: tuple[Diverted, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutInterceptor:
+    """Sees batches on their way in."""
+
+    name: str
+    header_names: tuple[str, ...]
+    """Only batches in whose bytes one of these record headers is found are shown to it."""
+    before_put: Callable[[Put], memoryview | bytes | Redirect]
+    """Gives the batch to store (the same one, or another) or a Redirect; raises BrokerError to refuse."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatcher:
+    """Follows the log behind the appends and builds something from it that can be thrown away and rebuilt."""
+
+    name: str
+    on_frames: Callable[[Sequence[Frame]], None]
+    """Gets frames in log order; after a crash, those behind the checkpoint again."""
+    checkpoint: Callable[[], int]
+    """The log position up to which its work is durable."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPolicy:
+    """Has a say in which waiting requests an arrival answers."""
+
+    name: str
+    on_park: Callable[[Held], None]
+    """Gets the request that is about to wait."""
+    matches: Callable[[Held, Any, Any], bool]
+    """(held, partition, arrival): False leaves the request waiting."""
+    on_expire: Callable[[Held], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """A relay's decision: append the message to this topic when it is due (Unix ms; 0: now)."""
+
+    topic: str
+    partition: int
+    due_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """A relay's decision: the message is done with and is moved nowhere."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceMessage:
+    """One message of a relay's source."""
+
+    partition: int
+    queue_offset: int
+    record: Any
+    """A halfmoon.core.records.Record."""
+    store_ms: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Relay:
+    """Moves messages out of one topic, each with its provenance, so that every one has exactly one effect (B41)."""
+
+    name: str
+    source: str
+    decide: Callable[[SourceMessage], Deliver | Settle]
+
+
+class MessageFilter(Protocol):
+    """A compiled filter expression."""
+
+    def select_by_index(self, tag_hashes: Any) -> bool:
+        """Whether a batch may hold a match, going by its tag summary alone. May say yes in vain, never no in vain."""
+        ...
+
+    def match(self, record: Any) -> bool:
+        """Whether this record matches."""
+        ...
+
+
+class FilterSyntaxError(HalfmoonError):
+    """An expression that cannot be compiled; `position` counts characters from 0."""
+
+    def __init__(self, message: str, position: int) -> None:
+        super().__init__(f"{message} (at character {position + 1})")
+        self.position = position
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """Something that runs beside the broker, in its event loop, from start to stop."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+    """Runs until it is cancelled; returning or raising counts as a failure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observer:
+    """Counters: told of every batch, in the loop. What is None is not called and costs nothing."""
+
+    name: str
+    on_produced: Callable[[str, int, int, int], None] | None = None
+    """(topic, partition, records, bytes)"""
+    on_fetched: Callable[[str, int, int], None] | None = None
+    """(topic, partition, bytes)"""
+    on_refused: Callable[[str, int, Fault], None] | None = None
+    """(topic, partition, fault)"""
+
+
+FilterCompiler = Callable[[str], MessageFilter]
+Command = Callable[..., Any]

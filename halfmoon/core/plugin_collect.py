@@ -1,0 +1,182 @@
+"""Calls each plugin's hooks once and puts what they give into plain tuples and dicts.
+
+Every implementation is called directly, with its own plugin's context; pluggy's own call would hand one context to all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from typing import Any
+
+import pluggy
+
+from halfmoon.core import hookspecs
+from halfmoon.core.errors import StartError
+from halfmoon.core.hook_types import (
+    ConfigSection,
+    Dispatcher,
+    HoldPolicy,
+    Observer,
+    PutInterceptor,
+    Relay,
+    Service,
+)
+from halfmoon.core.plugin_checks import HOOKS, where
+from halfmoon.core.plugin_context import PluginContext
+from halfmoon.core.plugin_sources import Source
+
+LISTS: dict[str, tuple[str, type]] = {
+    "halfmoon_commitlog": ("interceptors", PutInterceptor),
+    "halfmoon_dispatch": ("dispatchers", Dispatcher),
+    "halfmoon_hold": ("hold_policies", HoldPolicy),
+    "halfmoon_relays": ("relays", Relay),
+    "halfmoon_services": ("services", Service),
+    "halfmoon_observers": ("observers", Observer),
+}
+"""Hook → field of `Plugins`, and the type of the objects given; each has a `name`."""
+
+MAPPINGS: dict[str, str] = {
+    "halfmoon_filters": "filters",
+    "halfmoon_allocators": "allocators",
+    "halfmoon_commands": "commands",
+}
+"""Hook → field of `Plugins`; the keys given are names."""
+
+EVENTS: dict[str, str] = {
+    "halfmoon_authorize": "authorizers",
+    "halfmoon_topic_changed": "on_topic_changed",
+    "halfmoon_started": "on_started",
+    "halfmoon_stopping": "on_stopping",
+}
+"""Hook → field of `Plugins`; these are called later, as often as there is reason to."""
+
+_ARGUMENTS = {hook: tuple(signature(getattr(hookspecs, hook)).parameters) for hook in HOOKS}
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """A plugin that passed the checks."""
+
+    source: Source
+    plugin: object
+    context: PluginContext
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One plugin's function for an event, taking all the arguments of the hook but its context."""
+
+    plugin: str
+    call: Callable[..., Any]
+
+
+@dataclass(slots=True)
+class _Names:
+    """Who offered a name; a second offer of the same kind stops the start."""
+
+    owners: dict[tuple[str, str], Source] = field(default_factory=dict)
+
+    def claim(self, hook: str, name: str, source: Source) -> None:
+        other = self.owners.setdefault((hook, name), source)
+        if other is not source:
+            raise StartError(f"{where(source)}: {hook} offers {name}, and so does {where(other)}; switch one off")
+
+
+def section_of(manager: pluggy.PluginManager, source: Source, plugin: object) -> ConfigSection | None:
+    """What the plugin's `halfmoon_config` gives; None without one."""
+    implementation = _implementation(manager, "halfmoon_config", plugin)
+    if implementation is None:
+        return None
+    section = _call(source, "halfmoon_config", implementation.function)
+    if not isinstance(section, ConfigSection):
+        raise StartError(f"{where(source)}: halfmoon_config gave {section!r}, expected a ConfigSection")
+    return section
+
+
+def collect(manager: pluggy.PluginManager, registered: Sequence[Registered]) -> dict[str, Any]:
+    """The fields of `Plugins` that hooks fill. Raises StartError for a wrong result or a name offered twice."""
+    names = _Names()
+    fields: dict[str, Any] = {}
+    for hook, (attribute, kind) in LISTS.items():
+        fields[attribute] = tuple(_listed(manager, registered, names, hook, kind))
+    for hook, attribute in MAPPINGS.items():
+        fields[attribute] = dict(_mapped(manager, registered, names, hook))
+    for hook, attribute in EVENTS.items():
+        fields[attribute] = tuple(
+            Listener(one.source.name, _bound(hook, implementation, one.context))
+            for one, implementation in _implementations(manager, registered, hook)
+        )
+    return fields
+
+
+def _listed(
+    manager: pluggy.PluginManager, registered: Sequence[Registered], names: _Names, hook: str, kind: type
+) -> Iterator[Any]:
+    for one, implementation in _implementations(manager, registered, hook):
+        given = _call(one.source, hook, _bound(hook, implementation, one.context))
+        if isinstance(given, str | bytes) or not isinstance(given, Sequence):
+            raise StartError(f"{where(one.source)}: {hook} gave {given!r}, expected a list of {kind.__name__}")
+        for item in given:
+            if not isinstance(item, kind):
+                raise StartError(f"{where(one.source)}: {hook} gave {item!r}, expected a {kind.__name__}")
+            names.claim(hook, getattr(item, "name"), one.source)  # noqa: B009  (every such type has a name)
+            yield item
+
+
+def _mapped(
+    manager: pluggy.PluginManager, registered: Sequence[Registered], names: _Names, hook: str
+) -> Iterator[tuple[str, Any]]:
+    for one, implementation in _implementations(manager, registered, hook):
+        given = _call(one.source, hook, _bound(hook, implementation, one.context))
+        if not isinstance(given, Mapping) or not all(isinstance(n, str) and callable(f) for n, f in given.items()):
+            raise StartError(f"{where(one.source)}: {hook} gave {given!r}, expected names with their functions")
+        for name, function in given.items():
+            names.claim(hook, name, one.source)
+            yield name, function
+
+
+def _implementations(
+    manager: pluggy.PluginManager, registered: Sequence[Registered], hook: str
+) -> list[tuple[Registered, pluggy.HookImpl]]:
+    """In the plugins' order; `tryfirst` before, `trylast` after all others."""
+    found = [
+        (one, implementation)
+        for one in registered
+        if (implementation := _implementation(manager, hook, one.plugin)) is not None
+    ]
+    return sorted(found, key=lambda pair: (not pair[1].tryfirst, pair[1].trylast))
+
+
+def _implementation(manager: pluggy.PluginManager, hook: str, plugin: object) -> pluggy.HookImpl | None:
+    for implementation in getattr(manager.hook, hook).get_hookimpls():
+        if implementation.plugin is plugin:
+            return implementation  # type: ignore[no-any-return]
+    return None
+
+
+def _bound(hook: str, implementation: pluggy.HookImpl, context: PluginContext) -> Callable[..., Any]:
+    """The function with its context put in; it takes the hook's other arguments, named in the plugin or not."""
+    arguments = [name for name in _ARGUMENTS[hook] if name != "ctx"]
+    function, wanted = implementation.function, list(implementation.argnames)
+    if wanted == arguments:
+        return function
+    if wanted == ["ctx", *arguments]:
+        return partial(function, context)
+
+    def pick(*given: Any) -> Any:
+        named = dict(zip(arguments, given, strict=True), ctx=context)
+        return function(*(named[name] for name in wanted))
+
+    return pick
+
+
+def _call(source: Source, hook: str, function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    except StartError:
+        raise
+    except Exception as error:
+        raise StartError(f"{where(source)}: {hook}: {type(error).__name__}: {error}") from error

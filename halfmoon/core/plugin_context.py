@@ -1,0 +1,82 @@
+"""What a plugin is handed: its settings, its logger, its directory, and the broker once that runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+SettingsT = TypeVar("SettingsT", bound=Struct)
+
+
+class PluginHost(Protocol):
+    """What the running broker does for plugins; the composition root supplies it (`Plugins.attach`)."""
+
+    def append(self, topic: str, partition: int, batch: bytes) -> int:
+        """Append a record batch; the base offset. Raises BrokerError. Call it in the loop's thread."""
+        ...
+
+    def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
+        """Whole batches from `queue_offset` on, up to the stable offset. Raises BrokerError."""
+        ...
+
+    def count(self, plugin: str, name: str, amount: int) -> None:
+        """Add to the counter `halfmoon_plugin_total{plugin=…, name=…}`."""
+        ...
+
+    def state_dir(self, plugin: str) -> Path:
+        """A directory that is the plugin's alone, made if need be, inside the data directory."""
+        ...
+
+
+class PluginContext:
+    """One plugin's view of the broker; every plugin has its own.
+
+    `name`, `settings` and `logger` are there from the start. `append`, `read`, `count` and `state_dir` need the running
+    broker: they may be called from `halfmoon_started` on, and raise RuntimeError before, or where there is no broker at
+    all (an allocator used by `halfmoon.kafka.assignor` in a client).
+    """
+
+    __slots__ = ("_host", "logger", "name", "settings")
+
+    def __init__(self, name: str, settings: Struct | None = None, host: PluginHost | None = None) -> None:
+        self.name = name
+        self.settings: Any = settings
+        """The plugin's section, of the type its `halfmoon_config` gave; None without one."""
+        self.logger = logging.getLogger(f"halfmoon.plugin.{name}")
+        self._host = host
+
+    def attach(self, host: PluginHost) -> None:
+        """The broker's call, once it runs."""
+        self._host = host
+
+    def settings_as(self, section: type[SettingsT]) -> SettingsT:
+        """The settings with their type; a TypeError says that `halfmoon_config` gave another one."""
+        if not isinstance(self.settings, section):
+            raise TypeError(f"{self.name}: settings are {type(self.settings).__name__}, not {section.__name__}")
+        return self.settings
+
+    def append(self, topic: str, partition: int, batch: bytes) -> int:
+        """See PluginHost.append."""
+        return self._running().append(topic, partition, batch)
+
+    def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
+        """See PluginHost.read."""
+        return self._running().read(topic, partition, queue_offset, max_bytes)
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to one of the plugin's counters in /metrics."""
+        self._running().count(self.name, name, amount)
+
+    @property
+    def state_dir(self) -> Path:
+        """A directory of the plugin's own. What stands in it must be derivable from the log, or be worth losing."""
+        return self._running().state_dir(self.name)
+
+    def _running(self) -> PluginHost:
+        if self._host is None:
+            raise RuntimeError(f"plugin {self.name}: there is no running broker yet; use halfmoon_started")
+        return self._host

@@ -1,0 +1,330 @@
+"""The one table of topic configurations: what each is called, what it takes, what it defaults to, what it means.
+
+A topic stores only its *overrides*, as strings, exactly as a client sent them. Everything else follows from this
+table and the node's settings: what is accepted (`validate`), what is shown (`effective`), and what the core acts on
+(`resolve`).
+
+A configuration is accepted only if it is obeyed. So there are three kinds:
+
+- those the core acts on (`retention.ms`, ...);
+- those with a single true value here (`min.insync.replicas` is 1 on a single node, `cleanup.policy` is "delete"):
+  stating it is accepted, since tools write such defaults out, and any other value is refused;
+- those of Kafka's that cannot hold here (`segment.bytes`: all topics share one commitlog): refused with the reason.
+  Some are still shown, read-only, because tools look for them.
+
+Any other name is refused by name. Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig and
+ConfigDef); `halfmoon.*` are ours.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.config import Settings
+
+INT_MAX = 2**31 - 1
+LONG_MAX = 2**63 - 1
+
+
+class Kind(Enum):
+    """The type of a value, as Kafka's tools name it."""
+
+    BOOLEAN = "boolean"
+    STRING = "string"
+    INT = "int"
+    LONG = "long"
+    LIST = "list"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One row of the table. `check` raises ValueError saying what is expected; it gets the value without outer
+    blanks."""
+
+    name: str
+    kind: Kind
+    default: Callable[[Settings], str]
+    check: Callable[[str], object]
+    documentation: str
+    node_name: str
+    """What the node-wide setting is called that the default comes from, in Kafka's words; shown as a synonym."""
+    read_only: bool = False
+
+
+class Effective(NamedTuple):
+    """One configuration as it holds for a topic."""
+
+    config: TopicConfig
+    value: str
+    override: str | None
+    """What the topic itself says, None if it leaves it to the node."""
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What the core acts on, parsed once when a topic is created or altered."""
+
+    retention_ms: int
+    """How long a record is kept, counted from when it was stored; -1 = for ever."""
+    retention_bytes: int
+    """How many bytes of a partition are kept; -1 = all."""
+    max_message_bytes: int
+    """The largest record batch taken, in bytes."""
+    log_append_time: bool
+    """Whether the broker's clock stamps the records (LogAppendTime)."""
+    headers_enabled: bool
+    """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
+
+
+def _integer(least: int, most: int) -> Callable[[str], int]:
+    def check(value: str) -> int:
+        if not _INTEGER.match(value) or not least <= int(value) <= most:
+            raise ValueError(f"expected an integer from {least} to {most}")
+        return int(value)
+
+    return check
+
+
+def _boolean(value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise ValueError("expected true or false")
+    return value.lower() == "true"
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value not in choices:
+            raise ValueError(f"expected {' or '.join(choices)}")
+        return value
+
+    return check
+
+
+def _only(truth: str, why: str) -> Callable[[str], str]:
+    def check(value: str) -> str:
+        if value != truth:
+            raise ValueError(f"only {truth} is supported: {why}")
+        return value
+
+    return check
+
+
+def _cleanup_policy(value: str) -> str:
+    for policy in (part.strip() for part in value.split(",")):
+        if policy == "compact":
+            raise ValueError("compaction does not exist here yet: only delete is supported")
+        if policy != "delete":
+            raise ValueError("only delete is supported")
+    return value
+
+
+def _refused(value: str) -> str:
+    raise ValueError("it is read-only: all topics share one commitlog, so set log.segment_bytes in broker.yaml")
+
+
+def _or_unlimited(limit: int | None) -> str:
+    """broker.yaml says null where Kafka says -1."""
+    return "-1" if limit is None else str(limit)
+
+
+_retention_ms = _integer(-1, LONG_MAX)
+_retention_bytes = _integer(-1, LONG_MAX)
+_max_message_bytes = _integer(0, INT_MAX)
+_timestamp_type = _one_of("CreateTime", "LogAppendTime")
+
+_ROWS = (
+    TopicConfig(
+        "cleanup.policy",
+        Kind.LIST,
+        lambda settings: "delete",
+        _cleanup_policy,
+        'What happens to old records. Only "delete": they go when their retention is over.',
+        "log.cleanup.policy",
+    ),
+    TopicConfig(
+        "compression.type",
+        Kind.STRING,
+        lambda settings: "producer",
+        _only("producer", "batches are kept byte for byte as they came"),
+        'The codec batches are kept in. Only "producer": the one they came in.',
+        "compression.type",
+    ),
+    TopicConfig(
+        "halfmoon.headers.enable",
+        Kind.BOOLEAN,
+        lambda settings: "true" if settings.topics.headers else "false",
+        _boolean,
+        "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
+        "halfmoon.topics.headers",
+    ),
+    TopicConfig(
+        "max.message.bytes",
+        Kind.INT,
+        lambda settings: str(settings.topics.max_message_bytes),
+        _max_message_bytes,
+        "The largest record batch that is taken, in bytes, as compressed by the producer.",
+        "message.max.bytes",
+    ),
+    TopicConfig(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        _only(str(LONG_MAX), "records may carry any timestamp"),
+        "How far a record's timestamp may lie after the broker's clock. Not limited.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    TopicConfig(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        _only(str(LONG_MAX), "records may carry any timestamp"),
+        "How far a record's timestamp may lie before the broker's clock. Not limited.",
+        "log.message.timestamp.before.max.ms",
+    ),
+    TopicConfig(
+        "message.timestamp.type",
+        Kind.STRING,
+        lambda settings: "CreateTime",
+        _timestamp_type,
+        "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "log.message.timestamp.type",
+    ),
+    TopicConfig(
+        "min.insync.replicas",
+        Kind.INT,
+        lambda settings: "1",
+        _only("1", "a single node keeps one replica"),
+        "How many replicas must have a record before acks=all is answered. A single node keeps one.",
+        "min.insync.replicas",
+    ),
+    TopicConfig(
+        "retention.bytes",
+        Kind.LONG,
+        lambda settings: _or_unlimited(settings.log.retention_bytes),
+        _retention_bytes,
+        "How many bytes of each partition are kept; -1 keeps all.",
+        "log.retention.bytes",
+    ),
+    TopicConfig(
+        "retention.ms",
+        Kind.LONG,
+        lambda settings: _or_unlimited(settings.log.retention_ms),
+        _retention_ms,
+        "How long records are kept, in milliseconds since they were stored, whatever their timestamps; -1 = for ever.",
+        "log.retention.ms",
+    ),
+    TopicConfig(
+        "segment.bytes",
+        Kind.INT,
+        lambda settings: str(settings.log.segment_bytes),
+        _refused,
+        "The size of a file of the commitlog, which all topics share; set by log.segment_bytes in broker.yaml.",
+        "log.segment.bytes",
+        read_only=True,
+    ),
+    TopicConfig(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        lambda settings: "false",
+        _only("false", "a single node elects no leaders"),
+        "Whether a replica that lags may lead. A single node has none.",
+        "unclean.leader.election.enable",
+    ),
+)
+
+TOPIC_CONFIGS: Mapping[str, TopicConfig] = {row.name: row for row in _ROWS}
+"""Every topic configuration there is, sorted by name."""
+
+_NO_COMPACTION = "compaction does not exist here yet"
+_ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
+_NO_TIERS = "tiered storage does not exist here"
+
+_NOT_HERE: Mapping[str, str] = {
+    "delete.retention.ms": _NO_COMPACTION,
+    "min.cleanable.dirty.ratio": _NO_COMPACTION,
+    "min.compaction.lag.ms": _NO_COMPACTION,
+    "max.compaction.lag.ms": _NO_COMPACTION,
+    "file.delete.delay.ms": _ONE_LOG,
+    "flush.messages": _ONE_LOG,
+    "flush.ms": _ONE_LOG,
+    "index.interval.bytes": _ONE_LOG,
+    "preallocate": _ONE_LOG,
+    "segment.index.bytes": _ONE_LOG,
+    "segment.jitter.ms": _ONE_LOG,
+    "segment.ms": _ONE_LOG,
+    "local.retention.bytes": _NO_TIERS,
+    "local.retention.ms": _NO_TIERS,
+    "remote.log.copy.disable": _NO_TIERS,
+    "remote.log.delete.on.disable": _NO_TIERS,
+    "remote.storage.enable": _NO_TIERS,
+    "compression.gzip.level": "batches are kept as they came",
+    "compression.lz4.level": "batches are kept as they came",
+    "compression.zstd.level": "batches are kept as they came",
+    "message.downconversion.enable": "only record batches of format 2 are kept and served",
+    "message.format.version": "only record batches of format 2 are kept and served",
+    "message.timestamp.difference.max.ms": "records may carry any timestamp",
+    "follower.replication.throttled.replicas": "a single node keeps one replica",
+    "leader.replication.throttled.replicas": "a single node keeps one replica",
+}
+"""Topic configurations that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
+
+
+def find(name: str) -> TopicConfig:
+    """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
+    config = TOPIC_CONFIGS.get(name)
+    if config is None:
+        reason = _NOT_HERE.get(name)
+        raise BrokerError(
+            Fault.INVALID_CONFIG,
+            f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
+        )
+    return config
+
+
+def validate(overrides: Mapping[str, str]) -> None:
+    """Raise BrokerError(INVALID_CONFIG), naming the key, unless every override is known and its value obeyed."""
+    for name, value in overrides.items():
+        config = find(name)
+        try:
+            config.check(value.strip())
+        except ValueError as error:
+            raise BrokerError(
+                Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
+            ) from None
+
+
+def effective(overrides: Mapping[str, str], settings: Settings) -> list[Effective]:
+    """Every configuration as it holds for a topic with these overrides, sorted by name."""
+    found = []
+    for config in _ROWS:
+        override = overrides.get(config.name)
+        default = config.default(settings)
+        found.append(Effective(config, default if override is None else override.strip(), override, default))
+    return found
+
+
+def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
+    """The rules the core acts on. The overrides must have passed `validate`."""
+
+    def value(name: str) -> str:
+        override = overrides.get(name)
+        return TOPIC_CONFIGS[name].default(settings) if override is None else override.strip()
+
+    return TopicRules(
+        retention_ms=_retention_ms(value("retention.ms")),
+        retention_bytes=_retention_bytes(value("retention.bytes")),
+        max_message_bytes=_max_message_bytes(value("max.message.bytes")),
+        log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
+        headers_enabled=_boolean(value("halfmoon.headers.enable")),
+    )
