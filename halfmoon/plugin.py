@@ -1,0 +1,101 @@
+"""What a plugin author imports; everything else in this package may change without notice.
+
+    from halfmoon.plugin import hookimpl, PluginContext
+
+    api_version = 1
+
+    @hookimpl
+    def halfmoon_allocators(ctx: PluginContext):
+        return {"mine": lambda members, queues: ...}
+
+The hooks are listed, with what they cost and what an error does, in docs/plugins.md and in halfmoon.core.hookspecs.
+"""
+
+from __future__ import annotations
+
+import pluggy
+
+from halfmoon.core.allocation import (
+    Allocator,
+    AnyAllocator,
+    Assignment,
+    Queue,
+    StickyAllocator,
+    allocate,
+    check_assignment,
+    sorted_members,
+    sorted_queues,
+    unowned,
+)
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hook_types import (
+    Command,
+    ConfigSection,
+    Deliver,
+    Dispatcher,
+    Diverted,
+    FilterCompiler,
+    FilterSyntaxError,
+    HoldPolicy,
+    MessageFilter,
+    Observer,
+    Put,
+    PutInterceptor,
+    Redirect,
+    Relay,
+    Service,
+    Settle,
+    SourceMessage,
+    TopicChange,
+)
+from halfmoon.core.hookspecs import PROJECT
+from halfmoon.core.plugin_context import PluginContext
+from halfmoon.core.plugins import API_VERSION
+from halfmoon.core.sections import Section, SettingError
+from halfmoon.core.units import Duration, HostPort, PositiveDuration, PositiveSize, Size
+
+hookimpl = pluggy.HookimplMarker(PROJECT)
+"""Marks a function as an implementation of the hook it is named after."""
+
+__all__ = [
+    "API_VERSION",
+    "Allocator",
+    "AnyAllocator",
+    "Assignment",
+    "BrokerError",
+    "Command",
+    "ConfigSection",
+    "Deliver",
+    "Dispatcher",
+    "Diverted",
+    "Duration",
+    "Fault",
+    "FilterCompiler",
+    "FilterSyntaxError",
+    "HoldPolicy",
+    "HostPort",
+    "MessageFilter",
+    "Observer",
+    "PluginContext",
+    "PositiveDuration",
+    "PositiveSize",
+    "Put",
+    "PutInterceptor",
+    "Queue",
+    "Redirect",
+    "Relay",
+    "Section",
+    "Service",
+    "SettingError",
+    "Settle",
+    "Size",
+    "SourceMessage",
+    "StickyAllocator",
+    "TopicChange",
+    "allocate",
+    "check_assignment",
+    "hookimpl",
+    "sorted_members",
+    "sorted_queues",
+    "unowned",
+]

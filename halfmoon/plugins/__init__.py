@@ -1,0 +1,19 @@
+"""The plugins that ship with Halfmoon. They use the same hooks as everybody else's, and nothing but `halfmoon.plugin`.
+
+allocate/  which member of a group reads which queue
+filter/    which messages a reader wants                  (tag, sql92: to come)
+store/     what changes a message on its way in           (delay, transaction, retry, view: to come)
+"""
+
+from __future__ import annotations
+
+BUILT_IN: dict[str, str] = {
+    "averagely": "halfmoon.plugins.allocate.averagely",
+    "averagely_by_circle": "halfmoon.plugins.allocate.averagely_by_circle",
+    "by_config": "halfmoon.plugins.allocate.by_config",
+    "consistent_hash": "halfmoon.plugins.allocate.consistent_hash",
+    "machine_room": "halfmoon.plugins.allocate.machine_room",
+    "machine_room_nearby": "halfmoon.plugins.allocate.machine_room_nearby",
+    "sticky": "halfmoon.plugins.allocate.sticky",
+}
+"""Plugin name (as in broker.yaml) → module, imported only where the plugin is on."""

@@ -1,0 +1,30 @@
+"""Averagely: each member gets one run of neighbouring queues, the first members one more where it does not divide.
+
+Source of the rule: RocketMQ's AllocateMessageQueueAveragely (there AVG).
+
+    7 queues, 3 members:   0 1 2 | 3 4 | 5 6
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halfmoon.plugin import AnyAllocator, Assignment, PluginContext, Queue, hookimpl, sorted_members, sorted_queues
+
+api_version = 1
+
+
+def averagely(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
+    """Every queue has one owner; shares differ by one at most."""
+    ordered = sorted_members(members)
+    rest = sorted_queues(queues)
+    assignment: Assignment = {}
+    for index, member in enumerate(ordered):
+        share = -(-len(rest) // (len(ordered) - index))
+        assignment[member], rest = rest[:share], rest[share:]
+    return assignment
+
+
+@hookimpl
+def halfmoon_allocators(ctx: PluginContext) -> dict[str, AnyAllocator]:
+    return {"averagely": averagely}

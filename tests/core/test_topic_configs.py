@@ -1,0 +1,111 @@
+"""The table of topic configurations: what is taken, what is refused and how, what holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.core.config import Settings, load_settings
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_configs import TOPIC_CONFIGS, TopicRules, effective, find, resolve, validate
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("cleanup.policy", "delete"),
+        ("compression.type", "producer"),
+        ("halfmoon.headers.enable", "False"),
+        ("max.message.bytes", "0"),
+        ("max.message.bytes", str(2**31 - 1)),
+        ("message.timestamp.after.max.ms", str(2**63 - 1)),
+        ("message.timestamp.type", "LogAppendTime"),
+        ("min.insync.replicas", "1"),
+        ("retention.bytes", "-1"),
+        ("retention.ms", " 86400000 "),
+        ("retention.ms", str(2**63 - 1)),
+        ("unclean.leader.election.enable", "false"),
+    ],
+)
+def test_taken(name, value):
+    validate({name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("no.such.config", "1", "unknown topic config name: no.such.config"),
+        ("Retention.ms", "1", "Retention.ms"),
+        ("", "1", "unknown"),
+        ("cleanup.policy", "compact", "compaction does not exist"),
+        ("cleanup.policy", "delete,compact", "compaction does not exist"),
+        ("cleanup.policy", "", "only delete"),
+        ("compression.type", "zstd", "only producer"),
+        ("halfmoon.headers.enable", "yes", "true or false"),
+        ("max.message.bytes", "-1", "from 0 to 2147483647"),
+        ("max.message.bytes", str(2**31), "from 0 to 2147483647"),
+        ("message.timestamp.after.max.ms", "3600000", "only 9223372036854775807"),
+        ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
+        ("min.insync.replicas", "2", "only 1"),
+        ("retention.ms", "-2", "from -1"),
+        ("retention.ms", "1.5", "an integer"),
+        ("retention.ms", "1_000", "an integer"),
+        ("retention.ms", "٣", "an integer"),
+        ("retention.ms", "", "an integer"),
+        ("retention.ms", str(2**63), "an integer"),
+        ("retention.ms", "9" * 100_000, "an integer"),
+        ("segment.bytes", str(1 << 30), "read-only"),
+        ("segment.ms", "1", "one commitlog"),
+        ("delete.retention.ms", "1", "compaction"),
+        ("remote.storage.enable", "true", "tiered"),
+    ],
+)
+def test_refused_by_name(name, value, says):
+    with pytest.raises(BrokerError) as caught:
+        validate({"retention.bytes": "1", name: value})
+    assert caught.value.fault is Fault.INVALID_CONFIG
+    assert name in caught.value.message
+    assert says in caught.value.message
+
+
+def test_every_default_is_a_value_that_would_be_taken():
+    for config, value, override, default in effective({}, Settings()):
+        assert override is None
+        assert value == default
+        if not config.read_only:
+            validate({config.name: value})
+
+
+def test_the_table_is_sorted_and_documented():
+    assert list(TOPIC_CONFIGS) == sorted(TOPIC_CONFIGS)
+    assert all(config.documentation.endswith(".") for config in TOPIC_CONFIGS.values())
+    assert find("retention.ms") is TOPIC_CONFIGS["retention.ms"]
+
+
+def test_overrides_stand_before_what_the_node_says():
+    settings = load_settings({"log": {"retention": "1d"}}, {}, {})
+    found = {row.config.name: row for row in effective({"retention.ms": " 5"}, settings)}
+    assert (found["retention.ms"].value, found["retention.ms"].default) == ("5", "86400000")
+    assert found["retention.bytes"].value == "-1"
+
+
+def test_rules_by_default():
+    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True)
+
+
+def test_rules_for_ever():
+    settings = load_settings(
+        {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False}}, {}, {}
+    )
+    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False)
+
+
+def test_rules_of_a_topic():
+    overrides = {
+        "retention.ms": " 5 ",
+        "retention.bytes": "6",
+        "max.message.bytes": "7",
+        "message.timestamp.type": "LogAppendTime",
+        "halfmoon.headers.enable": "FALSE",
+    }
+    validate(overrides)
+    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False)

@@ -1,0 +1,55 @@
+"""consistent_hash: RocketMQ's results, and that few queues move."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.plugin import Queue
+from halfmoon.plugins.allocate.consistent_hash import consistent_hash
+from tests.plugins.allocate.allocation_cases import (
+    MEMBERS,
+    QUEUES,
+    check_all_owned,
+    check_any_order,
+    golden,
+    owners,
+    results,
+)
+
+
+@pytest.mark.parametrize("case", golden("consistentHash"))
+def test_as_rocketmq(case: dict[str, Any]) -> None:
+    assert results(consistent_hash, case) == case["result"]
+
+
+@given(MEMBERS, QUEUES)
+def test_every_queue_has_one_owner(members: list[str], queues: list[Queue]) -> None:
+    check_all_owned(members, queues, consistent_hash(members, queues))
+
+
+@given(MEMBERS, QUEUES)
+def test_order_does_not_matter(members: list[str], queues: list[Queue]) -> None:
+    check_any_order(consistent_hash, members, queues)
+
+
+@given(MEMBERS.filter(bool), QUEUES, st.integers(0))
+def test_only_the_queues_of_who_leaves_move(members: list[str], queues: list[Queue], which: int) -> None:
+    left = members[which % len(members)]
+    before = owners(consistent_hash(members, queues))
+    after = owners(consistent_hash([member for member in members if member != left], queues))
+    moved = {queue for queue in after if after[queue] != before[queue]}
+    assert moved == ({queue for queue in before if before[queue] == left} if len(members) > 1 else set())
+
+
+def test_more_places_on_the_ring_make_shares_more_even() -> None:
+    members, queues = [f"m{n}" for n in range(8)], [Queue("t", "b", n) for n in range(2_000)]
+
+    def largest(virtual_nodes: int) -> int:
+        return max(map(len, consistent_hash(members, queues, virtual_nodes=virtual_nodes).values()))
+
+    assert largest(1) > largest(10) > largest(1_000)
+    assert largest(1_000) < 1.2 * len(queues) / len(members)
