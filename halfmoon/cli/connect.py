@@ -1,0 +1,107 @@
+"""Connections of the client commands, by kafka-python, with its noise turned into one line.
+
+Whether anything listens is asked with a plain connect first: kafka-python would go on trying for half a minute, and say
+at the end only that time ran out.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from halfmoon.cli.errors import CliError
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+
+CONNECT_TIMEOUT_S = 5.0
+BOOTSTRAP_TIMEOUT_MS = 15_000
+RETRY_FOR_S = 15.0
+RETRY_PAUSE_S = 0.25
+CLIENT_ID = "halfmoon-cli"
+
+AnswerT = TypeVar("AnswerT")
+
+
+@contextmanager
+def admin(bootstrap_server: str) -> Iterator[KafkaAdminClient]:
+    """An admin client, closed at the end."""
+    from kafka import KafkaAdminClient
+
+    with _closing(KafkaAdminClient(**_common(bootstrap_server))) as client:
+        yield client
+
+
+@contextmanager
+def consumer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaConsumer]:
+    """A consumer that creates no topics and commits nothing by itself, closed at the end."""
+    from kafka import KafkaConsumer
+
+    fixed = {"enable_auto_commit": False, "allow_auto_create_topics": False, "metrics_enabled": False}
+    with _closing(KafkaConsumer(**_common(bootstrap_server), **fixed, **settings), autocommit=False) as client:
+        yield client
+
+
+@contextmanager
+def producer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaProducer]:
+    """A producer; what it still holds when an error or Ctrl-C ends the command is given a moment, then dropped."""
+    from kafka import KafkaProducer
+
+    with _closing(KafkaProducer(**_common(bootstrap_server), metrics_enabled=False, **settings), timeout=2) as client:
+        yield client
+
+
+def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
+    """`ask()`, again while the broker says "later": a Kafka whose coordinator is still loading does."""
+    from kafka.errors import BrokerResponseError, KafkaError, UnknownTopicOrPartitionError
+
+    deadline = time.monotonic() + RETRY_FOR_S
+    while True:
+        try:
+            return ask()
+        except KafkaError as error:
+            later = isinstance(error, BrokerResponseError) and error.retriable
+            if not later or isinstance(error, UnknownTopicOrPartitionError) or time.monotonic() > deadline:
+                raise
+            time.sleep(RETRY_PAUSE_S)
+
+
+def _common(bootstrap_server: str) -> dict[str, Any]:
+    servers = [server.strip() for server in bootstrap_server.split(",") if server.strip()]
+    _reach(servers)
+    return {"bootstrap_servers": servers, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, "client_id": CLIENT_ID}
+
+
+def _reach(servers: list[str]) -> None:
+    """Raise CliError unless one of the servers accepts a connection."""
+    if not servers:
+        raise CliError("no bootstrap server given")
+    problem = ""
+    for server in servers:
+        host, port = _host_and_port(server)
+        try:
+            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
+            return
+        except OSError as error:
+            problem = problem or f"{server}: {error.strerror or error}"
+    raise CliError(f"no broker answers at {problem}; start one (halfmoon serve) or say where it is (-b HOST:PORT)")
+
+
+def _host_and_port(server: str) -> tuple[str, int]:
+    host, colon, port = server.rpartition(":")
+    if not colon or not host or (":" in host and not host.startswith("[")):
+        host, port = server, "9092"
+    if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
+        raise CliError(f"{server!r} is not HOST:PORT")
+    return host.strip("[]"), int(port)
+
+
+@contextmanager
+def _closing(client: Any, **how: Any) -> Iterator[Any]:
+    try:
+        yield client
+    finally:
+        client.close(**how)

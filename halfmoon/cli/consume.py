@@ -1,0 +1,122 @@
+"""`halfmoon consume`: print records, as kcat does or as JSON lines."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halfmoon.cli import output, reading, times
+from halfmoon.cli.connect import consumer
+from halfmoon.cli.formats import DEFAULT_FORMAT, Formatter, as_json, compile_format
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+
+if TYPE_CHECKING:
+    from kafka import KafkaConsumer
+
+FETCH_BYTES = 8 << 20
+
+
+def consume(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    where: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"beginning, end, {times.HELP}")] = "beginning",
+    offset: Annotated[
+        int | None, typer.Option("--offset", help="Start there; negative: so many before the end.", show_default=False)
+    ] = None,
+    partitions: Annotated[
+        list[int], typer.Option("-p", "--partition", help="Only this one; may be given again.", show_default=False)
+    ] = [],
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", min=1, help="Stop after so many.", show_default=False)
+    ] = None,
+    last: Annotated[
+        int | None, typer.Option("--last", min=1, help="The newest so many, in order of time.", show_default=False)
+    ] = None,
+    exit_at_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end as it is now.")] = False,
+    group: Annotated[
+        str | None, typer.Option("-g", "--group", help="Read as a member of a group and commit.", show_default=False)
+    ] = None,
+    form: Annotated[
+        str,
+        typer.Option(
+            "-f", "--format", help="%t topic %p partition %o offset %T time %k key %s value %h headers %K %S sizes %n"
+        ),
+    ] = DEFAULT_FORMAT,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
+    _refuse_contradictions(where, offset, partitions, last, group, count)
+    formatter = _formatter(form, result)
+    try:
+        start = reading.Start(where, offset, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--from") from None
+    settings: dict[str, Any] = {"max_partition_fetch_bytes": FETCH_BYTES, "max_poll_records": reading.MAX_RECORDS}
+    if group is not None:
+        settings |= {"group_id": group, "auto_offset_reset": "latest" if start.at_end else "earliest"}
+    try:
+        with consumer(bootstrap_server, **settings) as client:
+            found = reading.partitions_of(client, topics, partitions)
+            if last is not None:
+                first, end = reading.last_offsets(client, found, last)
+                records = [r for batch in reading.read_assigned(client, first, end, None) for r in batch]
+                records.sort(key=lambda r: (r.timestamp, r.topic, r.partition, r.offset))
+                output.write(b"".join(map(formatter, records[-last:])))
+            elif group is not None:
+                _print(reading.read_group(client, topics, exit_at_end, count), formatter, count)
+            else:
+                _read(client, start.offsets(client, found), exit_at_end, count, formatter)
+    except KeyboardInterrupt:
+        # The ordinary end of a command that goes on for ever, but it cuts short one that had an end of its own.
+        if exit_at_end or count is not None or last is not None:
+            raise
+
+
+def _read(
+    client: KafkaConsumer, first: dict[Any, int], exit_at_end: bool, count: int | None, formatter: Formatter
+) -> None:
+    end = reading.end_offsets(client, list(first)) if exit_at_end else None
+    total = count
+    if end is not None:
+        there = sum(end[partition] - first[partition] for partition in first)
+        total = there if count is None else min(count, there)
+    _print(reading.read_assigned(client, first, end, count), formatter, total)
+
+
+def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None) -> None:
+    # On a terminal the records themselves show how far it is.
+    show = total is not None and not sys.stdout.isatty()
+    with closing(batches), output.progress(show) as display:  # type: ignore[type-var]
+        task = None if display is None else display.add_task("records", total=total)
+        for records in batches:
+            output.write(b"".join(map(formatter, records)))
+            if display is not None and task is not None:
+                display.advance(task, len(records))
+
+
+def _formatter(form: str, result: Output) -> Formatter:
+    if result is Output.JSON:
+        return lambda record: output.json_line(as_json(record))
+    try:
+        return compile_format(form)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--format") from None
+
+
+def _refuse_contradictions(
+    where: str, offset: int | None, partitions: list[int], last: int | None, group: str | None, count: int | None
+) -> None:
+    if offset is not None and where not in reading.BEGINNING:
+        raise typer.BadParameter("--from and --offset exclude each other")
+    if last is not None and (offset is not None or where not in reading.BEGINNING or group is not None or count):
+        raise typer.BadParameter("--last goes with neither --from, --offset, --count nor --group")
+    if group is not None and (partitions or offset is not None or where not in (*reading.BEGINNING, *reading.END)):
+        raise typer.BadParameter(
+            "a group's members are given their partitions and go on where the group was: --group goes with neither "
+            "--partition nor --offset, and --from only says beginning or end for a group that is new"
+        )

@@ -1,0 +1,219 @@
+"""`halfmoon group`: list, describe, reset and delete consumer groups, on Halfmoon or on a Kafka."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halfmoon.cli import output, reset, times
+from halfmoon.cli.connect import admin, patiently
+from halfmoon.cli.errors import CliError, describe_kafka_error, without_number
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+DESCRIBED = ("topic", "partition", "committed", "end", "lag", "member", "client", "host")
+PLANNED = ("topic", "partition", "committed", "new", "change")
+
+
+@app.command("list")
+def list_groups(
+    state: Annotated[
+        list[str], typer.Option("--state", help="Only groups in this state, such as Empty; may be given again.")
+    ] = [],
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """List groups."""
+    wanted = {name.lower() for name in state}
+    with admin(bootstrap_server) as client:
+        found = patiently(client.list_groups)
+    rows = [
+        {
+            "group": entry["group_id"],
+            "state": entry.get("group_state"),
+            "type": entry.get("group_type"),
+            "protocol": entry["protocol_type"],
+        }
+        for entry in sorted(found, key=lambda entry: str(entry["group_id"]))
+        if not wanted or str(entry.get("group_state")).lower() in wanted
+    ]
+    if result is Output.JSON:
+        output.json_document(rows)
+    else:
+        output.table(rows, ("group", "state", "type", "protocol"))
+
+
+@app.command()
+def describe(
+    group: GroupName,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show a group's state, members and, for each partition, how far it is."""
+    with admin(bootstrap_server) as client:
+        described = _existing(client, group)
+        owners = _owners(described["members"])
+        committed = reset.committed_offsets(client, group)
+        queues = sorted(set(owners) | set(committed))
+        ends = reset.end_offsets(client, queues)
+    rows = []
+    for queue in queues:
+        offset, end = committed.get(queue), ends.get(queue)
+        lag = None if offset is None or end is None else max(0, end - offset)
+        owner = owners.get(queue, {})
+        place = {"topic": queue.topic, "partition": queue.partition}
+        rows.append({**place, "committed": offset, "end": end, "lag": lag, **owner})
+    known_lags = [row["lag"] for row in rows if row["lag"] is not None]
+    summary = {
+        "group": group,
+        "state": described["group_state"],
+        "protocol": described["protocol_data"] or None,
+        "members": len(described["members"]),
+        "lag": sum(known_lags) if known_lags else None,
+    }
+    if result is Output.JSON:
+        members = [_member(member) for member in described["members"]]
+        output.json_document({**summary, "members": members, "partitions": rows})
+        return
+    output.facts(summary)
+    if rows:
+        output.line("")
+        output.table(rows, DESCRIBED)
+
+
+@app.command()
+def delete(
+    groups: Annotated[list[str], typer.Argument(metavar="GROUP...", show_default=False)],
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Delete groups that have no members, with their committed offsets."""
+    with admin(bootstrap_server) as client:
+        answers = patiently(lambda: client.delete_groups(groups))
+    rows = [{"group": name, "result": _deletion(answers.get(name)), "ok": answers.get(name) == "OK"} for name in groups]
+    if result is Output.JSON:
+        output.json_document(rows)
+    failures = []
+    for row in rows:
+        if not row["ok"]:
+            failures.append(f"{row['group']}: {row['result']}")
+        elif result is Output.TEXT:
+            output.line(f"{row['group']}: deleted")
+    if failures:
+        raise CliError("; ".join(failures))
+
+
+@app.command("reset")
+def reset_offsets(
+    group: GroupName,
+    topic: Annotated[
+        list[str],
+        typer.Option("--topic", metavar="TOPIC[:PARTITION,…]", help="Only this; may be given again."),
+    ] = [],
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the newest record.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, show_default=False)] = None,
+    to_time: Annotated[
+        str | None,
+        typer.Option("--to-time", metavar="TIME", help=times.HELP, show_default=False),
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", help="So many records on, or back if negative.", show_default=False)
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+    ] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Move the committed offsets of a group that has no members. Shows the plan; --execute carries it out.
+
+    Without --topic it is about every partition the group has committed. New offsets are kept within what is there.
+    """
+    try:
+        target = reset.target(to_earliest, to_latest, to_offset, to_time, shift_by, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    with admin(bootstrap_server) as client:
+        _refuse_members(client, group)
+        committed = reset.committed_offsets(client, group)
+        queues = reset.scope(client, topic) if topic else sorted(committed)
+        if not queues:
+            raise CliError(f"group {group} has committed nothing: say with --topic what it is about")
+        changes = reset.plan(client, queues, committed, target)
+        if execute:
+            reset.carry_out(client, group, changes)
+    rows = [
+        {"topic": c.topic, "partition": c.partition, "committed": c.committed, "new": c.new, "change": c.change}
+        for c in changes
+    ]
+    if result is Output.JSON:
+        output.json_document({"group": group, "executed": execute, "partitions": rows})
+        return
+    output.table(rows, PLANNED)
+    if not execute:
+        output.note("This is the plan; nothing was changed. --execute carries it out.")
+
+
+def _describe(client: KafkaAdminClient, group: str) -> dict[str, Any]:
+    described: dict[str, Any] = patiently(lambda: client.describe_groups([group]))[group]
+    return described
+
+
+def _existing(client: KafkaAdminClient, group: str) -> dict[str, Any]:
+    """The group as described. CliError if there is none: Kafka says so with an error, or with the state Dead."""
+    described = _describe(client, group)
+    if described["group_state"] == "Dead":
+        raise CliError(f"there is no group {group}")
+    if described["error"]:
+        raise CliError(f"group {group}: {without_number(described['error'])}")
+    return described
+
+
+def _refuse_members(client: KafkaAdminClient, group: str) -> None:
+    """A live member would commit over the new offsets, and the broker refuses; say how to get there. New is fine."""
+    described = _describe(client, group)
+    if described["group_state"] not in ("Dead", "Empty"):
+        count = len(described["members"])
+        state = described["group_state"]
+        raise CliError(f"group {group} is {state} with {count} member{'s' if count != 1 else ''}: stop them first")
+
+
+def _owners(members: list[dict[str, Any]]) -> dict[Any, dict[str, str]]:
+    """Who has which partition. A member whose assignment is of no consumer (Kafka Connect's) owns none here."""
+    from kafka import TopicPartition
+
+    found = {}
+    for member in members:
+        assignment = member.get("member_assignment")
+        if not isinstance(assignment, dict):
+            continue
+        who = {"member": member["member_id"], "client": member["client_id"], "host": member["client_host"]}
+        for entry in assignment["assigned_partitions"]:
+            found.update({TopicPartition(entry["topic"], partition): who for partition in entry["partitions"]})
+    return found
+
+
+def _member(member: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "member": member["member_id"],
+        "instance": member.get("group_instance_id"),
+        "client": member["client_id"],
+        "host": member["client_host"],
+    }
+
+
+def _deletion(answer: str | None) -> str:
+    if answer == "OK":
+        return "deleted"
+    import kafka.errors
+
+    kind = getattr(kafka.errors, answer or "", None)
+    return describe_kafka_error(kind()) if kind is not None else answer or "the broker did not answer"

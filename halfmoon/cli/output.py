@@ -1,0 +1,108 @@
+"""Writing results: aligned columns for people, JSON for programs; progress on the side.
+
+Results go to stdout, everything else (progress, notes, errors) to stderr, so that a pipe carries results only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.cli.errors import OutputClosedError
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+GAP = "  "
+
+
+def write(data: bytes) -> None:
+    """Write bytes to stdout as they are. Raises OutputClosedError if nobody reads any more."""
+    with _reader_may_leave():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+
+
+def line(text: str) -> None:
+    """Write one line to stdout."""
+    write(text.encode("utf-8", "surrogateescape") + b"\n")
+
+
+def note(text: str) -> None:
+    """Tell the person something that is no result: to stderr."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def json_line(value: Any) -> bytes:
+    """One JSON value on a line of its own, for results that come as a stream."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def json_document(value: Any) -> None:
+    """One JSON document, indented."""
+    line(json.dumps(value, ensure_ascii=False, indent=2))
+
+
+def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
+    """Aligned columns with a heading. A column's name is its key in upper case; numbers stand to the right.
+
+    Plain text on purpose, and never cut to the terminal's width: it is also what grep and awk get.
+    """
+    cells = [[_cell(row.get(column)) for column in columns] for row in rows]
+    headings = [column.replace("_", "-").upper() for column in columns]
+    widths = [max(len(row[i]) for row in [headings, *cells]) for i in range(len(columns))]
+    right = [bool(rows) and all(_is_number_or_none(row.get(column)) for row in rows) for column in columns]
+    text = []
+    for row in [headings, *cells]:
+        aligned = (c.rjust(w) if r else c.ljust(w) for c, w, r in zip(row, widths, right, strict=True))
+        text.append(GAP.join(aligned).rstrip())
+    write("\n".join(text).encode() + b"\n")
+
+
+def facts(pairs: dict[str, Any]) -> None:
+    """`name   value` lines, the values aligned."""
+    width = max(len(name) for name in pairs)
+    write("".join(f"{name.ljust(width)}{GAP}{_cell(value)}\n" for name, value in pairs.items()).encode())
+
+
+def _is_number_or_none(value: Any) -> bool:
+    return value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(item) for item in value) or "-"
+    return str(value) if value != "" else "-"
+
+
+@contextmanager
+def progress(wanted: bool = True) -> Iterator[Progress | None]:
+    """A progress display on stderr for work that may take long; None where stderr is no terminal, or not `wanted`."""
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        yield display
+
+
+@contextmanager
+def _reader_may_leave() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        # What is still buffered would fail again when Python closes stdout at exit: send it nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise OutputClosedError from None

@@ -1,0 +1,38 @@
+"""`halfmoon plugins`: which plugins there are, and which of them are on. Imports none of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.options import Output, OutputOption
+
+COLUMNS = ("name", "state", "kind", "origin")
+
+
+def plugins(
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A broker.yaml.")] = None,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """List plugins, built in, installed or named in the broker.yaml, and whether they are on."""
+    from halfmoon.core.config import load_settings
+    from halfmoon.core.plugins import installed_plugins
+    from halfmoon.plugins import BUILT_IN
+
+    rows = [
+        {
+            "name": info.name,
+            "state": "on" if info.enabled else "off",
+            "kind": info.kind,
+            "origin": info.origin,
+        }
+        for info in installed_plugins(load_settings(config, os.environ, {}), BUILT_IN)
+    ]
+    if result is Output.JSON:
+        output.json_document(rows)
+    else:
+        output.table(rows, COLUMNS)

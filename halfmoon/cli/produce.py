@@ -1,0 +1,216 @@
+"""`halfmoon produce`: send records, from the command line or from stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+import typer
+
+from halfmoon.cli import output, times
+from halfmoon.cli.connect import producer
+from halfmoon.cli.errors import CliError, describe_kafka_error
+from halfmoon.cli.formats import from_json
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.times import parse_time
+
+if TYPE_CHECKING:
+    from kafka import KafkaProducer
+
+MAX_UNANSWERED = 20_000
+"""So many records may be on their way: bounds what a quick pipe can pile up in memory."""
+MAX_REQUEST_BYTES = 100 << 20
+ANSWER_TIMEOUT_S = 120.0
+
+
+class Compression(StrEnum):
+    """Kafka's codecs."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@dataclass(slots=True)
+class Message:
+    """What is sent as one record. `timestamp_ms` None lets the producer's clock say."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: list[tuple[str, bytes]] = field(default_factory=list)
+    timestamp_ms: int | None = None
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    values: Annotated[
+        list[str], typer.Argument(metavar="[VALUE]...", help="One record each; without any, each line of stdin.")
+    ] = [],
+    key: Annotated[str | None, typer.Option("-k", "--key", help="The key of all records.", show_default=False)] = None,
+    headers: Annotated[
+        list[str], typer.Option("-H", "--header", metavar="NAME=VALUE", help="For all records; may be given again.")
+    ] = [],
+    partition: Annotated[
+        int | None, typer.Option("-p", "--partition", help="Instead of one chosen by the key.", show_default=False)
+    ] = None,
+    timestamp: Annotated[str | None, typer.Option("-t", "--timestamp", help=times.HELP, show_default=False)] = None,
+    key_delimiter: Annotated[
+        str | None, typer.Option("-K", "--key-delimiter", help="Lines are KEY, this, VALUE.", show_default=False)
+    ] = None,
+    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="What ends a record on stdin.")] = "\\n",
+    null: Annotated[bool, typer.Option("-Z", "--null", help="An empty key or value is null.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Lines are records as `consume -o json` writes them.")
+    ] = False,
+    compression: Annotated[Compression, typer.Option("-z", "--compression")] = Compression.NONE,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Send records and wait until the broker has acknowledged every one."""
+    if as_json and key_delimiter is not None:
+        raise typer.BadParameter("--json lines have their key inside: it does not go with --key-delimiter")
+    try:
+        timestamp_ms = None if timestamp is None else parse_time(timestamp, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--timestamp") from None
+    common = Message(
+        value=None,
+        key=None if key is None else key.encode(),
+        headers=[(name, value.encode()) for name, value in key_values(headers, "--header").items()],
+        timestamp_ms=timestamp_ms,
+    )
+    if values:
+        lines: Iterable[bytes] = (value.encode("utf-8", "surrogateescape") for value in values)
+    else:
+        lines = _lines(sys.stdin.buffer, _unescape(delimiter))
+    split = None if key_delimiter is None else _unescape(key_delimiter)
+    messages = (_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
+    settings = {
+        "compression_type": None if compression is Compression.NONE else compression.value,
+        "linger_ms": 5,
+        # How large a record may be is the broker's to say.
+        "max_request_size": MAX_REQUEST_BYTES,
+    }
+    with producer(bootstrap_server, **settings) as client:
+        sent, partitions = _send_all(client, topic, partition, messages, result)
+    if result is Output.TEXT:
+        where = f" (partition {', '.join(map(str, sorted(partitions)))})" if partitions else ""
+        output.line(f"{sent} record{'s' if sent != 1 else ''} to {topic}{where}")
+
+
+def _send_all(
+    client: KafkaProducer, topic: str, partition: int | None, messages: Iterator[Message], result: Output
+) -> tuple[int, set[int]]:
+    """Send everything; (records acknowledged, the partitions they went to). The first failure ends it with CliError."""
+    from kafka.errors import KafkaError
+
+    unanswered: deque[Any] = deque()
+    partitions: set[int] = set()
+    sent = 0
+
+    def settle() -> None:
+        nonlocal sent
+        try:
+            answer = unanswered.popleft().get(timeout=ANSWER_TIMEOUT_S)
+        except KafkaError as error:
+            raise CliError(f"record {sent + 1}: {describe_kafka_error(error)}") from error
+        sent += 1
+        partitions.add(answer.partition)
+        if result is Output.JSON:
+            place = {"topic": answer.topic, "partition": answer.partition, "offset": answer.offset}
+            output.write(output.json_line({**place, "timestamp": answer.timestamp}))
+
+    with output.progress(not sys.stdin.isatty()) as display:
+        task = None if display is None else display.add_task("records", total=None)
+        for number, message in enumerate(messages, 1):
+            try:
+                future = client.send(
+                    topic,
+                    value=message.value,
+                    key=message.key,
+                    headers=message.headers,
+                    partition=partition,
+                    timestamp_ms=message.timestamp_ms,
+                )
+            except (KafkaError, ValueError, AssertionError) as error:
+                raise CliError(f"record {number}: {_refusal(error)}") from error
+            unanswered.append(future)
+            while unanswered and (unanswered[0].is_done or len(unanswered) >= MAX_UNANSWERED):
+                settle()
+                if display is not None and task is not None:
+                    display.advance(task)
+        client.flush()
+        while unanswered:
+            settle()
+    return sent, partitions
+
+
+def _message(number: int, text: bytes, common: Message, split: bytes | None, null: bool, as_json: bool) -> Message:
+    if as_json:
+        return _message_from_json(number, text, common)
+    key: bytes | None = common.key
+    value: bytes | None = text
+    if split is not None:
+        before, found, after = text.partition(split)
+        if found:
+            key, value = before, after
+    if null:
+        key, value = key or None, value or None
+    if key is None and value is None:
+        raise CliError(f"record {number}: neither a key nor a value")
+    return Message(value, key, common.headers, common.timestamp_ms)
+
+
+def _message_from_json(number: int, text: bytes, common: Message) -> Message:
+    """A line of `consume -o json`; flags given on the command line win over what it says. Its partition is not kept."""
+    try:
+        values = json.loads(text)
+        if not isinstance(values, dict):
+            raise ValueError("not an object")
+        headers = [(str(header["name"]), from_json(header, "value") or b"") for header in values.get("headers") or ()]
+        timestamp_ms = common.timestamp_ms if common.timestamp_ms is not None else values.get("timestamp")
+        if timestamp_ms is not None and not isinstance(timestamp_ms, int):
+            raise ValueError("timestamp is not a number of ms")
+        key = common.key if common.key is not None else from_json(values, "key")
+        return Message(from_json(values, "value"), key, [*headers, *common.headers], timestamp_ms)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CliError(f"record {number}: not a JSON record: {error}") from None
+
+
+def _lines(stream: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
+    """What stands between delimiters; what follows the last one, if anything does, is a record too."""
+    if delimiter == b"\n":
+        for text in stream:
+            yield text.removesuffix(b"\n")
+        return
+    rest = b""
+    while chunk := stream.read1(1 << 16) if hasattr(stream, "read1") else stream.read(1 << 16):
+        *whole, rest = (rest + chunk).split(delimiter)
+        yield from whole
+    if rest:
+        yield rest
+
+
+def _unescape(text: str) -> bytes:
+    """`\\t` and the like in a delimiter, as a shell passes them on."""
+    try:
+        found = text.encode().decode("unicode_escape").encode("latin-1") if "\\" in text else text.encode()
+    except UnicodeError:
+        raise typer.BadParameter(f"{text!r} is not a delimiter") from None
+    if not found:
+        raise typer.BadParameter("a delimiter cannot be empty")
+    return found
+
+
+def _refusal(error: Exception) -> str:
+    from kafka.errors import KafkaError
+
+    return describe_kafka_error(error) if isinstance(error, KafkaError) else str(error)

@@ -1,0 +1,39 @@
+"""`halfmoon serve`: the broker in the foreground. Settings: flags > environment > broker.yaml > defaults."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A broker.yaml.")] = None,
+    data_dir: Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Where the log lies.")] = None,
+    kafka: Annotated[
+        str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Where Kafka clients connect; port 0 = any free.")
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option(
+            "--advertise", metavar="HOST:PORT", help="What clients are told; without it, the address they came to."
+        ),
+    ] = None,
+    http: Annotated[
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+    ] = None,
+) -> int:
+    """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it takes requests."""
+    # The broker and its dependencies are imported by nobody but this command.
+    from halfmoon.core.config import load_settings
+    from halfmoon.server.app import main
+
+    flags = {
+        "node.data_dir": data_dir,
+        "listeners.kafka.bind": kafka,
+        "listeners.kafka.advertise": advertise,
+        "listeners.http.bind": http,
+    }
+    return main(load_settings(config, os.environ, flags))

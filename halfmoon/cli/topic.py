@@ -1,0 +1,255 @@
+"""`halfmoon topic`: create, list, describe, alter and delete topics, on Halfmoon or on a Kafka."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.connect import admin
+from halfmoon.cli.errors import CliError, describe_code, without_number
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+TOPIC_ALREADY_EXISTS = 36
+
+app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
+ConfigPairs = Annotated[
+    list[str], typer.Option("-c", "--config", metavar="NAME=VALUE", help="A topic setting; may be given again.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check the request, and change nothing.")]
+
+
+@app.command()
+def create(
+    topics: Names,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", help="-1 = as the broker is configured.")] = -1,
+    replicas: Annotated[int, typer.Option("-r", "--replicas", help="-1 = as the broker is configured.")] = -1,
+    settings: ConfigPairs = [],
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists is no error.")] = False,
+    dry_run: DryRun = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Create topics."""
+    wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": key_values(settings, "--config")}
+    with admin(bootstrap_server) as client:
+        answer = client.create_topics(dict.fromkeys(topics, wanted), validate_only=dry_run, raise_errors=False)
+        if not dry_run:
+            created = [entry["name"] for entry in answer["topics"] if entry["error_code"] == 0]
+            client.wait_for_topics(created)
+    rows = []
+    for entry in _in_order(answer["topics"], topics):
+        exists = entry["error_code"] == TOPIC_ALREADY_EXISTS and if_not_exists
+        state = "exists" if exists else "would be created" if dry_run else "created"
+        failed = entry["error_code"] and not exists
+        error = describe_code(entry["error_code"], entry["error_message"]) if failed else None
+        partitions_made = entry.get("num_partitions", -1)
+        rows.append(
+            {
+                "topic": entry["name"],
+                "result": error or state,
+                "partitions": partitions_made if partitions_made > 0 else None,
+                "ok": error is None,
+            }
+        )
+    _report(rows, result)
+
+
+@app.command("list")
+def list_topics(
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern, such as 'orders.*'.")] = "*",
+    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """List topics."""
+    with admin(bootstrap_server) as client:
+        described = client.describe_topics()
+    rows = [
+        {
+            "topic": topic["name"],
+            "partitions": len(topic["partitions"]),
+            "replicas": max((len(partition["replica_nodes"]) for partition in topic["partitions"]), default=0),
+            "internal": topic["is_internal"],
+        }
+        for topic in sorted(described, key=lambda topic: str(topic["name"]))
+        if fnmatchcase(topic["name"], pattern) and (internal or not topic["is_internal"])
+    ]
+    if result is Output.JSON:
+        output.json_document(rows)
+    else:
+        output.table(rows, ("topic", "partitions", "replicas", *(("internal",) if internal else ())))
+
+
+@app.command()
+def describe(
+    topics: Names,
+    every: Annotated[bool, typer.Option("--all", help="Show settings at their default too.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show a topic's partitions with their offsets, and its settings."""
+    with admin(bootstrap_server) as client:
+        described = [_describe(client, topic, every) for topic in _existing(client, topics)]
+    if result is Output.JSON:
+        output.json_document(described)
+        return
+    for number, topic in enumerate(described):
+        if number:
+            output.line("")
+        _print_topic(topic)
+
+
+@app.command()
+def alter(
+    topics: Names,
+    settings: ConfigPairs = [],
+    unset: Annotated[
+        list[str], typer.Option("--unset", metavar="NAME", help="Back to the default; may be given again.")
+    ] = [],
+    partitions: Annotated[
+        int | None, typer.Option("-p", "--partitions", help="The new total; it can only grow.", show_default=False)
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Change a topic's settings, or give it more partitions."""
+    changes: dict[str, Any] = {name: ("SET", value) for name, value in key_values(settings, "--config").items()}
+    changes |= dict.fromkeys(unset, ("DELETE", None))
+    if not changes and partitions is None:
+        raise typer.BadParameter("nothing to alter: give --config, --unset or --partitions")
+    rows = []
+    with admin(bootstrap_server) as client:
+        _existing(client, topics)
+        for name in topics:
+            problem = _alter_settings(client, name, changes, dry_run) if changes else None
+            if problem is None and partitions is not None:
+                problem = _add_partitions(client, name, partitions, dry_run)
+            done = "would be altered" if dry_run else "altered"
+            rows.append({"topic": name, "result": problem or done, "ok": problem is None})
+    _report(rows, result)
+
+
+@app.command()
+def delete(
+    topics: Names,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Delete topics with everything in them."""
+    with admin(bootstrap_server) as client:
+        answer = client.delete_topics(topics, raise_errors=False)
+    rows = []
+    for entry in _in_order(answer["topics"], topics):
+        error = describe_code(entry["error_code"], entry.get("error_message")) if entry["error_code"] else None
+        rows.append({"topic": entry["name"], "result": error or "deleted", "ok": error is None})
+    _report(rows, result)
+
+
+def _report(rows: list[dict[str, Any]], result: Output) -> None:
+    """One line per topic; raises CliError, after all are shown, if one of them failed."""
+    failures = [row for row in rows if not row["ok"]]
+    if result is Output.JSON:
+        output.json_document(rows)
+    else:
+        for row in rows:
+            if row["ok"]:
+                output.line(f"{row['topic']}: {row['result']}")
+        # The last failure is the command's own error line.
+        for row in failures[:-1]:
+            output.note(f"halfmoon: {row['topic']}: {row['result']}")
+    if failures:
+        raise CliError(f"{failures[-1]['topic']}: {failures[-1]['result']}")
+
+
+def _in_order(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """The broker's answers in the order asked: Kafka answers in an order of its own."""
+    return sorted(entries, key=lambda entry: names.index(entry["name"]))
+
+
+def _existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]]:
+    """Metadata of topics that must exist; CliError names the first that does not."""
+    described = {topic["name"]: topic for topic in client.describe_topics(names)}
+    for name in names:
+        if described[name]["error_code"]:
+            raise CliError(f"{name}: {describe_code(described[name]['error_code'], None)}")
+    return [described[name] for name in names]
+
+
+def _describe(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> dict[str, Any]:
+    from kafka import TopicPartition
+    from kafka.admin import ConfigResource, OffsetSpec
+
+    name = topic["name"]
+    parts = sorted(topic["partitions"], key=lambda part: int(part["partition_index"]))
+    queues = [TopicPartition(name, part["partition_index"]) for part in parts]
+    start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
+    end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
+    resource = ConfigResource("TOPIC", name)
+    found = client.describe_configs([resource], config_filter="all" if every else "modified")
+    return {
+        "topic": name,
+        "id": str(topic["topic_id"]) if topic.get("topic_id") else None,
+        "internal": topic["is_internal"],
+        "partitions": [
+            {
+                "partition": part["partition_index"],
+                "leader": part["leader_id"],
+                "epoch": part.get("leader_epoch"),
+                "replicas": part["replica_nodes"],
+                "start": start[queue].offset,
+                "end": end[queue].offset,
+                "records": end[queue].offset - start[queue].offset,
+            }
+            for part, queue in zip(parts, queues, strict=True)
+        ],
+        "configs": {
+            key: {"value": config["value"], "source": config["config_source"]}
+            for key, config in sorted(found["topic"][name].items())
+        },
+    }
+
+
+def _print_topic(topic: dict[str, Any]) -> None:
+    partitions = topic["partitions"]
+    output.facts(
+        {
+            "topic": topic["topic"],
+            "id": topic["id"],
+            "internal": topic["internal"],
+            "partitions": len(partitions),
+            "records": sum(partition["records"] for partition in partitions),
+        }
+    )
+    output.line("")
+    output.table(partitions, ("partition", "leader", "epoch", "replicas", "start", "end", "records"))
+    if topic["configs"]:
+        output.line("")
+        rows = [{"setting": name, **config} for name, config in topic["configs"].items()]
+        output.table(rows, ("setting", "value", "source"))
+
+
+def _alter_settings(client: KafkaAdminClient, name: str, changes: dict[str, Any], dry_run: bool) -> str | None:
+    """None, or what the broker had against it."""
+    from kafka.admin import ConfigResource
+
+    resource = ConfigResource("TOPIC", name, dict(changes))
+    # raise_on_unknown would be kafka-python's own guess at what the broker knows.
+    answer = client.alter_configs([resource], validate_only=dry_run, raise_on_unknown=False)
+    said = str(answer["topic"][name])
+    return None if said == "OK" else without_number(said)
+
+
+def _add_partitions(client: KafkaAdminClient, name: str, total: int, dry_run: bool) -> str | None:
+    """None, or what the broker had against it."""
+    answer = client.create_partitions({name: total}, validate_only=dry_run, raise_errors=False)
+    entry = answer.results[0]
+    return describe_code(entry.error_code, entry.error_message) if entry.error_code else None

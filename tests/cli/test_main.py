@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from halfmoon import __version__
+from halfmoon.cli import topic
+from tests.cli.conftest import CommandLine
+
+
+def test_version(cli: CommandLine) -> None:
+    assert cli.ok("--version").out == f"halfmoon {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["serve"],
+        ["produce"],
+        ["consume"],
+        ["plugins"],
+        ["topic", "create"],
+        ["topic", "list"],
+        ["topic", "describe"],
+        ["topic", "alter"],
+        ["topic", "delete"],
+        ["group", "list"],
+        ["group", "describe"],
+        ["group", "reset"],
+        ["group", "delete"],
+        ["config", "check"],
+    ],
+)
+def test_every_command_explains_itself(cli: CommandLine, command: list[str]) -> None:
+    # The colours that a CI system may ask for would split the words.
+    said = re.sub(r"\x1b\[[0-9;]*m", "", cli.ok(*command, "--help").out)
+    assert "Usage: halfmoon " + " ".join(command) in said
+    if command != ["serve"]:
+        assert "--output" in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["bla"], "No such command 'bla'"),
+        (["topic", "bla"], "No such command 'bla'"),
+        (["topic", "list", "--bla"], "--bla"),
+        (["topic", "create"], "Missing argument"),
+        (["topic", "create", "x", "-c", "novalue"], "'novalue' is not NAME=VALUE"),
+        (["topic", "alter", "x"], "nothing to alter"),
+        (["consume", "x", "-f", "%q"], "%q is no field"),
+        (["consume", "x", "--from", "yesterday"], "'yesterday' is neither beginning, end nor a time"),
+        (["consume", "x", "--last", "3", "--from", "end"], "--last goes with neither"),
+        (["consume", "x", "-g", "g", "--offset", "1"], "--group goes with neither"),
+        (["group", "reset", "g"], "give one of --to-earliest"),
+        (["produce", "x", "-t", "noon"], "'noon' is not a time"),
+        (["produce", "x", "-K", ""], "a delimiter cannot be empty"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_code_2(cli: CommandLine, arguments: list[str], said: str) -> None:
+    line = cli(*arguments).failed_with(2)
+    assert said in line
+    assert "--help)" in line
+
+
+def test_no_broker_is_one_line_that_says_what_to_do(cli: CommandLine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    line = cli("topic", "list", "-b", f"127.0.0.1:{port}").failed_with(1)
+    assert line == (
+        f"halfmoon: no broker answers at 127.0.0.1:{port}: Connection refused; "
+        "start one (halfmoon serve) or say where it is (-b HOST:PORT)"
+    )
+
+
+def test_an_address_that_is_none(cli: CommandLine) -> None:
+    assert cli("topic", "list", "-b", "here:there").failed_with(1) == "halfmoon: 'here:there' is not HOST:PORT"
+
+
+def test_what_nobody_foresaw_is_one_line_too(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_: str) -> None:
+        raise RuntimeError("first line\nsecond line")
+
+    monkeypatch.setattr(topic, "admin", broken)
+    line = cli("topic", "list").failed_with(1)
+    assert line == "halfmoon: unexpected RuntimeError: first line second line (HALFMOON_DEBUG=1 shows where)"
+    monkeypatch.setenv("HALFMOON_DEBUG", "1")
+    with pytest.raises(RuntimeError):
+        cli("topic", "list")
+
+
+def test_help_and_completion_import_no_client_and_no_broker() -> None:
+    # What they import is what makes them slow; the time itself depends on the machine.
+    probe = (
+        "import sys; from halfmoon.cli.main import run; run(['--help'])\n"
+        "heavy = {'kafka', 'uvloop', 'halfmoon.server', 'halfmoon.core.broker', 'rich.progress'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_help_is_quick() -> None:
+    def once() -> float:
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "halfmoon", "--help"], stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - begin
+
+    # The best of some: a busy machine can slow down one, hardly all. Usual: 0.13 s.
+    assert min(once() for _ in range(4)) < 0.4
+
+
+def test_completion_for_bash() -> None:
+    environment = {
+        **os.environ,
+        "_HALFMOON_COMPLETE": "complete_bash",
+        "COMP_WORDS": "halfmoon topic de",
+        "COMP_CWORD": "2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "halfmoon"], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["describe", "delete"]
+
+
+def test_an_output_that_nobody_reads_ends_in_silence(tmp_path: Path) -> None:
+    # `| head` that has gone already: the pipe's reading end is closed before anything is written.
+    reading, writing = os.pipe()
+    os.close(reading)
+    (tmp_path / "broker.yaml").write_text("log: {flush: interval}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "halfmoon", "plugins"], stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
