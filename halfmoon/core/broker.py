@@ -1,7 +1,7 @@
 """The broker: the facade that adapters call.
 
-One thread calls everything here (the event loop's), but for what is marked as meant for a thread. Nothing here waits: what has
-to be waited for is a log position, and `when_durable` says when it has come.
+One thread calls everything here (the event loop's), but for what is marked as meant for a thread. Nothing here
+waits: what has to be waited for is a log position, and `when_durable` says when it has come.
 
 A turn of the loop, as server/tick.py drives it:
 
@@ -14,8 +14,10 @@ Which ends count is a matter of `flush`: with `sync`, *durable* and *visible* bo
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from operator import itemgetter
 from typing import NamedTuple
 
 from halfmoon.core import control, frame, snapshot
@@ -41,6 +43,10 @@ from halfmoon.core.topic_names import check_topic_name
 
 PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
+
+
+_Waiting = tuple[int, Callable[[BrokerError | None], None]]
+_position = itemgetter(0)
 
 
 class Produced(NamedTuple):
@@ -83,9 +89,11 @@ class Broker:
         self._sync = settings.log.flush == "sync"
         self._validate_records = settings.log.validate == "records"
         self._unseen: deque[Appended] = deque()
-        self._waiting: deque[tuple[int, Callable[[BrokerError | None], None]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
+        """Sorted by position."""
         self._after_write: list[Callable[[], None]] = []
         self._producer_ids = range(0)
+        self._partition_count = 0
         self.dispatchers: tuple[Dispatcher, ...] = ()
         self.refused_batches: Counter[Fault] = Counter()
         """Produced batches that were not appended, counted by whoever called `append`, which knows of more reasons."""
@@ -101,10 +109,14 @@ class Broker:
         recovery = Recovery(self.log, self.catalog, self.settings, progress)
         recovery.run()
         self.report = recovery.report
+        self._partition_count = sum(len(topic.partitions) for topic in self.catalog.by_name.values())
         self.dispatch = recovery.dispatch
         self.housekeeping = Housekeeping(self, recovery.indexes)
-        self.log.on_roll = self._on_roll
+        self.log.head = self._segment_head
+        self.log.on_roll = self.dispatch.freeze_at
+        # Nothing else is written in this generation before it is on disk, or it might be given out twice.
         self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
+        self.flush()
         self.groups.restore()
         self.flush()
         return self.report
@@ -166,8 +178,11 @@ class Broker:
         if self.log.failed is not None:
             found.append(f"the log takes no more writes: {self.log.failed}")
         if self.log.low_disk:
-            found.append(f"writes are refused: less than {self.settings.log.low_disk_mark_bytes} bytes of disk are free")
+            mark = self.settings.log.low_disk_mark_bytes
+            found.append(f"writes are refused: another segment would leave less than {mark} bytes of disk")
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
+        for partition in self.catalog.partitions():
+            found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
         return found + self.housekeeping.problems
 
     # -- topics ----------------------------------------------------------------------------------------------------
@@ -193,13 +208,14 @@ class Broker:
     ) -> tuple[Topic, int]:
         """A new topic (−1 partitions: as `$.topics.partitions` says), and the log position to wait for.
 
-        With `validate_only` the topic is made but known to nobody, and the position is that of nothing. Raises BrokerError.
+        With `validate_only` the topic is made but known to nobody, and the position is that of nothing. Raises
+        BrokerError.
         """
         check_topic_name(name)
         if name in self.catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
         count = self.settings.topics.partitions if partitions == -1 else partitions
-        self._check_partitions(count)
+        self._check_partitions(count, count)
         configs = dict(configs or {})
         validate(configs)
         record = control.TopicCreated(
@@ -208,6 +224,7 @@ class Broker:
         if validate_only:
             return self.catalog.make_topic(record), 0
         position = self._change_topic(record, name, "created")
+        self._partition_count += count
         return self.catalog.by_name[name], position
 
     def _change_topic(self, record: control.Any, name: str, change: TopicChange) -> int:
@@ -215,14 +232,22 @@ class Broker:
         self.when_durable(position, lambda error: None if error else self.on_topic_changed(name, change))
         return position
 
-    def _check_partitions(self, count: int) -> None:
-        most = self.settings.limits.max_partitions_per_topic
+    def _check_partitions(self, count: int, more: int) -> None:
+        """Raises BrokerError unless a topic may have `count` partitions, and the node `more` than it has."""
+        limits = self.settings.limits
+        most = limits.max_partitions_per_topic
         if not 1 <= count <= most:
             raise BrokerError(Fault.INVALID_PARTITIONS, f"{count} partitions; from 1 to {most} are allowed")
+        if self._partition_count + more > limits.max_partitions:
+            raise BrokerError(
+                Fault.INVALID_PARTITIONS,
+                f"{more} more partitions; of {limits.max_partitions} on this node {self._partition_count} are taken",
+            )
 
     def delete_topic(self, topic: Topic) -> int:
         """Forget a topic, its messages, and all groups' progress in it; returns the log position to wait for."""
         position = self._change_topic(control.TopicDeleted(topic.number), topic.name, "deleted")
+        self._partition_count -= len(topic.partitions)
         for partition in topic.partitions:
             self.hold.wake_partition(partition)
         return position
@@ -231,12 +256,16 @@ class Broker:
         """Grow a topic to `total` partitions; returns the log position to wait for. Raises BrokerError."""
         if total <= len(topic.partitions):
             raise BrokerError(
-                Fault.INVALID_PARTITIONS, f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}"
+                Fault.INVALID_PARTITIONS,
+                f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}",
             )
-        self._check_partitions(total)
+        more = total - len(topic.partitions)
+        self._check_partitions(total, more)
         if validate_only:
             return 0
-        return self._change_topic(control.PartitionsAdded(topic.number, total), topic.name, "grown")
+        position = self._change_topic(control.PartitionsAdded(topic.number, total), topic.name, "grown")
+        self._partition_count += more
+        return position
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
         """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
@@ -272,8 +301,8 @@ class Broker:
             validate_records(batch)
         producer_id = header.producer_id
         span = header.record_count
+        producers = partition.producers if producer_id >= 0 else None
         if producer_id >= 0:
-            producers = partition.producers
             if producers is None:
                 producers = partition.producers = Producers()
             repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)
@@ -295,7 +324,7 @@ class Broker:
         epochs = partition.epochs
         if not epochs or epochs[-1][0] != generation:
             partition.began_epoch(generation, base_offset)
-        if producer_id >= 0:
+        if producers is not None:
             producers.appended(
                 producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms
             )
@@ -306,31 +335,22 @@ class Broker:
         return Produced(base_offset, append_ms, end, partition.start_offset)
 
     def append_control(self, record: control.Any) -> int:
-        """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change made."""
-        self._append_control_frame(record, 0, 1)
-        self.catalog.apply(record)
-        return self.log.end
-
-    def _append_control_frame(self, record: control.Any, part: int, parts: int) -> None:
+        """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change
+        made."""
         payload = control.encode(record)
         self.log.append(
-            Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload,
-            part=part, parts=parts, payload_crc=frame.control_crc(payload),
-        )  # fmt: skip
+            Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload, payload_crc=frame.control_crc(payload)
+        )
+        self.catalog.apply(record)
         if not self._dirty:
             self._dirty = True
             self.on_dirty()
+        return self.log.end
 
-    def _on_roll(self) -> None:
-        """A new segment began: close the index of the one before, and say at its head what has been true so far."""
-        position = self.log.end
-        self.dispatch.freeze_at(position)
-        data = snapshot.take(self.catalog, position, self.log.generation, producers=False)
-        part_bytes = min(snapshot.PART_BYTES, self.log.segment_bytes // 4)
-        parts = list(snapshot.parts(data, part_bytes))
-        for part, record in enumerate(parts):
-            self._append_control_frame(record, part, len(parts))
-        self.housekeeping.rolled(self.log.end)
+    def _segment_head(self, start: int) -> list[bytes]:
+        """What has been true up to a new segment, for its head: so that the segments before it may go."""
+        data = snapshot.take(self.catalog, start, self.log.generation, producers=False)
+        return [control.encode(part) for part in snapshot.parts(data)]
 
     def allocate_producer_id(self) -> tuple[int, int]:
         """A producer id that nobody had before, and the log position to wait for. Raises BrokerError."""
@@ -359,7 +379,7 @@ class Broker:
 
     def after_write(self, callback: Callable[[], None]) -> None:
         """Call back once the buffers appended so far are free: at once if they are."""
-        if self.log.pending_bytes:
+        if self.log.pending_bytes and self.log.failed is None:
             self._after_write.append(callback)
         else:
             callback()
@@ -375,7 +395,8 @@ class Broker:
     def settle(self) -> None:
         """Make visible what has become durable, send the answers that waited for it, wake who waits for messages."""
         upto = self.durable_position
-        unseen, arrivals = self._unseen, {}
+        unseen = self._unseen
+        arrivals: dict[Partition, int] = {}
         batches: list[Appended] = []
         while unseen and unseen[0].position < upto:
             batches.append(unseen.popleft())
@@ -396,16 +417,20 @@ class Broker:
             callback(None)
         elif self.log.failed is not None:
             callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self.log.failed}"))
+        elif self._waiting and position < self._waiting[-1][0]:
+            insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
         else:
             self._waiting.append((position, callback))
 
     def _fail(self, error: StorageError) -> None:
         """Nobody who still waits can be told that all is well."""
         self.logger.critical("storage failed, no more writes are taken: %s", error)
-        self._unseen.clear()
-        waiting, self._waiting = self._waiting, deque()
-        for _, callback in waiting:
-            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
+        durable = self.durable_position
+        self._unseen = deque(batch for batch in self._unseen if batch.position < durable)
+        waiting = self._waiting
+        while waiting:  # taken out one by one: `settle` may be in the middle of it
+            position, callback = waiting.popleft()
+            callback(None if position <= durable else BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -439,9 +464,18 @@ class Broker:
         return self.reader.search_time(places, timestamp_ms, partition.start_offset) if places else None
 
     def max_timestamp(self, partition: Partition) -> Callable[[], tuple[int, int] | None] | None:
-        """For the record with the largest timestamp (KIP-734): as `batch_for_time`.
+        """For the record with the largest timestamp (KIP-734): as `batch_for_time`."""
+        start_offset = partition.start_offset
+        newest = partition.queue.max_ms(start_offset)
+        whole = None if newest is None else self.batch_for_time(partition, newest)
+        cut = partition.queue.cut_batch(start_offset)
+        if cut is None or (newest is not None and cut[1] < newest):
+            return whole
+        # DeleteRecords has cut into a batch: what is left of it may have the largest, and the index does not know.
+        search = self.reader.search_newest(cut[0], start_offset)
 
-        Records of a batch that DeleteRecords has cut into count for nothing, unless there is no other.
-        """
-        newest = partition.queue.max_ms(partition.start_offset)
-        return self.batch_for_time(partition, 0 if newest is None else newest)
+        def compare() -> tuple[int, int] | None:
+            left = search()
+            return left if whole is None or (left is not None and newest is not None and left[1] >= newest) else whole()
+
+        return compare

@@ -1,6 +1,7 @@
 """Topics, partitions, groups' progress: the state that control records make up.
 
-Nothing here is written anywhere by itself. Each change is a control record that goes into the log first and is then applied
+Nothing here is written anywhere by itself. Each change is a control record that goes into the log first and is then
+applied
 with `apply`, at run time and in recovery alike; so the catalog is a function of the log, and what the log loses its
 checkpoint is told again by the snapshot at the head of each segment (`snapshot`).
 
@@ -13,7 +14,7 @@ namesake. For every partition:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from halfmoon.core import control
 from halfmoon.core.consume_queue import ConsumeQueue
@@ -82,6 +83,8 @@ class Partition:
         self.next_offset = max(self.next_offset, offset)
         if self.queue.end_offset < offset:
             self.queue.end_offset = offset
+        if self.queue.damaged:
+            self.queue.forget_damage(offset)
         while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
             del self.epochs[0]
 
@@ -139,6 +142,9 @@ class Catalog:
     def _topic_created(self, record: control.TopicCreated) -> None:
         if record.number < self.next_topic_number:  # known, or already deleted again
             return
+        namesake = self.by_name.get(record.name)
+        if namesake is not None:  # its deletion was lost to rot
+            self._topic_deleted(control.TopicDeleted(namesake.number))
         self.add_topic(self.make_topic(record))
         self.next_topic_number = record.number + 1
 
@@ -197,7 +203,7 @@ class Catalog:
         if progress is None:
             return
         for place in record.entries:
-            progress.pop(tuple(place), None)
+            progress.pop(place, None)
         if not progress:
             del self.offsets[record.group]
 
@@ -212,7 +218,7 @@ class Catalog:
         self.next_producer_id = max(self.next_producer_id, record.next_id)
 
 
-_APPLY: dict[type, Callable[[Catalog, object], None]] = {
+_APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TopicCreated: Catalog._topic_created,
     control.TopicDeleted: Catalog._topic_deleted,
     control.PartitionsAdded: Catalog._partitions_added,
@@ -223,4 +229,4 @@ _APPLY: dict[type, Callable[[Catalog, object], None]] = {
     control.GroupSaved: Catalog._group_saved,
     control.GroupDeleted: Catalog._group_deleted,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
-}  # type: ignore[dict-item]
+}

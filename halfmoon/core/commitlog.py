@@ -13,7 +13,8 @@ The order of things: many `append`, one `write` for all of them (a vectored writ
 run. Nobody reads above *written*.
 
 A segment is allocated whole before its first frame, so a full disk is met when a segment is made, before anything was
-promised, and not in the middle of a write. A write or sync that fails all the same ends the log's writing life: `failed`
+promised, and not in the middle of a write. A write or sync that fails all the same ends the log's writing life:
+`failed`
 is set, every later append is refused, reads go on; the next start recovers from what is really on disk. An fsync that
 failed is never tried again, because the kernel may have dropped the dirty pages with the error.
 
@@ -25,16 +26,19 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
-from halfmoon.core.files import Buffer, File, FileSystem, Mapping, write_all
-from halfmoon.core.frame import HEADER_BYTES, Kind, encode
+from halfmoon.core.files import ASIDE, Buffer, File, FileSystem, Mapping, write_all
+from halfmoon.core.frame import HEADER_BYTES, Kind, control_crc, encode
 
 FOLDER = "log"
 SPARE = "log/spare"
 MAX_FRAME_BYTES = 1 << 30
+HEAD_SHARE = 4
+"""A segment is at least so many times as large as its head, so that the log does not consist of heads."""
 
 
 def segment_path(start: int) -> str:
@@ -63,15 +67,24 @@ class Segment:
         return self.mapping.view
 
 
+def list_segments(fs: FileSystem) -> list[tuple[int, str]]:
+    """(start, path) of the segment files, in order."""
+    return [(int(name), f"{FOLDER}/{name}") for name in fs.listdir(FOLDER) if len(name) == 20 and name.isdigit()]
+
+
 class SyncJob:
     """One fdatasync for everybody who waits. `run` may be called in a thread; it touches nothing of the log's state."""
 
-    __slots__ = ("_files", "_fs", "target")
+    __slots__ = ("_files", "_fs", "recycled", "target")
 
-    def __init__(self, fs: FileSystem, files: list[File], new_names: bool, target: int) -> None:
+    def __init__(
+        self, fs: FileSystem, files: list[File], new_names: bool, target: int, recycled: File | None = None
+    ) -> None:
         self._files = files
         self._fs = fs if new_names else None
         self.target = target
+        self.recycled = recycled
+        """A file that lost its old name before this job, and may be used after it."""
 
     def run(self) -> None:
         """Raises OSError."""
@@ -82,7 +95,7 @@ class SyncJob:
 
 
 class CommitLog:
-    """The log of one broker. Single-threaded but for `SyncJob.run`, `make_spare` and `read`."""
+    """The log of one broker. Single-threaded but for `SyncJob.run` and what `begin_spare` returns."""
 
     def __init__(self, fs: FileSystem, segment_bytes: int, low_disk_bytes: int) -> None:
         """`low_disk_bytes`: a segment that would leave less than this free is made for control frames only."""
@@ -98,14 +111,20 @@ class CommitLog:
         self.flushed = 0
         self.generation = 0
         self.failed: OSError | None = None
-        self.on_roll: Callable[[], None] = lambda: None
-        """Called right after a new segment became the active one, before its first frame."""
+        self.head: Callable[[int], Sequence[Buffer]] = lambda start: ()
+        """Asked for the control records to stand at the head of the segment that is to begin at `start`."""
+        self.on_roll: Callable[[int], None] = lambda start: None
+        """Called right after a new segment became the active one and got its head."""
         self._pending: list[Buffer] = []
         self._pending_at = 0
         self._full: list[tuple[Segment, int, list[Buffer]]] = []
         self._unsynced: list[Segment] = []
         self._new_names = False
         self._spare: File | None = None
+        self._making_spare = False
+        self._recycled: File | None = None
+        """The next spare, once the disk knows that it is no segment any more: until then it must not be written to,
+        or a loss of power brings the old name back with new bytes under it."""
         self._zombies: list[Segment] = []
 
     # -- opening ---------------------------------------------------------------------------------------------------
@@ -114,21 +133,26 @@ class CommitLog:
         """Find the segments. Does not look into them: see `recovery`. Raises StartError."""
         fs = self.fs
         fs.make_directory(FOLDER)
+        fs.sync_directory("")  # or the folder itself would be gone with the power
         for name in fs.listdir(FOLDER):
             if name == "spare":
+                fs.sync_directory(FOLDER)  # it may have been a segment a moment before the end
                 self._open_spare()
-            elif len(name) == 20 and name.isdigit():
-                file = fs.open(f"{FOLDER}/{name}")
-                size = file.size()
-                if size == 0:  # made, but power went before it was allocated
-                    file.close()
-                    fs.remove(f"{FOLDER}/{name}")
-                    continue
-                self._add(Segment(int(name), size, file, file.map()))
-        for before, after in zip(self.segments, self.segments[1:], strict=False):
+            elif name.endswith(ASIDE):  # a segment that was being moved
+                fs.remove(f"{FOLDER}/{name}")
+        for start, path in list_segments(fs):
+            file = fs.open(path)
+            size = file.size()
+            if size < HEADER_BYTES:  # made, but power went before it was allocated
+                file.close()
+                fs.remove(path)
+                continue
+            self._add(Segment(start, size, file, file.map()))
+        for before, after in pairwise(self.segments):
             if before.end != after.start:
                 raise StartError(
-                    f"the log has a gap: segment {before.start:020d} ends at {before.end}, the next begins at {after.start}"
+                    f"the log has a gap: segment {before.start:020d} ends at {before.end}, "
+                    f"the next begins at {after.start}"
                 )
         if self.segments:
             self.end = self.written = self.flushed = self.segments[0].start
@@ -141,9 +165,28 @@ class CommitLog:
         self.end = self.written = self.flushed = self._pending_at = end
         self.generation = generation
 
+    def move_segment(self, segment: Segment, end: int) -> None:
+        """Rewrite a segment up to `end` into a new file: the disk does not take writes at its old place. Raises
+        OSError.
+
+        Only at a start, while nobody holds a slice of it.
+        """
+        path = segment_path(segment.start)
+        aside = path + ASIDE
+        with contextlib.suppress(FileNotFoundError):
+            self.fs.remove(aside)
+        file = self._allocate(aside, segment.size)
+        for at in range(0, end - segment.start, 1 << 20):
+            write_all(file, [bytes(segment.view[at : min(at + (1 << 20), end - segment.start)])], at)
+        file.sync()
+        self.fs.rename(aside, path)
+        segment.mapping.release()
+        segment.file.close()
+        segment.file, segment.mapping = file, file.map()
+
     def _open_spare(self) -> None:
         file = self.fs.open(SPARE)
-        if file.size() >= self.segment_bytes:
+        if file.size() >= self.segment_bytes and self.fs.links(SPARE) == 1:
             self._spare = file
         else:
             file.close()
@@ -154,11 +197,13 @@ class CommitLog:
         self._starts.append(segment.start)
 
     def close(self) -> None:
+        """Give all files back."""
         for segment in self.segments + self._zombies:
             segment.mapping.release()
             segment.file.close()
-        if self._spare is not None:
-            self._spare.close()
+        for file in (self._spare, self._recycled):
+            if file is not None:
+                file.close()
 
     # -- appending -------------------------------------------------------------------------------------------------
 
@@ -189,62 +234,65 @@ class CommitLog:
         payload_crc: int = 0,
         provenance: bytes = b"",
     ) -> int:
-        """Put a frame at the end; returns the log position of its payload. `payload` is kept, not copied, until `write`.
+        """Put a frame at the end; returns the log position of its payload. `payload` is kept, not copied, until
+        `write`.
 
         Raises BrokerError(KAFKA_STORAGE_ERROR) where the log cannot grow; nothing has changed then.
         """
         length = HEADER_BYTES + len(provenance) + len(payload)
         if self.failed is not None:
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self.failed}")
-        if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
-            self._roll(kind, length, store_ms)
         if self.low_disk and kind == Kind.BATCH:
             raise _disk_is_low()
+        if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
+            self._roll(kind, length, store_ms)
         position = self.end
-        self._pending.append(
-            encode(
-                kind, length, position, self.flushed, self.generation, topic_number, partition, record_count,
-                base_offset, span, original_span, store_ms, flags=flags, due_ms=due_ms, part=part, parts=parts,
-                payload_crc=payload_crc, provenance=provenance,
-            )  # fmt: skip
-        )
+        header = encode(
+            kind, length, position, self.flushed, self.generation, topic_number, partition, record_count, base_offset,
+            span, original_span, store_ms, flags=flags, due_ms=due_ms, part=part, parts=parts, payload_crc=payload_crc,
+            provenance=provenance,
+        )  # fmt: skip
+        self._pending.append(header)
         if length > HEADER_BYTES:
             self._pending.append(payload)
         self.end = position + length
         return self.end - len(payload)
 
-    def room(self) -> int:
-        """Bytes left in the active segment."""
-        return self.segments[-1].end - self.end - HEADER_BYTES if self.segments else 0
-
-    def roll(self, store_ms: int) -> None:
-        """Begin a new segment now."""
-        self._roll(Kind.CONTROL, HEADER_BYTES, store_ms)
-
     def _roll(self, kind: int, length: int, store_ms: int) -> None:
+        """Begin a new segment that has room for its head and for a frame of `length`."""
         if length > MAX_FRAME_BYTES:
             raise BrokerError(Fault.RECORD_LIST_TOO_LARGE)
-        if kind == Kind.BATCH and self._spare is None and self.fs.free_bytes() < self.low_disk_bytes + self.segment_bytes:
+        if kind == Kind.BATCH and not self.has_room(length):
             self.low_disk = True
             raise _disk_is_low()
-        start = self.segments[-1].end if self.segments else self.end
+        start = max(self.end, self.segments[-1].end) if self.segments else self.end
+        head = self.head(start)
+        head_bytes = sum(len(record) + HEADER_BYTES for record in head)
+        size = max(self.segment_bytes, HEAD_SHARE * head_bytes, head_bytes + length + 2 * HEADER_BYTES)
         try:
-            segment = self._new_segment(start, max(self.segment_bytes, length + 2 * HEADER_BYTES))
+            segment = self._new_segment(start, size)
         except OSError as error:
+            self.low_disk = True  # so that not every batch tries again
             raise BrokerError(
                 Fault.KAFKA_STORAGE_ERROR, f"no room for another log segment: {error.strerror or error}"
             ) from error
         if self.segments:
             if self.end < start:
+                rest = start - self.end
                 self._pending.append(
-                    encode(Kind.END, start - self.end, self.end, self.flushed, self.generation, -1, -1, 0, 0, 0, 0, store_ms)
+                    encode(Kind.END, rest, self.end, self.flushed, self.generation, -1, -1, 0, 0, 0, 0, store_ms)
                 )
             self._full.append((self.segments[-1], self._pending_at, self._pending))
             self._pending = []
         self.end = self._pending_at = start
         self._add(segment)
         self._new_names = True
-        self.on_roll()
+        for part, record in enumerate(head):
+            self.append(
+                Kind.CONTROL, -1, -1, 0, 0, 0, 0, store_ms, record,
+                part=part, parts=len(head), payload_crc=control_crc(record),
+            )  # fmt: skip
+        self.on_roll(start)
 
     def _new_segment(self, start: int, size: int) -> Segment:
         """Take the spare, or make a file now. Raises OSError, leaving no half-made file behind."""
@@ -255,7 +303,12 @@ class CommitLog:
             self._spare = None
         else:
             file = self._allocate(path, size)
-        return Segment(start, file.size(), file, file.map())
+        try:
+            return Segment(start, file.size(), file, file.map())
+        except OSError:
+            file.close()
+            self.fs.remove(path)
+            raise
 
     def _allocate(self, path: str, size: int) -> File:
         file = self.fs.open(path, create=True)
@@ -268,42 +321,62 @@ class CommitLog:
         return file
 
     def wants_spare(self) -> bool:
-        """Whether the next segment should be made ahead: none is there and the active one is half full."""
-        if self._spare is not None or self.failed is not None or not self.segments:
+        """Whether the next segment should be made ahead: none is there, the active one is half full, the disk has
+        room."""
+        if self._has_next() or self.failed is not None or not self.segments:
             return False
         active = self.segments[-1]
-        return self.end - active.start > active.size // 2
+        if self.end - active.start <= active.size // 2:
+            return False
+        return self.has_room()
 
-    def make_spare(self) -> File:
-        """Allocate a segment; slow, so run in a thread. Raises OSError. Hand the file to `take_spare` in the loop."""
+    def _has_next(self) -> bool:
+        return self._spare is not None or self._making_spare or self._recycled is not None
+
+    def has_room(self, length: int = 0) -> bool:
+        """Whether another segment, for a frame of `length`, may begin without coming below the low-disk mark."""
+        if self._spare is not None and length <= self.segment_bytes // 2:
+            return True
+        return self.fs.free_bytes() >= self.low_disk_bytes + max(self.segment_bytes, length)
+
+    def begin_spare(self) -> Callable[[], File]:
+        """A function for a thread that allocates a segment, slowly. Hand what it returns to `take_spare` in the loop,
+
+        or None if it raised OSError.
+        """
+        self._making_spare = True
+        return self._make_spare
+
+    def _make_spare(self) -> File:
         with contextlib.suppress(FileNotFoundError):
             self.fs.remove(SPARE)
         return self._allocate(SPARE, self.segment_bytes)
 
-    def take_spare(self, file: File) -> None:
-        assert self._spare is None
+    def take_spare(self, file: File | None) -> None:
+        assert self._making_spare and self._spare is None
+        self._making_spare = False
         self._spare = file
 
     # -- writing and flushing --------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """Bring all that was appended into the page cache. Raises StorageError, and the log is `failed` from then on."""
+        """Bring all that was appended into the page cache. Raises StorageError, and the log is `failed` from then
+        on."""
         if self.written == self.end or self.failed is not None:
             return
+        full, self._full = self._full, []
+        pending, self._pending = self._pending, []
         try:
-            for segment, position, buffers in self._full:
+            for segment, position, buffers in full:
                 write_all(segment.file, buffers, position - segment.start)
                 self._mark_unsynced(segment)
-            self._full.clear()
-            active = self.segments[-1]
-            if self._pending:
-                write_all(active.file, self._pending, self._pending_at - active.start)
+            if pending:
+                active = self.segments[-1]
+                write_all(active.file, pending, self._pending_at - active.start)
                 self._mark_unsynced(active)
         except OSError as error:
             self.failed = error
             raise StorageError(f"writing the log failed: {error}") from error
-        finally:
-            self._pending = []
         self.written = self._pending_at = self.end
 
     def _mark_unsynced(self, segment: Segment) -> None:
@@ -314,7 +387,8 @@ class CommitLog:
         """What must be synced for `written` to become `flushed`; None where nothing must. One job at a time."""
         if self.flushed == self.written or self.failed is not None:
             return None
-        job = SyncJob(self.fs, [segment.file for segment in self._unsynced], self._new_names, self.written)
+        files = [segment.file for segment in self._unsynced]
+        job = SyncJob(self.fs, files, self._new_names, self.written, self._recycled)
         self._unsynced = []
         self._new_names = False
         return job
@@ -325,6 +399,8 @@ class CommitLog:
         else:
             assert self.flushed <= job.target <= self.written
             self.flushed = job.target
+            if job.recycled is not None:
+                self._spare, self._recycled = job.recycled, None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -333,17 +409,6 @@ class CommitLog:
         if index < 0:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE, "these messages have expired")
         return self.segments[index]
-
-    def view(self, position: int, length: int) -> memoryview:
-        """A slice of the mapped file; no copy. Its pages may have to come from disk."""
-        segment = self.segment_at(position)
-        at = position - segment.start
-        return segment.mapping.view[at : at + length]
-
-    def read_cached(self, position: int, length: int) -> bytes | None:
-        """A copy, or None where the disk would have to be waited for."""
-        segment = self.segment_at(position)
-        return segment.file.pread_cached(length, position - segment.start)
 
     # -- expiring --------------------------------------------------------------------------------------------------
 
@@ -356,18 +421,22 @@ class CommitLog:
     def _retire(self, segment: Segment) -> None:
         """Reuse a segment's file as the spare, or remove it. While slices of it are being sent it waits."""
         path = segment_path(segment.start)
-        if segment.mapping.release():
-            if self._spare is None and segment.size >= self.segment_bytes:
-                self.fs.rename(path, SPARE)
-                self._spare = segment.file
-            else:
-                segment.file.close()
-                self.fs.remove(path)
-        else:
+        self._new_names = True
+        if not segment.mapping.release():
             # The name goes at once, so that a restart does not find it; the file lives on until it is unmapped.
             self.fs.remove(path)
             self._zombies.append(segment)
-        self._new_names = True
+        elif self._has_next() or segment.size < self.segment_bytes:
+            segment.file.close()
+            self.fs.remove(path)
+        else:
+            # First the name, then the look at the links: a backup that links the file cannot slip in between.
+            self.fs.rename(path, SPARE)
+            if self.fs.links(SPARE) == 1:
+                self._recycled = segment.file
+            else:
+                segment.file.close()
+                self.fs.remove(SPARE)
 
     def bury_zombies(self) -> None:
         """Close retired segments whose last slice has been sent."""

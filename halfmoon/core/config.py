@@ -145,6 +145,8 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     inflight_bytes: PositiveSize = 256 << 20
     """Bytes of requests read but not yet answered, over all connections."""
     max_partitions_per_topic: PositiveInt = 10_000
+    max_partitions: PositiveInt = 200_000
+    """On this node, over all topics. Each takes about half a kilobyte, and one request may ask for any number."""
 
     def __post_init__(self) -> None:
         if self.inflight_bytes < self.max_request_bytes:

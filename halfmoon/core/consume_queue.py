@@ -8,7 +8,7 @@ It holds what dispatch has made visible: runs of older batches, most of them in 
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from halfmoon.core.index import Growing, IndexFile, Run
@@ -31,7 +31,7 @@ class ConsumeQueue:
         """A batch has become visible."""
         tail = self.tail
         if tail is None:
-            tail = self.tail = Growing()
+            tail = self.tail = Growing(self._runs[-1].total_after if self._runs else 0)
         tail.add(base, position, length, max_ms, span)
         self.end_offset = base + span
 
@@ -41,7 +41,7 @@ class ConsumeQueue:
         if tail is None:
             return None
         self.tail = None
-        run = Run(tail, 0, len(tail.base))
+        run = Run(tail, 0, len(tail.base), tail.before)
         self.attach(run)
         return run
 
@@ -53,30 +53,45 @@ class ConsumeQueue:
         self.end_offset = max(self.end_offset, run.end_offset)
 
     def replace(self, old: Callable[[Run], bool], new: Run) -> None:
-        """Put `new` in place of the consecutive runs that it holds the same rows as."""
-        at = next((i for i, run in enumerate(self._runs) if old(run)), None)
-        if at is None:  # expired meanwhile
-            return
-        upto = at
+        """Put `new` in place of the consecutive runs that it holds the same rows as; nothing where they have
+        expired."""
+        at = upto = bisect_left(self._firsts, new.first_offset)
         while upto < len(self._runs) and old(self._runs[upto]):
             upto += 1
-        self._runs[at:upto] = [new]
-        self._firsts[at:upto] = [new.first_offset]
+        if at < upto:
+            self._runs[at:upto] = [new]
+            self._firsts[at:upto] = [new.first_offset]
 
     def forget(self, file: IndexFile) -> None:
-        """An index file goes with its segment."""
-        kept = [run for run in self._runs if run.file is not file]
-        self._runs = kept
-        self._firsts = [run.first_offset for run in kept]
+        """The oldest index file goes with its segment."""
+        if self._runs and self._runs[0].file is file:
+            del self._runs[0], self._firsts[0]
+
+    def lose(self, low: int, high: int) -> None:
+        """What stood at the offsets [low, high) is lost to rot."""
+        if low >= high:
+            return
+        merged: list[tuple[int, int]] = []
+        for begin, end in sorted([*self.damaged, (low, high)]):
+            if merged and begin <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((begin, end))
+        self.damaged = merged
+
+    def forget_damage(self, start_offset: int) -> None:
+        """Nobody asks for offsets below `start_offset` any more."""
+        self.damaged = [(low, high) for low, high in self.damaged if high > start_offset]
 
     # -- looking up ------------------------------------------------------------------------------------------------
 
     def runs(self) -> Iterator[Run]:
+        """All runs, oldest first."""
         yield from self._runs
         if self.tail is not None:
-            yield Run(self.tail, 0, len(self.tail.base))
+            yield Run(self.tail, 0, len(self.tail.base), self.tail.before)
 
-    def _runs_from(self, offset: int) -> Iterator[Run]:
+    def runs_from(self, offset: int) -> Iterator[Run]:
         """The runs that may hold `offset` or what comes after it. The tail, where most readers are, costs one look."""
         tail = self.tail
         if tail is None or tail.base[0] > offset:
@@ -84,15 +99,21 @@ class ConsumeQueue:
             for at in range(max(0, bisect_right(self._firsts, offset) - 1), len(runs)):
                 yield runs[at]
         if tail is not None:
-            yield Run(tail, 0, len(tail.base))
+            yield Run(tail, 0, len(tail.base), tail.before)
 
     def places(self, offset: int, max_bytes: int, *, min_one: bool) -> list[tuple[int, int]]:
         """(log position, length) of the batches from the one that holds `offset` on, in all at most `max_bytes`.
 
-        The first batch is given whatever its size if `min_one`.
+        The first batch is given whatever its size if `min_one`. What is lost to rot is not skipped: reading ends
+        before it.
         """
+        if self.damaged:
+            return self._places_before_damage(offset, max_bytes, min_one=min_one)
+        return self._places(offset, max_bytes, min_one=min_one)
+
+    def _places(self, offset: int, max_bytes: int, *, min_one: bool) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
-        for run in self._runs_from(offset):
+        for run in self.runs_from(offset):
             row = run.row_for(offset)
             if row == run.high:
                 continue
@@ -110,13 +131,21 @@ class ConsumeQueue:
                 break
         return found
 
+    def _places_before_damage(self, offset: int, max_bytes: int, *, min_one: bool) -> list[tuple[int, int]]:
+        found = self._places(offset, max_bytes, min_one=min_one)
+        limit = next((low for low, _ in self.damaged if low > offset), None)
+        if limit is None:
+            return found
+        behind = self._places(limit, 1, min_one=True)
+        return [place for place in found if not behind or place[0] < behind[0][0]]
+
     def bytes_from(self, offset: int, enough: int) -> int:
         """Bytes that a reader at `offset` could get; stops counting at `enough`."""
         count = 0
-        for run in self._runs_from(offset):
+        for run in self.runs_from(offset):
             row = run.row_for(offset)
             if row < run.high:
-                count += run.bytes - run.before(row)
+                count += run.total_after - run.before(row)
                 if count >= enough:
                     break
         return count
@@ -128,7 +157,7 @@ class ConsumeQueue:
         `start_offset` and may have it there only, the one after it.
         """
         found = []
-        for run in self.runs():
+        for run in self.runs_from(start_offset):
             if run.end_offset <= start_offset or run.max_ms < timestamp_ms:
                 continue
             columns = run.columns
@@ -139,20 +168,31 @@ class ConsumeQueue:
                         return found
         return found
 
+    def cut_batch(self, start_offset: int) -> tuple[tuple[int, int], int] | None:
+        """(log position, length) and largest timestamp of the batch that begins below `start_offset` and reaches
+        into it."""
+        for run in self.runs_from(start_offset):
+            row = run.row_for(start_offset)
+            if row == run.high:
+                continue
+            columns = run.columns
+            if columns.base[row] >= start_offset:
+                break
+            return (columns.position[row], columns.total[row] - run.before(row)), columns.max_ms[row]
+        return None
+
     def max_ms(self, start_offset: int) -> int | None:
         """The largest timestamp of the batches that begin at or after `start_offset`; None if none does."""
-        best: int | None = None
-        for run in self.runs():
-            if run.end_offset <= start_offset:
-                continue
+        found: list[int] = []
+        for run in self.runs_from(start_offset):
             if run.first_offset >= start_offset:
-                newest = run.max_ms
-            else:
-                newest = max((run.columns.max_ms[row] for row in range(run.row_for(start_offset), run.high)
-                              if run.columns.base[row] >= start_offset), default=None)  # fmt: skip
-            if newest is not None and (best is None or newest > best):
-                best = newest
-        return best
+                found.append(run.max_ms)
+            elif run.end_offset > start_offset:
+                columns, first = run.columns, run.row_for(start_offset)
+                if columns.base[first] < start_offset:
+                    first += 1
+                found += [columns.max_ms[row] for row in range(first, run.high)]
+        return max(found, default=None)
 
     def size_bytes(self) -> int:
         """Bytes of all batches that are still indexed."""

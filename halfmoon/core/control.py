@@ -1,6 +1,7 @@
 """Control records: what the broker must remember besides messages, as frames of the same log.
 
-Each is a msgpack array whose first element names its type. Fields are only ever added at the end, with a default, so that an
+Each is a msgpack array whose first element names its type. Fields are only ever added at the end, with a default, so
+that an
 older log is read by a newer program; a record of an unknown type stops the start, because state would be lost.
 Every one of them may be applied twice: recovery does so.
 """
@@ -16,12 +17,12 @@ class Record(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """Base of all control records."""
 
 
-class GenerationStarted(Record, tag="generation"):
+class GenerationStarted(Record, frozen=True, tag="generation"):
     generation: int
     wall_ms: int
 
 
-class TopicCreated(Record, tag="topic"):
+class TopicCreated(Record, frozen=True, tag="topic"):
     number: int
     name: str
     id: bytes
@@ -30,23 +31,23 @@ class TopicCreated(Record, tag="topic"):
     internal: bool = False
 
 
-class TopicDeleted(Record, tag="topic-deleted"):
+class TopicDeleted(Record, frozen=True, tag="topic-deleted"):
     number: int
 
 
-class PartitionsAdded(Record, tag="partitions"):
+class PartitionsAdded(Record, frozen=True, tag="partitions"):
     number: int
     total: int
 
 
-class ConfigsSet(Record, tag="configs"):
+class ConfigsSet(Record, frozen=True, tag="configs"):
     """The topic's overrides, all of them."""
 
     number: int
     configs: dict[str, str]
 
 
-class StartOffsetsMoved(Record, tag="starts"):
+class StartOffsetsMoved(Record, frozen=True, tag="starts"):
     """(topic number, partition, new start offset)."""
 
     moves: list[tuple[int, int, int]]
@@ -61,40 +62,40 @@ class Committed(msgspec.Struct, array_like=True, frozen=True):
     commit_ms: int
 
 
-class OffsetsCommitted(Record, tag="offsets"):
+class OffsetsCommitted(Record, frozen=True, tag="offsets"):
     """(topic number, partition, progress)."""
 
     group: str
     entries: list[tuple[int, int, Committed]]
 
 
-class OffsetsDeleted(Record, tag="offsets-deleted"):
+class OffsetsDeleted(Record, frozen=True, tag="offsets-deleted"):
     """(topic number, partition)."""
 
     group: str
     entries: list[tuple[int, int]]
 
 
-class GroupSaved(Record, tag="group"):
+class GroupSaved(Record, frozen=True, tag="group"):
     """What a group must not forget over a restart, and when that was written (Unix ms)."""
 
     record: GroupRecord
     wall_ms: int
 
 
-class GroupDeleted(Record, tag="group-deleted"):
+class GroupDeleted(Record, frozen=True, tag="group-deleted"):
     """The group and its offsets."""
 
     group: str
 
 
-class ProducerIdsReserved(Record, tag="producer-ids"):
+class ProducerIdsReserved(Record, frozen=True, tag="producer-ids"):
     """Ids below `next_id` are given out, or lost."""
 
     next_id: int
 
 
-class SnapshotPart(Record, tag="snapshot"):
+class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
     data: bytes
@@ -120,5 +121,7 @@ _decoder = msgspec.msgpack.Decoder(Any)
 
 
 def decode(payload: memoryview | bytes) -> Any:
-    """Raises msgspec.DecodeError (msgspec.ValidationError) where the payload is no control record this program knows."""
-    return _decoder.decode(payload)
+    """Raises msgspec.DecodeError (msgspec.ValidationError) where the payload is no control record this program
+    knows."""
+    record: Any = _decoder.decode(payload)
+    return record

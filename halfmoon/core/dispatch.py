@@ -1,11 +1,12 @@
 """Dispatch: makes what was appended visible (B02).
 
-It walks behind the appends, in the order of the log. For each batch it adds a row to the partition's consume queue, which
+It walks behind the appends, in the order of the log. For each batch it adds a row to the partition's consume queue,
+which
 moves the high watermark, and notes the arrival. With `flush: sync` it runs behind the fdatasync, else behind the
 write: visible is what is acknowledged.
 
-It also closes the index tails at *freeze points*: at each segment boundary, and wherever a checkpoint is to be true. What it
-freezes becomes an index file, written in a thread; until the file is there, the rows are served from memory.
+It also closes the index tails at *freeze points*: at each segment boundary, and wherever a checkpoint is to be true.
+What it freezes becomes an index file, written in a thread; until the file is there, the rows are served from memory.
 
     frozen ≤ position ≤ log.written
 """
@@ -14,6 +15,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
+from operator import is_
 from typing import NamedTuple
 
 from halfmoon.core import index
@@ -23,7 +26,8 @@ from halfmoon.core.index import IndexFile, Key, Run
 
 
 class Appended(NamedTuple):
-    """A batch that was appended and is not visible yet. Positions and lengths are those of the payload; times Unix ms."""
+    """A batch that was appended and is not visible yet. Positions and lengths are those of the payload; times Unix
+    ms."""
 
     partition: Partition
     base_offset: int
@@ -74,7 +78,8 @@ class Dispatch:
                 self._freeze(*points.popleft())
             partition.queue.add(base_offset, span, position, length, max_ms)
             growing[partition] = None
-            self._newest_store_ms = store_ms
+            if store_ms > self._newest_store_ms:
+                self._newest_store_ms = store_ms
             arrivals[partition] = arrivals.get(partition, 0) + length
         self.position = upto
         while points and upto >= points[0][0]:
@@ -91,6 +96,7 @@ class Dispatch:
         if position > self.frozen_position or checkpoint is not None:
             self.frozen.append(Frozen(self.frozen_position, position, self._newest_store_ms, runs, checkpoint))
         self.frozen_position = position
+        self._newest_store_ms = 0
 
 
 def _key(partition: Partition) -> Key:
@@ -109,4 +115,4 @@ def adopt(frozen: Frozen, file: IndexFile) -> None:
     for partition, run in frozen.runs:
         new = file.runs.get(_key(partition))
         if new is not None:
-            partition.queue.replace(lambda old, run=run: old is run, new)
+            partition.queue.replace(partial(is_, run), new)

@@ -8,10 +8,11 @@ Paths are relative to the data directory and use `/`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -40,7 +41,7 @@ class File(Protocol):
 
     def pread(self, length: int, position: int) -> bytes: ...
 
-    def pread_cached(self, length: int, position: int) -> bytes | None:
+    def pread_cached(self, length: int, position: int) -> bytes | bytearray | None:
         """As `pread`, but None where that would wait for the disk."""
 
     def sync(self) -> None:
@@ -72,6 +73,9 @@ class FileSystem(Protocol):
 
     def make_directory(self, path: str) -> None: ...
 
+    def links(self, path: str) -> int:
+        """How many names the file has: more than one while a backup shares it."""
+
     def sync_directory(self, path: str) -> None:
         """Makes creations, renames and removals in a folder survive power loss."""
 
@@ -85,8 +89,8 @@ class OsMapping:
         self.view = memoryview(self._map)
 
     def release(self) -> bool:
-        self.view.release()
         try:
+            self.view.release()
             self._map.close()
         except BufferError:  # a slice is still being sent
             self.view = memoryview(self._map)
@@ -99,6 +103,9 @@ class OsFile:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        # Reads ask for all they want at once; read-ahead beyond that would stand before our fdatasyncs in the disk's
+        # queue (a cold reader at full speed: p50 of a synced produce 26 ms with it, 2 ms without).
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         return os.pwritev(self._fd, buffers, position)
@@ -114,13 +121,15 @@ class OsFile:
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def pread_cached(self, length: int, position: int) -> bytes | None:
-        buffer = bytearray(length)
+    def pread_cached(self, length: int, position: int) -> bytearray | None:
         try:
+            # The last byte first: who reads cold data in order would else fill a buffer in vain each time.
+            os.preadv(self._fd, [bytearray(1)], position + length - 1, os.RWF_NOWAIT)
+            buffer = bytearray(length)
             done = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
-        except (BlockingIOError, OSError):  # not cached, or a file system without RWF_NOWAIT
+        except OSError:  # not cached (EAGAIN), or a file system without RWF_NOWAIT
             return None
-        return bytes(buffer) if done == length else None
+        return buffer if done == length else None
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -141,13 +150,20 @@ class OsFile:
 class OsFileSystem:
     """A directory of this machine, held by one process at a time."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        """Makes the directory where there is none; with `read_only` that is a StartError, and files open for
+        reading."""
         self.root = Path(root)
+        self._lock: int | None = None
+        self._access = os.O_RDONLY if read_only else os.O_RDWR
+        if read_only:
+            if not self.root.is_dir():
+                raise StartError(f"there is no directory {self.root}")
+            return
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StartError(f"data directory {self.root} cannot be made: {error.strerror}") from error
-        self._lock: int | None = None
 
     def lock(self) -> None:
         """Keep other processes out until this one ends. Raises StartError where another one is in."""
@@ -164,8 +180,9 @@ class OsFileSystem:
             raise StartError(
                 f"data directory {self.root} is in use by another broker (pid {holder or 'unknown'})"
             ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # on a full disk; it is only for the message above
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         self._lock = fd
 
     def unlock(self) -> None:
@@ -174,7 +191,7 @@ class OsFileSystem:
             self._lock = None
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        flags = self._access | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         return OsFile(os.open(self.root / path, flags, 0o644))
 
     def rename(self, source: str, target: str) -> None:
@@ -191,6 +208,9 @@ class OsFileSystem:
 
     def make_directory(self, path: str) -> None:
         (self.root / path).mkdir(parents=True, exist_ok=True)
+
+    def links(self, path: str) -> int:
+        return (self.root / path).stat().st_nlink
 
     def sync_directory(self, path: str) -> None:
         fd = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -210,15 +230,28 @@ class Lockable(Protocol):
     def unlock(self) -> None: ...
 
 
+ASIDE = ".new"
+"""How the name of a file ends that is not whole yet."""
+
+
 def write_file(fs: FileSystem, path: str, data: Sequence[Buffer]) -> None:
-    """Put a whole small file in place, atomically and durably: write aside, sync, rename, sync the folder."""
-    aside = path + ".new"
+    """Put a whole small file in place, atomically and durably. Raises OSError; what was there before is there still."""
+    replace_file(fs, path, lambda file: write_all(file, data, 0))
+
+
+def replace_file(fs: FileSystem, path: str, fill: Callable[[File], object]) -> None:
+    """Put a file in place that `fill` writes: aside, sync, rename, sync the folder. Raises OSError as `write_file`."""
+    aside = path + ASIDE
     with contextlib.suppress(FileNotFoundError):
         fs.remove(aside)
     file = fs.open(aside, create=True)
     try:
-        write_all(file, data, 0)
+        fill(file)
         file.sync()
+    except OSError:  # no space, most likely: give back what was taken
+        with contextlib.suppress(OSError):
+            fs.remove(aside)
+        raise
     finally:
         file.close()
     fs.rename(aside, path)
@@ -231,6 +264,8 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
         rest: Sequence[Buffer] = buffers[first : first + IOV_MAX]
         while rest:
             done = file.pwritev(rest, position)
+            if done == 0:
+                raise OSError(errno.EIO, "a write wrote nothing")
             position += done
             rest = _after(rest, done)
     return position

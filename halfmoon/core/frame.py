@@ -44,6 +44,10 @@ from halfmoon.core.files import Buffer
 
 MAGIC = b"HMf1"
 VERSION = 1
+"""What this program writes."""
+READABLE_VERSIONS = frozenset({1})
+"""What it reads. Magic, version, position and the place of the header's checksum are where they are in every
+version."""
 
 _FIELDS = struct.Struct("<4sBBHIIQQIiiIqIIQQHHI")
 _CRC = struct.Struct("<I")
@@ -99,11 +103,11 @@ class Frame(NamedTuple):
         return self.position + self.length
 
 
-class BadFrame(Exception):
+class BadFrameError(Exception):
     """These bytes are no frame of this log at this place."""
 
 
-class UnknownVersion(Exception):
+class UnknownVersionError(Exception):
     """A whole frame of a version that this program does not know."""
 
 
@@ -141,44 +145,44 @@ def encode(
 def decode(view: memoryview, position: int, base: int) -> Frame:
     """The frame at log position `position` in `view`, whose first byte is log position `base`.
 
-    Checks the header only. Raises BadFrame, or UnknownVersion where the header is whole but newer.
+    Checks the header only. Raises BadFrameError, or UnknownVersionError where the header is whole but newer.
     """
     at = position - base
     if at + HEADER_BYTES > len(view):
-        raise BadFrame("no room for a header")
+        raise BadFrameError("no room for a header")
     magic, version, *rest = _FIELDS.unpack_from(view, at)
     if magic != MAGIC:
-        raise BadFrame("no frame begins here")
+        raise BadFrameError("no frame begins here")
     frame = Frame(*rest)
     if frame.position != position:
-        raise BadFrame("a frame of another place")
+        raise BadFrameError("a frame of another place")
     if frame.provenance_length > len(view) - at - HEADER_BYTES:
-        raise BadFrame("provenance list longer than the segment")
+        raise BadFrameError("provenance list longer than the segment")
     crc = crc32c(view[at : at + _FIELDS.size])
     if frame.provenance_length:
         crc = crc32c(view[at + HEADER_BYTES : at + HEADER_BYTES + frame.provenance_length], crc)
     if crc != _CRC.unpack_from(view, at + _FIELDS.size)[0]:
-        raise BadFrame("header checksum")
-    if version != VERSION:
-        raise UnknownVersion(f"frame version {version}, this program knows {VERSION}")
+        raise BadFrameError("header checksum")
+    if version not in READABLE_VERSIONS:
+        raise UnknownVersionError(f"frame version {version} at {position}, this program knows up to {VERSION}")
     if not HEADER_BYTES + frame.provenance_length <= frame.length <= len(view) - at:
-        raise BadFrame("length runs out of the segment")
+        raise BadFrameError("length runs out of the segment")
     return frame
 
 
 def check_payload(frame: Frame, payload: memoryview) -> None:
-    """Raises BadFrame unless the payload is whole and agrees with its frame."""
+    """Raises BadFrameError unless the payload is whole and agrees with its frame."""
     if frame.kind == Kind.CONTROL:
         if crc32c(payload) != frame.payload_crc:
-            raise BadFrame("control record checksum")
+            raise BadFrameError("control record checksum")
     elif frame.kind == Kind.BATCH and len(payload):
         if len(payload) < 61:
-            raise BadFrame("batch too short")
+            raise BadFrameError("batch too short")
         base_offset, length, epoch, magic, crc = BATCH_HEADER.unpack_from(payload)
         if (base_offset, length, epoch, magic) != (frame.base_offset, len(payload) - 12, frame.generation, 2):
-            raise BadFrame("batch and frame disagree")
+            raise BadFrameError("batch and frame disagree")
         if crc32c(payload[21:]) != crc:
-            raise BadFrame("batch checksum")
+            raise BadFrameError("batch checksum")
 
 
 def control_crc(payload: Buffer) -> int:

@@ -1,7 +1,7 @@
 """Groups with a memory: the coordinator's effects carried out on the log, and groups' progress (B18).
 
-The coordinator (core/groups) decides; this module writes what it wants remembered, and lets an answer out only once what it
-rests on is durable. Progress is one table for all protocols, kept by the catalog.
+The coordinator (core/groups) decides; this module writes what it wants remembered, and lets an answer out only once
+what it rests on is durable. Progress is one table for all protocols, kept by the catalog.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Left = list[tuple[str, str | None, Fault | None]]
 
 
 class GroupService:
-    """All groups of a broker, as adapters see them. Replies are callables; each is called once, in the loop's thread."""
+    """All groups of a broker, as adapters see them. Replies are callables; each is called once, in the loop's
+    thread."""
 
     def __init__(self, broker: Broker, new_member_id: Callable[[str], str]) -> None:
         self._broker = broker
@@ -136,12 +137,8 @@ class GroupService:
         if fault is not None:
             raise BrokerError(fault)
         now_ms = broker.clock.wall_ms()
-        return broker.append_control(
-            control.OffsetsCommitted(
-                group,
-                [(p.topic.number, p.index, Committed(offset, epoch, note, now_ms)) for p, offset, epoch, note in entries],
-            )
-        )
+        made = [(p.topic.number, p.index, Committed(offset, epoch, note, now_ms)) for p, offset, epoch, note in entries]
+        return broker.append_control(control.OffsetsCommitted(group, made))
 
     def offsets(self, group: str) -> dict[Partition, Committed]:
         """A group's progress; empty for a group that has none."""

@@ -44,7 +44,7 @@ class Held:
     `ready()`: whether it could be answered now, for the periodic check; None means that only arrivals tell.
     """
 
-    __slots__ = ("deadline_ms", "held", "match", "missing_bytes", "owner", "partitions", "ready", "wake")
+    __slots__ = ("deadline_ms", "entry", "held", "match", "missing_bytes", "owner", "partitions", "ready", "wake")
 
     def __init__(
         self,
@@ -64,6 +64,8 @@ class Held:
         self.match = match
         self.ready = ready
         self.held = False
+        self.entry = 0
+        """Which entry of the deadlines is its own: a request may be parked again while an old one is still there."""
 
 
 @dataclass(slots=True)
@@ -103,6 +105,7 @@ class HoldService:
             self._by_partition.setdefault(partition, {})[held] = None
         self._by_owner.setdefault(held.owner, {})[held] = None
         self._sequence += 1
+        held.entry = self._sequence
         heapq.heappush(self._deadlines, (held.deadline_ms, self._sequence, held))
         self._count += 1
         self.counters.parked += 1
@@ -144,18 +147,21 @@ class HoldService:
                 held.wake()
 
     def expire(self, mono_ms: int) -> None:
-        """Wake every request whose deadline has come."""
-        deadlines = self._deadlines
-        while deadlines and deadlines[0][0] <= mono_ms:
-            held = heapq.heappop(deadlines)[2]
-            if self.release(held):
+        """Wake every request whose deadline has come; not those that are parked again on the way."""
+        due = []
+        while self._deadlines and self._deadlines[0][0] <= mono_ms:
+            _, entry, held = heapq.heappop(self._deadlines)
+            if held.held and held.entry == entry:
+                due.append((entry, held))
+        for entry, held in due:
+            if held.entry == entry and self.release(held):
                 self.counters.woken_by_deadline += 1
                 held.wake()
 
     def next_deadline(self) -> int | None:
         """When `expire` has work again (monotonic ms); None while nothing is held."""
         deadlines = self._deadlines
-        while deadlines and not deadlines[0][2].held:
+        while deadlines and not _is_current(deadlines[0]):
             heapq.heappop(deadlines)
         return deadlines[0][0] if deadlines else None
 
@@ -182,5 +188,10 @@ class HoldService:
     def _trim(self) -> None:
         """Keep the heap from filling with requests that were woken long before their deadline."""
         if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._count:
-            self._deadlines = [entry for entry in self._deadlines if entry[2].held]
+            self._deadlines = [entry for entry in self._deadlines if _is_current(entry)]
             heapq.heapify(self._deadlines)
+
+
+def _is_current(deadline: tuple[int, int, Held]) -> bool:
+    _, entry, held = deadline
+    return held.held and held.entry == entry

@@ -1,10 +1,10 @@
 """What the broker does beside answering: index files, checkpoints, the next segment, retention.
 
-Slow work is a `Job`: `run` in a thread, then `done` in the loop. One job at a time, so that they never overtake each other and
-leave a core to the requests. What walks over all partitions does it in slices.
+Slow work is a `Job`: `run` in a thread, then `done` in the loop. One job at a time, so that they never overtake each
+other and leave a core to the requests. What walks over all partitions does it in slices.
 
-A job that fails is told (`problems`, /healthz) and tried again at the next turn of the clock: nothing is lost meanwhile, since
-everything made here can be made again from the log.
+A job that fails is told (`problems`, /healthz) and tried again at the next turn of the clock: nothing is lost
+meanwhile, since everything made here can be made again from the log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from halfmoon.core import control, snapshot
 from halfmoon.core.catalog import Partition
 from halfmoon.core.dispatch import Frozen, adopt, write_index
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.files import File
 from halfmoon.core.index import IndexFile
 from halfmoon.core.index_files import IndexFiles
 
@@ -24,12 +23,14 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
 
 CHECKPOINT_INTERVAL_MS = 10_000
-"""Checkpoints of the catalog are no closer than this, however fast the log grows: each costs an encoding of all of it."""
+"""Checkpoints of the catalog are no closer than this, however fast the log grows: each costs an encoding of all of
+it."""
 IDLE_CHECKPOINT_MS = 3_600_000
 """What was appended is indexed and checkpointed after an hour at the latest, however little it is."""
 PRODUCER_EXPIRATION_MS = 86_400_000
 """Kafka: producer.id.expiration.ms."""
-SLICE_PARTITIONS = 500
+SLICE_COST = 1_000
+"""Partitions and index runs that one slice of the walk looks at: about a millisecond."""
 
 T = TypeVar("T")
 
@@ -54,16 +55,14 @@ class Housekeeping:
         self._running = False
         self._resting = False
         """A job failed; nothing is tried before the next `turn`."""
-        self._rolled_at = 0
-        self._starts_moved_at = 0
+        self._condemned = 0
+        """Segments that end here or before hold nothing that lives, …"""
+        self._condemned_at = 0
+        """… once the log is on disk up to here."""
         self._retaining: Iterator[None] | None = None
         self.start_offset_moves = 0
 
     # -- what is due -------------------------------------------------------------------------------------------------
-
-    def rolled(self, snapshot_end: int) -> None:
-        """A segment began; the snapshot at its head ends at `snapshot_end`."""
-        self._rolled_at = snapshot_end
 
     def plan(self) -> None:
         """Ask for a freeze where enough was appended since the last. Cheap; called after every write."""
@@ -90,8 +89,10 @@ class Housekeeping:
         self.problems = []
         log = broker.log
         log.bury_zombies()
-        if log.low_disk and broker.fs.free_bytes() >= log.low_disk_bytes:
+        if log.low_disk and log.has_room():
             log.low_disk = False
+        if log.flushed >= self._condemned_at and log.failed is None:
+            self._remove_upto(self._condemned)
         if log.end > self._planned and broker.clock.mono_ms() - self._frozen_ms >= IDLE_CHECKPOINT_MS:
             self._freeze()
 
@@ -109,11 +110,11 @@ class Housekeeping:
         broker = self._broker
         log, dispatch = broker.log, broker.dispatch
         if log.wants_spare():
-            return self._job("allocating a segment", log.make_spare, self._take_spare)
+            return self._job("allocating a segment", log.begin_spare(), log.take_spare, lambda: log.take_spare(None))
         if dispatch.frozen and dispatch.frozen[0].end <= log.flushed:
             frozen = dispatch.frozen[0]
             return self._job("writing an index", lambda: self._write(frozen), lambda file: self._adopt(frozen, file))
-        files = self.indexes.mergeable(log.segments[:-1])
+        files = self.indexes.mergeable(log.segments)
         if files:
             return self._job(
                 "merging indexes",
@@ -122,7 +123,9 @@ class Housekeeping:
             )
         return None
 
-    def _job(self, name: str, run: Callable[[], T], done: Callable[[T], None]) -> Job[object]:
+    def _job(
+        self, name: str, run: Callable[[], T], done: Callable[[T], None], undo: Callable[[], None] = lambda: None
+    ) -> Job[object]:
         def finished(result: object) -> None:
             self._running = False
             done(result)  # type: ignore[arg-type]
@@ -130,13 +133,11 @@ class Housekeeping:
         def failed(error: Exception) -> None:
             self._running = False
             self._resting = True
+            undo()
             self.problems.append(f"{name} failed: {error}")
             self._broker.logger.error("%s failed, trying again later: %s", name, error)
 
         return Job(name, run, finished, failed)
-
-    def _take_spare(self, file: File) -> None:
-        self._broker.log.take_spare(file)
 
     def _write(self, frozen: Frozen) -> IndexFile:
         fs = self._broker.fs
@@ -183,36 +184,60 @@ class Housekeeping:
         broker = self._broker
         now_ms = broker.clock.wall_ms()
         moves = []
-        for count, partition in enumerate(list(broker.catalog.partitions()), 1):
+        looked = 0
+        for partition in list(broker.catalog.partitions()):
             if partition.producers is not None:
                 partition.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
-            start = due_start(partition, now_ms)
+            start, cost = due_start(partition, now_ms)
             if start > partition.start_offset:
                 moves.append((partition.topic.number, partition.index, start))
-            if count % SLICE_PARTITIONS == 0:
+            looked += cost
+            if looked >= SLICE_COST:
                 self._move(moves)
-                moves = []
+                moves, looked = [], 0
                 yield
         self._move(moves)
-        broker.groups.expire_offsets(now_ms)
+        try:
+            broker.groups.expire_offsets(now_ms)
+        except BrokerError as error:
+            self.problems.append(f"retention of offsets: {error}")
 
     def _move(self, moves: list[tuple[int, int, int]]) -> None:
         if not moves:
             return
         try:
-            self._starts_moved_at = self._broker.append_control(control.StartOffsetsMoved(moves))
+            self._broker.append_control(control.StartOffsetsMoved(moves))
         except BrokerError as error:
             self.problems.append(f"retention: {error}")
             return
         self.start_offset_moves += len(moves)
 
     def drop_segments(self) -> None:
-        """Remove the oldest segments while nothing in them lives, and what made them dead is on disk."""
+        """Remove the oldest segments while nothing in them lives.
+
+        What made them dead (start offsets moved, topics deleted, the next segment's head) must be on disk before:
+        else a loss
+        of power would bring back the need and not the bytes. So a segment is condemned first, and goes when the log
+        is flushed beyond that moment.
+        """
+        log = self._broker.log
+        if log.failed is not None:
+            return
+        if log.flushed >= self._condemned_at:
+            self._remove_upto(self._condemned)
+        upto = log.start
+        for segment in log.segments[:-1]:
+            if self._lives(segment.start, segment.end):
+                break
+            upto = segment.end
+        self._condemned, self._condemned_at = upto, log.end
+        if log.flushed == log.end:
+            self._remove_upto(upto)
+
+    def _remove_upto(self, position: int) -> None:
         broker = self._broker
         log = broker.log
-        if log.flushed < max(self._starts_moved_at, self._rolled_at):
-            return
-        while len(log.segments) > 1 and not self._lives(log.segments[0].start, log.segments[0].end):
+        while len(log.segments) > 1 and log.segments[0].end <= position:
             for file in self.indexes.within(log.segments[0]):
                 self.indexes.drop(file, broker.catalog)
             log.remove_oldest()
@@ -220,38 +245,41 @@ class Housekeeping:
     def _lives(self, start: int, end: int) -> bool:
         """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet."""
         covered = start
-        for file in self.indexes.files:
+        for file in self.indexes.between(start, end):
             if file.start != covered:
-                break
+                return True
             covered = file.end
             for key, run in file.runs.items():
                 partition = self._broker.catalog.partition(*key)
                 if partition is not None and partition.start_offset < run.end_offset:
                     return True
-            if covered == end:
-                return False
-        return True
+        return covered != end
 
 
-def due_start(partition: Partition, now_ms: int) -> int:
-    """Where the partition should begin by its retention, judged by whole index files.
+def due_start(partition: Partition, now_ms: int) -> tuple[int, int]:
+    """Where the partition should begin by its retention, judged by whole index files; and how many were looked at.
 
-    Time counts from when the newest record of such a file was stored, not from the records' own timestamps: records of 2013
-    that come in today are kept as long as those of today. (Kafka goes by the records' timestamps.)
+    Time counts from when the newest record of such a file was stored, not from the records' own timestamps: records
+    of 2013 that come in today are kept as long as those of today. (Kafka goes by the records' timestamps.)
     """
-    rules = partition.topic.rules
+    rules, queue = partition.topic.rules, partition.queue
     start = partition.start_offset
-    runs = [run for run in partition.queue.runs() if run.end_offset > start]
+    cost = 1
     if rules.retention_ms >= 0:
-        for run in runs:
+        for run in queue.runs_from(start):
+            if run.end_offset <= start:
+                continue
+            cost += 1
             if run.file is None or run.file.newest_store_ms + rules.retention_ms >= now_ms:
                 break
             start = run.end_offset
     if rules.retention_bytes >= 0:
+        runs = [run for run in queue.runs_from(start) if run.end_offset > start]
+        cost += len(runs)
         left = sum(run.bytes for run in runs)
         for run in runs:
             if run.file is None or left - run.bytes < rules.retention_bytes:
                 break
             left -= run.bytes
-            start = max(start, run.end_offset)
-    return start
+            start = run.end_offset
+    return start, cost

@@ -1,15 +1,18 @@
-"""Where the batches of a partition stand in the log: columns in memory for the tail, immutable files for the rest (B03).
+"""Where the batches of a partition stand in the log: columns in memory for the tail, immutable files for the rest
+(B03).
 
 A *column set* has one row per batch, in the order of offsets:
 
     base       first offset of the batch
     position   log position of the batch's first byte
-    total      bytes of all batches of this run up to and including this one (a prefix sum: a fetch is two bisects)
+    total      bytes of the partition's batches up to and including this one (a prefix sum: a fetch is two bisects).
+    It goes on
+               from run to run, so that runs are joined by copying; where it began does not matter
     max_ms     the batch's largest record timestamp
     running_ms the largest timestamp so far in this run: sorted, where `max_ms` need not be
     span       offsets the batch takes
 
-A *run* is a slice [low, high) of a column set that belongs to one partition.
+A *run* is a slice [low, high) of a column set that belongs to one partition, with the total *before* its first row.
 
 An index file covers the log positions [start, end), never more than one segment. Little-endian:
 
@@ -22,12 +25,13 @@ An index file covers the log positions [start, end), never more than one segment
        32     8  rows
        40     4  runs
        44     4  CRC-32C of the columns
-       48        directory: per run topic number i32, partition i32, low u64, high u64; sorted by topic, partition
+       48        directory: per run topic number i32, partition i32, low u64, high u64, total before it u64;
+                 sorted by topic, partition
       ...     4  CRC-32C of all before this
       ...        padding to 8 bytes, then the columns: base, position, total, max_ms, running_ms (i64), span (i32)
 
-The directory's checksum is tested whenever a file is opened, the columns' by `halfmoon log verify` only: the file was synced
-before it got its name. A file that does not check is thrown away and built again from the log.
+The directory's checksum is tested whenever a file is opened, the columns' by `halfmoon log verify` only: the file
+was synced before it got its name. A file that does not check is thrown away and built again from the log.
 """
 
 from __future__ import annotations
@@ -39,15 +43,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.files import FileSystem, Mapping, write_file
+from halfmoon.core.files import ASIDE, IOV_MAX, File, FileSystem, Mapping, replace_file, write_all
 
 FOLDER = "index"
 _HEADER = struct.Struct("<4sIQQQQII")
-_RUN = struct.Struct("<iiQQ")
+_RUN = struct.Struct("<iiQQQ")
 _CRC = struct.Struct("<I")
 _MAGIC = b"HMix"
 _VERSION = 1
 _LONG_COLUMNS = ("base", "position", "total", "max_ms", "running_ms")
+_ROW_BYTES = 8 * len(_LONG_COLUMNS) + 4
+_CHUNK_ROWS = 8192
+_WRITE_BYTES = 1 << 20
 
 
 class Columns:
@@ -73,9 +80,9 @@ class Columns:
 
 
 class Growing(Columns):
-    """The columns of one partition's tail."""
+    """The columns of one partition's tail. `before`: the total before the first row."""
 
-    __slots__ = ()
+    __slots__ = ("before",)
     base: array[int]
     position: array[int]
     total: array[int]
@@ -83,8 +90,9 @@ class Growing(Columns):
     running_ms: array[int]
     span: array[int]
 
-    def __init__(self) -> None:
-        super().__init__(*(array("q") for _ in _LONG_COLUMNS), array("i"))
+    def __init__(self, before: int = 0) -> None:
+        super().__init__(array("q"), array("q"), array("q"), array("q"), array("q"), array("i"))
+        self.before = before
 
     def add(self, base: int, position: int, length: int, max_ms: int, span: int) -> None:
         if self.base:
@@ -92,7 +100,7 @@ class Growing(Columns):
             last = self.running_ms[-1]
             self.running_ms.append(max_ms if max_ms > last else last)
         else:
-            self.total.append(length)
+            self.total.append(self.before + length)
             self.running_ms.append(max_ms)
         self.base.append(base)
         self.position.append(position)
@@ -103,13 +111,14 @@ class Growing(Columns):
 class Run:
     """Rows [low, high) of a column set: some consecutive batches of one partition."""
 
-    __slots__ = ("columns", "file", "high", "low")
+    __slots__ = ("columns", "file", "high", "low", "total_before")
 
-    def __init__(self, columns: Columns, low: int, high: int, file: IndexFile | None = None) -> None:
+    def __init__(self, columns: Columns, low: int, high: int, total_before: int, file: IndexFile | None = None) -> None:
         assert low < high
         self.columns = columns
         self.low = low
         self.high = high
+        self.total_before = total_before
         self.file = file
 
     @property
@@ -121,8 +130,12 @@ class Run:
         return self.columns.base[self.high - 1] + self.columns.span[self.high - 1]
 
     @property
-    def bytes(self) -> int:
+    def total_after(self) -> int:
         return self.columns.total[self.high - 1]
+
+    @property
+    def bytes(self) -> int:
+        return self.total_after - self.total_before
 
     @property
     def max_ms(self) -> int:
@@ -137,8 +150,8 @@ class Run:
         return row + 1 if columns.base[row] + columns.span[row] <= offset else row
 
     def before(self, row: int) -> int:
-        """Bytes of the run's batches before `row`."""
-        return self.columns.total[row - 1] if row > self.low else 0
+        """The total before `row`."""
+        return self.columns.total[row - 1] if row > self.low else self.total_before
 
     def row_for_time(self, timestamp_ms: int) -> int:
         """First row, from the first on, whose own largest timestamp reaches `timestamp_ms`; `high` if none does."""
@@ -166,23 +179,25 @@ class IndexFile:
         view = mapping.view
         if len(view) < _HEADER.size:
             raise ValueError("shorter than its header")
-        magic, version, self.start, self.end, self.newest_store_ms, rows, runs, self.columns_crc = _HEADER.unpack_from(view)
+        fields = _HEADER.unpack_from(view)
+        magic, version, self.start, self.end, self.newest_store_ms, rows, runs, self.columns_crc = fields
         if magic != _MAGIC or version != _VERSION:
             raise ValueError(f"not an index file of version {_VERSION}")
         at = _HEADER.size + runs * _RUN.size
         if at + _CRC.size > len(view) or crc32c(view[:at]) != _CRC.unpack_from(view, at)[0]:
             raise ValueError("directory checksum")
         at = _aligned(at + _CRC.size)
-        if at + rows * 44 > len(view):
+        if at + rows * _ROW_BYTES > len(view):
             raise ValueError("shorter than its columns")
-        longs = []
-        for _ in _LONG_COLUMNS:
-            longs.append(view[at : at + 8 * rows].cast("q"))
-            at += 8 * rows
-        self.columns = Columns(*longs, view[at : at + 4 * rows].cast("i"))
+        base, position, total, max_ms, running_ms = (
+            view[at + 8 * rows * nth : at + 8 * rows * (nth + 1)].cast("q") for nth in range(len(_LONG_COLUMNS))
+        )
+        at += 8 * rows * len(_LONG_COLUMNS)
+        self.columns = Columns(base, position, total, max_ms, running_ms, view[at : at + 4 * rows].cast("i"))
+        directory = view[_HEADER.size : _HEADER.size + runs * _RUN.size]
         self.runs = {
-            Key(topic, partition): Run(self.columns, low, high, self)
-            for topic, partition, low, high in _RUN.iter_unpack(view[_HEADER.size : _HEADER.size + runs * _RUN.size])
+            Key(topic, partition): Run(self.columns, low, high, before, self)
+            for topic, partition, low, high, before in _RUN.iter_unpack(directory)
         }
 
     def columns_intact(self) -> bool:
@@ -190,7 +205,7 @@ class IndexFile:
         crc = 0
         for name in (*_LONG_COLUMNS, "span"):
             crc = crc32c(memoryview(getattr(columns, name)).cast("B"), crc)
-        return crc == self.columns_crc
+        return bool(crc == self.columns_crc)
 
     def close(self) -> None:
         """Forget the mapping; the memory goes when the last run is gone."""
@@ -208,45 +223,82 @@ def file_path(start: int, end: int) -> str:
 def write(
     fs: FileSystem, start: int, end: int, newest_store_ms: int, runs: Iterable[tuple[Key, Sequence[Run]]]
 ) -> IndexFile:
-    """Write the index of log positions [start, end) and open it. `runs` is sorted by key; several runs of one partition
+    """Write the index of log positions [start, end) and open it. `runs` is sorted by key; several runs of one
+    partition,
 
-    become one. Slow (syncs): meant for a thread. Raises OSError.
+    which follow one another, become one. Takes little memory, however many rows; slow (syncs), meant for a thread.
+    Raises OSError.
     """
     directory = bytearray()
-    columns = Growing()
-    count = rows = 0
+    joined = []
+    rows = 0
     for key, pieces in runs:
         low = rows
-        for run in pieces:
-            _extend(columns, low, run)
-            rows += run.high - run.low
-        directory += _RUN.pack(*key, low, rows)
-        count += 1
-    body = [memoryview(getattr(columns, name)).cast("B") for name in (*_LONG_COLUMNS, "span")] if rows else []
-    crc = 0
-    for column in body:
-        crc = crc32c(column, crc)
-    head = _HEADER.pack(_MAGIC, _VERSION, start, end, newest_store_ms, rows, count, crc) + directory
-    head += _CRC.pack(crc32c(head))
+        rows += sum(run.high - run.low for run in pieces)
+        directory += _RUN.pack(*key, low, rows, pieces[0].total_before)
+        joined.append(pieces)
     path = file_path(start, end)
-    write_file(fs, path, [head.ljust(_aligned(len(head)), b"\0"), *body])
+
+    def fill(file: File) -> None:
+        at = columns_at = _aligned(_HEADER.size + len(directory) + _CRC.size)
+        crc = 0
+        columns = (*_LONG_COLUMNS, "span")
+        for chunks in _batched(chunk for name in columns for pieces in joined for chunk in _column(name, pieces)):
+            for chunk in chunks:
+                crc = crc32c(chunk, crc)
+            at = write_all(file, chunks, at)
+        assert at == columns_at + rows * _ROW_BYTES
+        head = _HEADER.pack(_MAGIC, _VERSION, start, end, newest_store_ms, rows, len(joined), crc) + directory
+        head += _CRC.pack(crc32c(head))
+        write_all(file, [head.ljust(columns_at, b"\0")], 0)
+
+    replace_file(fs, path, fill)
     return open_file(fs, path)
 
 
-def _extend(columns: Growing, low: int, run: Run) -> None:
-    """Append a run's rows. What counts from the run's beginning is carried on where the partition has rows already."""
-    source, rows = run.columns, slice(run.low, run.high)
-    begun = len(columns.base) > low
-    for name in ("base", "position", "max_ms"):
-        getattr(columns, name).frombytes(bytes(memoryview(getattr(source, name))[rows]))
-    columns.span.frombytes(bytes(memoryview(source.span)[rows]))  # type: ignore[arg-type]
-    if begun:
-        bytes_before, newest = columns.total[-1], columns.running_ms[-1]
-        columns.total.extend(total + bytes_before for total in source.total[rows])
-        columns.running_ms.extend(max(newest, ms) for ms in source.running_ms[rows])
-    else:
-        columns.total.extend(source.total[rows])
-        columns.running_ms.extend(source.running_ms[rows])
+def _batched(chunks: Iterable[memoryview]) -> Iterator[list[memoryview]]:
+    """Chunks in lists worth a write each."""
+    batch: list[memoryview] = []
+    size = 0
+    for chunk in chunks:
+        batch.append(chunk)
+        size += len(chunk)
+        if size >= _WRITE_BYTES or len(batch) == IOV_MAX:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _column(name: str, pieces: Sequence[Run]) -> Iterator[memoryview]:
+    """The bytes of one column of a partition's runs, as one run's. Nearly all are copied as they are."""
+    total = pieces[0].total_before
+    newest: int | None = None
+    for run in pieces:
+        low, high = run.low, run.high
+        if name == "total":
+            shift = total - run.total_before
+            total += run.bytes
+            if shift:  # runs of before and after a loss
+                for at in range(low, high, _CHUNK_ROWS):
+                    chunk = run.columns.total[at : min(at + _CHUNK_ROWS, high)]
+                    yield _bytes_of(array("q", [each + shift for each in chunk]))
+                continue
+        elif name == "running_ms":
+            if newest is not None and newest > run.columns.running_ms[low]:
+                # It grows within the run; up to where it passes what went before, that counts.
+                passed = bisect_left(run.columns.running_ms, newest, low, high)
+                for at in range(low, passed, _CHUNK_ROWS):
+                    yield _bytes_of(array("q", [newest]) * (min(at + _CHUNK_ROWS, passed) - at))
+                low = passed
+            newest = run.max_ms if newest is None else max(newest, run.max_ms)
+            if low == high:
+                continue
+        yield memoryview(getattr(run.columns, name))[low:high].cast("B")
+
+
+def _bytes_of(values: array[int]) -> memoryview:
+    return memoryview(values).cast("B")
 
 
 def open_file(fs: FileSystem, path: str) -> IndexFile:
@@ -266,3 +318,8 @@ def listed(fs: FileSystem) -> Iterator[tuple[int, int, str]]:
         start, _, end = name.partition("-")
         if start.isdigit() and end.isdigit():
             yield int(start), int(end), f"{FOLDER}/{name}"
+
+
+def leftovers(fs: FileSystem) -> Iterator[str]:
+    """Paths of index files that were not finished."""
+    return (f"{FOLDER}/{name}" for name in fs.listdir(FOLDER) if name.endswith(ASIDE))

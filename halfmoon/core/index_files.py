@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import attrgetter
 
 from halfmoon.core import index
 from halfmoon.core.catalog import Catalog
@@ -11,32 +14,44 @@ from halfmoon.core.commitlog import Segment
 from halfmoon.core.files import FileSystem
 from halfmoon.core.index import IndexFile, Key, Run
 
+_start = attrgetter("start")
+
 
 class IndexFiles:
-    """All opened index files, sorted by where they start; none overlaps another."""
+    """All opened index files, sorted by where they start; none overlaps another, none reaches over a segment's end."""
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self.files: list[IndexFile] = []
+        self._look_for_merges = False
+        """A file came since `mergeable` found nothing."""
         fs.make_directory(index.FOLDER)
+        fs.sync_directory("")
 
-    def load(self, start: int, upto: int, segments: list[Segment]) -> None:
+    def load(self, start: int, upto: int, segments: Sequence[Segment]) -> None:
         """Open the files that lie wholly within [start, upto) and within one segment; remove all others.
 
         Of two that overlap the longer one stays: a merge was cut off before it removed its sources.
         """
+        ends = [segment.end for segment in segments]
+        unwanted = list(index.leftovers(self._fs))
         found: list[IndexFile] = []
         for begin, end, path in sorted(index.listed(self._fs), key=lambda entry: (entry[0], -entry[1])):
-            inside = start <= begin and end <= upto and any(s.start <= begin and end <= s.end for s in segments)
-            if inside and (not found or begin >= found[-1].end):
-                with contextlib.suppress(ValueError):
-                    found.append(index.open_file(self._fs, path))
-                    continue
+            if start <= begin < end <= upto and (not found or begin >= found[-1].end):
+                segment = segments[bisect_left(ends, end)]
+                if segment.start <= begin:
+                    with contextlib.suppress(ValueError):
+                        found.append(index.open_file(self._fs, path))
+                        continue
+            unwanted.append(path)
+        for path in unwanted:
             self._fs.remove(path)
         self.files = found
+        self._look_for_merges = True
 
     def gaps(self, start: int, upto: int) -> Iterator[tuple[int, int, list[IndexFile]]]:
-        """(from, to, files before it) for each stretch of [start, upto) that no file covers, and one empty one at the end."""
+        """(from, to, files before it) for each stretch of [start, upto) that no file covers, and one empty one at
+        the end."""
         passed: list[IndexFile] = []
         for file in self.files:
             if file.start > start:
@@ -47,32 +62,47 @@ class IndexFiles:
         yield start, upto, passed
 
     def add(self, file: IndexFile) -> None:
-        self.files.append(file)
-        self.files.sort(key=lambda each: each.start)
+        insort(self.files, file, key=_start)
+        self._look_for_merges = True
 
     def within(self, segment: Segment) -> list[IndexFile]:
-        return [file for file in self.files if segment.start <= file.start < segment.end]
+        return self.between(segment.start, segment.end)
 
-    def mergeable(self, sealed: list[Segment]) -> list[IndexFile]:
-        """The files of a sealed segment that is wholly indexed, but by more than one; newest segment first."""
-        for segment in reversed(sealed):
+    def between(self, start: int, end: int) -> list[IndexFile]:
+        """The files that begin in [start, end)."""
+        return self.files[bisect_left(self.files, start, key=_start) : bisect_left(self.files, end, key=_start)]
+
+    def mergeable(self, segments: Sequence[Segment]) -> list[IndexFile]:
+        """The files of a sealed segment (not the last) that is wholly indexed, but by several; newest segment first.
+
+        Asked after every write, so it looks only when there may be something new.
+        """
+        if not self._look_for_merges:
+            return []
+        for at in range(len(segments) - 2, -1, -1):
+            segment = segments[at]
             files = self.within(segment)
-            if len(files) > 1 and files[0].start == segment.start and files[-1].end == segment.end:
+            if len(files) > 1 and _cover(files, segment):
                 return files
+        self._look_for_merges = False
         return []
 
-    def merge(self, files: list[IndexFile]) -> IndexFile:
+    def merge(self, files: Sequence[IndexFile]) -> IndexFile:
         """Write one file in place of several neighbours; meant for a thread. Raises OSError."""
         runs: dict[Key, list[Run]] = {}
         for file in files:
             for key, run in file.runs.items():
                 runs.setdefault(key, []).append(run)
+        newest_store_ms = max(file.newest_store_ms for file in files)
         return index.write(
-            self._fs, files[0].start, files[-1].end, files[-1].newest_store_ms, sorted(runs.items(), key=lambda e: e[0])
+            self._fs, files[0].start, files[-1].end, newest_store_ms, sorted(runs.items(), key=lambda entry: entry[0])
         )
 
-    def replace(self, old: list[IndexFile], new: IndexFile, catalog: Catalog) -> None:
-        """Serve from the merged file, and remove its sources."""
+    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> None:
+        """Serve from the merged file, and remove its sources. Where these have expired meanwhile, it goes instead."""
+        if any(file not in self.files for file in old):
+            self._fs.remove(new.path)
+            return
         for key, run in new.runs.items():
             partition = catalog.partition(*key)
             if partition is not None:
@@ -92,3 +122,9 @@ class IndexFiles:
         self.files.remove(file)
         file.close()
         self._fs.remove(file.path)
+
+
+def _cover(files: Sequence[IndexFile], segment: Segment) -> bool:
+    """Whether the files cover the whole segment."""
+    whole = files[0].start == segment.start and files[-1].end == segment.end
+    return whole and all(before.end == after.start for before, after in pairwise(files))

@@ -7,17 +7,20 @@ asked without waiting, and what it lacks is left to a thread.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.commitlog import CommitLog, Segment
-from halfmoon.core.records import offset_for_time
+from halfmoon.core.records import newest_record, offset_for_time
 
 Place = tuple[int, int]
 """(log position, length) of a batch."""
 
 NEAR_BYTES = 16 << 10
-"""Two batches no further apart than this are read in one go."""
+"""Two batches no further apart than this are read in one go, …"""
+STRETCH_BYTES = 1 << 20
+"""… as long as that makes no more than this."""
 
 
 class Read(NamedTuple):
@@ -37,9 +40,13 @@ class Stretch(NamedTuple):
     places: list[Place]
     guard: memoryview
 
-    def cut(self, data: bytes) -> list[memoryview]:
+    def cut(self, data: bytes | bytearray) -> list[memoryview]:
         view = memoryview(data)
-        return [view[position - self.start : position - self.start + length] for position, length in self.places]
+        pieces = [view[position - self.start : position - self.start + length] for position, length in self.places]
+        if 2 * sum(len(piece) for piece in pieces) < len(view):
+            # Small batches far apart: what lies between them shall not stay in memory while they are being sent.
+            return [memoryview(bytes(piece)) for piece in pieces]
+        return pieces
 
     def load(self) -> list[memoryview]:
         """Meant for a thread. Raises OSError."""
@@ -57,6 +64,8 @@ class Reader:
         self._log = log
         self._hot_bytes = hot_bytes
         self.cold_reads = 0
+        self._one_search = threading.Lock()
+        """A batch may be a decompression bomb. It costs its limit's memory once, and not once per thread."""
 
     def read(self, places: Sequence[Place]) -> Read:
         if not places:
@@ -90,7 +99,8 @@ class Reader:
         found: list[Stretch] = []
         for position, length in places:
             last = found[-1] if found else None
-            if last is not None and position - last.end <= NEAR_BYTES and position < last.segment.end:
+            near = last is not None and position - last.end <= NEAR_BYTES and position < last.segment.end
+            if last is not None and near and position + length - last.start <= STRETCH_BYTES:
                 last.places.append((position, length))
                 found[-1] = last._replace(end=position + length)
             else:
@@ -108,10 +118,21 @@ class Reader:
         stretches = [self._stretches([place])[0] for place in places]
 
         def search() -> tuple[int, int] | None:
-            for stretch in stretches:
-                found = offset_for_time(stretch.load()[0], timestamp_ms, min_offset=start_offset)
-                if found is not None:
-                    return found
+            with self._one_search:
+                for stretch in stretches:
+                    found = offset_for_time(stretch.load()[0], timestamp_ms, min_offset=start_offset)
+                    if found is not None:
+                        return found
             return None
+
+        return search
+
+    def search_newest(self, place: Place, start_offset: int) -> Callable[[], tuple[int, int] | None]:
+        """As `search_time`, for the record with the largest timestamp of one batch, at or after `start_offset`."""
+        (stretch,) = self._stretches([place])
+
+        def search() -> tuple[int, int] | None:
+            with self._one_search:
+                return newest_record(stretch.load()[0], min_offset=start_offset)
 
         return search

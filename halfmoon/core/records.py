@@ -134,6 +134,25 @@ def offset_for_time(
     return None
 
 
+def newest_record(
+    batch: Buffer, *, min_offset: int, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
+) -> tuple[int, int] | None:
+    """Queue offset and timestamp of the first of the records with the largest timestamp, from `min_offset` on.
+
+    None where the batch has none there. Raises BrokerError as `iter_records`.
+    """
+    header = parse_header(batch)
+    best: tuple[int, int] | None = None
+    body, bounds = record_spans(batch, max_bytes=max_bytes)
+    for index, start in enumerate(bounds[:-1]):
+        offset_delta, timestamp = record_codec.glance(body, start, index, header.base_timestamp)
+        if header.attributes & TIMESTAMP_TYPE:
+            timestamp = header.max_timestamp
+        if header.base_offset + offset_delta >= min_offset and (best is None or timestamp > best[1]):
+            best = header.base_offset + offset_delta, timestamp
+    return best
+
+
 def build_batch(
     records: Iterable[tuple[bytes | None, bytes | None, int, Iterable[tuple[str, bytes | None]]]],
     *,

@@ -4,10 +4,12 @@ A snapshot is true for one log position: it is what all frames below that positi
 snapshot and read on from its position. It is kept in two places:
 
 - `checkpoint`, a small file, replaced atomically now and then: so that a restart reads little of the log;
-- control frames at the head of each segment, as one frame group: so that the segments before it may expire, and so that the
+- control frames at the head of each segment, as one frame group: so that the segments before it may expire, and so
+  that the
   checkpoint can be lost. Producers' sequences are in the file only; Kafka forgets them with the records, too.
 
-`checkpoint` is magic "HMcp", version u32, CRC-32C of the rest u32, then msgpack. A file that does not check counts as lost.
+`checkpoint` is magic "HMcp", version u32, CRC-32C of the rest u32, then msgpack. A file that does not check counts
+as lost.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from collections.abc import Iterator
 import msgspec
 
 from halfmoon.core import control
-from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.control import Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
@@ -27,7 +29,7 @@ from halfmoon.core.producer_state import Batch, Producer, Producers
 
 PATH = "checkpoint"
 PART_BYTES = 256 << 10
-"""Most bytes of one part in the log; a segment is never smaller than 64 KiB, and halves fit."""
+"""Most bytes of one part in the log. All parts stand in one segment, which is made large enough."""
 _HEADER = struct.Struct("<4sII")
 _MAGIC = b"HMcp"
 _VERSION = 1
@@ -83,14 +85,16 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             clean,
             catalog.next_topic_number,
             catalog.next_producer_id,
-            [
-                TopicState(t.number, t.name, t.id, t.internal, t.configs, [_partition(p, producers) for p in t.partitions])
-                for t in catalog.by_number.values()
-            ],
+            [_topic(topic, producers) for topic in catalog.by_number.values()],
             [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in catalog.offsets.items()],
             list(catalog.groups.values()),
         )
     )
+
+
+def _topic(topic: Topic, producers: bool) -> TopicState:
+    partitions = [_partition(partition, producers) for partition in topic.partitions]
+    return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions)
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:
@@ -106,6 +110,10 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
     )
 
 
+def encode(snapshot: Snapshot) -> bytes:
+    return _encode(snapshot)
+
+
 def decode(data: bytes) -> Snapshot:
     """Raises msgspec.DecodeError."""
     return _decoder.decode(data)
@@ -113,12 +121,8 @@ def decode(data: bytes) -> Snapshot:
 
 def restore(catalog: Catalog, snapshot: Snapshot) -> None:
     """Put a snapshot into an empty catalog."""
-    catalog.next_producer_id = snapshot.next_producer_id
     for state in snapshot.topics:
-        record = control.TopicCreated(
-            state.number, state.name, state.id, len(state.partitions), state.configs, state.internal
-        )
-        topic = catalog.make_topic(record)
+        topic = catalog.make_topic(created(state))
         for partition, kept in zip(topic.partitions, state.partitions, strict=True):
             partition.start_offset = kept.start_offset
             partition.next_offset = kept.next_offset
@@ -127,6 +131,19 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
             if kept.producers:
                 partition.producers = _producers(kept.producers)
         catalog.add_topic(topic)
+    restore_rest(catalog, snapshot)
+
+
+def created(state: TopicState) -> control.TopicCreated:
+    """The record that would make such a topic."""
+    return control.TopicCreated(
+        state.number, state.name, state.id, len(state.partitions), state.configs, state.internal
+    )
+
+
+def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
+    """Put what is not in topics into a catalog, in place of what was there."""
+    catalog.next_producer_id = snapshot.next_producer_id
     catalog.next_topic_number = snapshot.next_topic_number
     catalog.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in snapshot.offsets}
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
@@ -139,9 +156,10 @@ def _producers(states: list[ProducerState]) -> Producers:
     return producers
 
 
-def parts(data: bytes, part_bytes: int) -> Iterator[control.SnapshotPart]:
-    for at in range(0, len(data), part_bytes):
-        yield control.SnapshotPart(data[at : at + part_bytes])
+def parts(data: bytes) -> Iterator[control.SnapshotPart]:
+    """`data` as control records, for the head of a segment."""
+    for at in range(0, len(data), PART_BYTES):
+        yield control.SnapshotPart(data[at : at + PART_BYTES])
 
 
 def save(fs: FileSystem, data: bytes) -> None:

@@ -1,14 +1,16 @@
 """One broker process: settings in, a running node out, and everything stopped again in the right order.
 
-Up:   data directory → recovery → plugins → loop driver → listeners → `ready`
-Down: listeners (let answers out) → plugins → loop driver → broker (flush, checkpoint, clean mark) → lock
+Up:   data directory → recovery → loop driver → plugins → listeners → plugins' services → `ready`
+Down: services → listeners (let answers out) → plugins → loop driver → broker (flush, checkpoint, clean mark) → lock
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -21,17 +23,27 @@ from halfmoon.adapters.kafka.server import Server
 from halfmoon.core import crc
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import Settings
-from halfmoon.core.errors import HalfmoonError, StartError
+from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.plugins import Plugins, load_plugins
 from halfmoon.core.units import Address
 from halfmoon.plugins import BUILT_IN
+from halfmoon.server import log_lines
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.plugin_host import Host
+from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
 
 logger = logging.getLogger("halfmoon.server")
 
-CALLED_HOOKS = ("halfmoon_allocators", "halfmoon_config", "halfmoon_started", "halfmoon_stopping")
+CALLED_HOOKS = (
+    "halfmoon_allocators",
+    "halfmoon_config",
+    "halfmoon_services",
+    "halfmoon_started",
+    "halfmoon_stopping",
+    "halfmoon_topic_changed",
+)
 """Hooks that this broker calls today; a plugin with another one is refused rather than ignored."""
 
 
@@ -72,8 +84,13 @@ class App:
         self.broker = broker = Broker(fs, settings, SystemClock(), os.urandom)
         try:
             report = broker.open(_log_progress)
-        except OSError as error:
-            raise StartError(f"data directory {fs.root}: {error.strerror or error}") from error
+        except StartError:
+            broker.log.close()
+            raise
+        except (OSError, BrokerError, StorageError) as error:
+            broker.log.close()
+            reason = (isinstance(error, OSError) and error.strerror) or error
+            raise StartError(f"data directory {fs.root}: {reason}") from error
         self._undo.append(broker.close)
         if not report.clean and report.snapshot_position + report.end:
             logger.info(
@@ -83,26 +100,37 @@ class App:
         self.ticker = Ticker(broker, loop)
         self.ticker.start()
         self._undo.append(self.ticker.stop)
+        self.plugin_host = Host(broker, fs.root)
+        self.plugins.attach(self.plugin_host)
+        broker.on_topic_changed = self.plugins.topic_changed
         self._undo.append(self.plugins.stopping)
         self.plugins.started()
         self.kafka = Server(broker, settings, loop)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
+        self.services = Services(self.plugins.services)
         if settings.listeners.http is not None:
             from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
 
             self.http = HttpServer(self)
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
+        self.services.start()
+        self._undo.append(self.services.stop)
+
+    def health(self) -> list[str]:
+        """What is wrong, a sentence each; empty when nothing is."""
+        return self.broker.health() + self.services.problems()
 
     async def _listen(self, server: Listener, bind: Address) -> Address:
         try:
             host, port = await server.start(bind)
         except OSError as error:
-            raise StartError(f"cannot listen on {bind}: {os.strerror(error.errno) if error.errno else error}") from error
+            reason = os.strerror(error.errno) if error.errno else error
+            raise StartError(f"cannot listen on {bind}: {reason}") from error
         self._undo.append(server.stop)
         return Address(host, port)
 
     async def stop(self) -> None:
-        """Undo what `start` did, last first. Whatever one step raises is logged and does not keep the next from running."""
+        """Undo what `start` did, last first. What one step raises is logged and does not keep the next from running."""
         while self._undo:
             step = self._undo.pop()
             try:
@@ -115,6 +143,13 @@ class App:
 
 def _log_progress(position: int, end: int) -> None:
     logger.info("event=recovering position=%d of=%d", position, end)
+
+
+def _allow_many_files() -> None:
+    """As many open files as we may have: shells hand out 1,024, and every connection takes one."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(settings: Settings) -> None:
@@ -133,12 +168,9 @@ async def _serve(settings: Settings) -> None:
 
 
 def main(settings: Settings) -> int:
-    """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with one line where it cannot run."""
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=os.environ.get("HALFMOON_LOGLEVEL", "INFO").upper(),
-        format="%(asctime)s level=%(levelname)s logger=%(name)s %(message)s",
-    )
+    """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run."""
+    log_lines.configure(os.environ.get("HALFMOON_LOGLEVEL", "INFO"))
+    _allow_many_files()
     try:
         uvloop.run(_serve(settings))
     except HalfmoonError as error:

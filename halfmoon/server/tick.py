@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.housekeeping import Job
+from halfmoon.server.eager import Eager
 
 RETENTION_INTERVAL_S = 60.0
 TURN_INTERVAL_S = 5.0
@@ -61,6 +62,7 @@ class Ticker:
         self._deadline_ms = 0
         self._timers: list[asyncio.TimerHandle] = []
         self._stopped = False
+        self._eager = Eager(loop, time.perf_counter)
         self.flush_durations = Durations()
         self.tick_durations = Durations()
 
@@ -95,12 +97,14 @@ class Ticker:
     def _tick(self) -> None:
         broker = self._broker
         begun = time.perf_counter()
+        written = broker.log.written
         broker.write()
         if self._sync:
             self._begin_sync()
         else:
             broker.settle()
             self._sync_by_interval()
+            self._eager.turned(begun, broker.log.written - written)
         broker.housekeeping.plan()
         self._begin_job()
         self.tick_durations.add(time.perf_counter() - begun)

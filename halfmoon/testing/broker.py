@@ -7,6 +7,7 @@ import copy
 import shutil
 import tempfile
 import threading
+import warnings
 from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -24,7 +25,7 @@ DEFAULTS: Mapping[str, Any] = {
     "topics": {"partitions": 1},
     "groups": {"initial_rebalance_delay": "0ms"},
 }
-"""What a test wants otherwise than a production broker: small files, no waiting for the disk or for more group members."""
+"""What a test wants otherwise than a production broker: small files, no waiting for the disk or for group members."""
 
 START_TIMEOUT_S = 30.0
 
@@ -95,13 +96,15 @@ class Broker:
         self._join()
 
     def restart(self) -> Broker:
-        """Stop and start again on the same data, at a new port."""
-        keep, self._given_dir = self._given_dir, self.data_dir
+        """Stop and start again on the same data and at the same address, so that clients find it again."""
+        before, config = self._given_dir, self._config
+        self._config = _over(config, {"listeners": {"kafka": {"bind": self.bootstrap_servers}}})
+        self._given_dir = self.data_dir
         try:
             self.stop()
             return self.start()
         finally:
-            self._given_dir = keep
+            self._given_dir, self._config = before, config
 
     def _join(self) -> None:
         assert self._thread is not None
@@ -129,7 +132,10 @@ class Broker:
             self._started.set()
 
     async def _serve(self) -> None:
-        from halfmoon.server.app import App
+        with warnings.catch_warnings():
+            # kafka-python 3.0.12, on import; it must not fail the tests of who makes errors of warnings.
+            warnings.filterwarnings("ignore", "(read|open)_text is deprecated", DeprecationWarning)
+            from halfmoon.server.app import App
 
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()

@@ -1,12 +1,14 @@
 """A file system in memory that fails the way disks do, behind the core's port (`halfmoon.core.files`).
 
-What a write changes is in the *cache* at once and on the *disk* only after `sync`; what a create, rename or remove changes
+What a write changes is in the *cache* at once and on the *disk* only after `sync`; what a create, rename or remove
+changes
 is on the disk only after `sync_directory`. `power_loss` returns what a machine would find after the power came back: of
 every page written since the last sync, by the dice, the new bytes, the old ones, or the new ones up to some sector;
 of the changes of names, the first few. `kill` returns what a process would find after `kill -9`: all of the cache.
 
-Faults to be switched on: `free` (bytes left before ENOSPC), `fail_sync` and `fail_write` (EIO), `short_writes`. After a failed
-sync the pages count as clean although the disk never got them, as on Linux.
+Faults to be switched on: `free` (bytes left before ENOSPC), `fail_sync` and `fail_write` (EIO), `spoil` (one file's
+writes and syncs fail with EIO), `short_writes`, and `crash_at`: the process dies at the n-th operation that changes
+anything. After a failed sync the pages count as clean although the disk never got them, as on Linux.
 """
 
 from __future__ import annotations
@@ -22,12 +24,18 @@ PAGE = 4096
 SECTOR = 512
 
 
+class ProcessDied(BaseException):
+    """`crash_at` was reached. No `except Exception` stops it, and whatever tries to clean up finds a dead process."""
+
+
 class Inode:
     """A file's bytes, as the cache and as the disk have them."""
 
-    __slots__ = ("cache", "dirty", "disk")
+    __slots__ = ("bad", "cache", "dirty", "disk", "links")
 
     def __init__(self, cache: bytearray, disk: bytearray) -> None:
+        self.links = 1
+        self.bad = False
         self.cache = cache
         self.disk = disk
         self.dirty: set[int] = set()
@@ -57,9 +65,11 @@ class FaultyFile:
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         fs, inode = self._fs, self._inode
-        if fs.fail_write:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
         data = b"".join(bytes(buffer) for buffer in buffers)
+        if fs.dies_now():
+            data = data[: fs.dice.randrange(len(data) + 1)]  # it got so far
+        elif fs.fail_write or inode.bad:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
         if fs.short_writes and len(data) > 1:
             data = data[: fs.dice.randrange(1, len(data) + 1)]
         grown = position + len(data) - len(inode.cache)
@@ -67,10 +77,13 @@ class FaultyFile:
             fs.take(grown)
             inode.cache.extend(bytes(grown))
         inode.cache[position : position + len(data)] = data
-        inode.dirty.update(range(position // PAGE, (position + len(data) - 1) // PAGE + 1))
+        if data:
+            inode.dirty.update(range(position // PAGE, (position + len(data) - 1) // PAGE + 1))
+        fs.die_if_dead()
         return len(data)
 
     def pread(self, length: int, position: int) -> bytes:
+        self._fs.bytes_read += length
         return bytes(self._inode.cache[position : position + length])
 
     def pread_cached(self, length: int, position: int) -> bytes | None:
@@ -78,8 +91,9 @@ class FaultyFile:
 
     def sync(self) -> None:
         inode = self._inode
+        self._fs.operation()
         self._fs.syncs += 1
-        if self._fs.fail_sync:
+        if self._fs.fail_sync or inode.bad:
             inode.dirty.clear()
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         for page in inode.dirty:
@@ -89,6 +103,7 @@ class FaultyFile:
 
     def allocate(self, size: int) -> None:
         inode = self._inode
+        self._fs.operation()
         grown = size - len(inode.cache)
         if grown > 0:
             self._fs.take(grown)
@@ -99,6 +114,7 @@ class FaultyFile:
         return len(self._inode.cache)
 
     def map(self) -> FaultyMapping:
+        self._fs.maps += 1
         return FaultyMapping(self._inode)
 
     def close(self) -> None:
@@ -116,11 +132,37 @@ class FaultyFileSystem:
         self.short_writes = False
         self.cold = False
         """Pretend that nothing but the mapped window is in the page cache."""
+        self.crash_at = 0
+        """Die at this operation, counted from 1; 0 is never."""
+        self.operations = 0
+        self.dead = False
         self.syncs = 0
+        self.bytes_read = 0
+        self.maps = 0
         self.names: dict[str, Inode] = {}
         self._disk_names: dict[str, Inode] = {}
         self._changes: list[tuple[str, str | None, Inode | None]] = []
         """Changes of names not on disk yet: (folder, path, what it names now or None)."""
+
+    def dies_now(self) -> bool:
+        """Count an operation; whether it is the one that the process dies in."""
+        self.die_if_dead()
+        self.operations += 1
+        self.dead = self.operations == self.crash_at
+        return self.dead
+
+    def die_if_dead(self) -> None:
+        if self.dead:
+            raise ProcessDied
+
+    def operation(self) -> None:
+        """Count an operation that happens wholly or, where the process dies, not at all."""
+        self.dies_now()
+        self.die_if_dead()
+
+    def spoil(self, path: str) -> None:
+        """From now on writes and syncs of this file fail with EIO."""
+        self.names[path].bad = True
 
     def take(self, count: int) -> None:
         if count > self.free:
@@ -139,6 +181,7 @@ class FaultyFileSystem:
         if create:
             if inode is not None:
                 raise FileExistsError(path)
+            self.operation()
             inode = Inode(bytearray(), bytearray())
             self._name(path, inode)
         if inode is None:
@@ -146,7 +189,12 @@ class FaultyFileSystem:
         return FaultyFile(self, inode)
 
     def rename(self, source: str, target: str) -> None:
-        inode = self.names[source]
+        inode = self.names.get(source)
+        if inode is None:
+            raise FileNotFoundError(source)
+        self.operation()
+        if target in self.names:
+            self.free += len(self.names[target].cache)
         # One step on a journalling file system: either name, never both or none.
         del self.names[source]
         self.names[target] = inode
@@ -157,6 +205,7 @@ class FaultyFileSystem:
     def remove(self, path: str) -> None:
         if path not in self.names:
             raise FileNotFoundError(path)
+        self.operation()
         self.free += len(self.names[path].cache)
         self._name(path, None)
 
@@ -169,7 +218,11 @@ class FaultyFileSystem:
     def make_directory(self, path: str) -> None:
         pass
 
+    def links(self, path: str) -> int:
+        return self.names[path].links
+
     def sync_directory(self, path: str) -> None:
+        self.operation()
         if self.fail_sync:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         self._settle_names(len(self._changes))
@@ -178,7 +231,8 @@ class FaultyFileSystem:
         return self.free
 
     def _settle_names(self, count: int) -> None:
-        """Bring the first changes of names to disk. Journals keep their order across folders, so one order serves all."""
+        """Bring the first changes of names to disk. Journals keep their order across folders, so one order serves
+        all."""
         while count < len(self._changes) and count > 0 and self._changes[count - 1][1] is None:
             count += 1
         if count < len(self._changes) and count > 1 and self._changes[count - 2][1] is None:
@@ -210,6 +264,7 @@ class FaultyFileSystem:
     def _copy(inode: Inode) -> Inode:
         copy = Inode(bytearray(inode.cache), bytearray(inode.disk))
         copy.dirty = set(inode.dirty)
+        copy.bad, copy.links = inode.bad, inode.links
         return copy
 
     def power_loss(self) -> FaultyFileSystem:
@@ -222,7 +277,9 @@ class FaultyFileSystem:
                 kept = self.dice.choice((0, 0, PAGE, PAGE, SECTOR * self.dice.randrange(PAGE // SECTOR)))
                 if kept:
                     _copy_page(inode, disk, page, kept)
-            found.names[path] = found._disk_names[path] = Inode(bytearray(disk), disk)
+            left = Inode(bytearray(disk), disk)
+            left.bad, left.links = inode.bad, inode.links
+            found.names[path] = found._disk_names[path] = left
         return found
 
 

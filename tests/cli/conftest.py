@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.cli.main import run
+from halfmoon.cli.main import INTERRUPTED, run
 
 _numbers = itertools.count()
 
@@ -51,6 +51,9 @@ class CommandLine:
         self._monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         self._capsys.readouterr()
         code = run(arguments)
+        if code == INTERRUPTED:
+            # Ctrl-C was meant for the test run; the command line took it.
+            raise KeyboardInterrupt
         out, err = self._capsys.readouterr()
         return Outcome(code, out, err)
 

@@ -1,11 +1,13 @@
-"""A broker under glass: virtual time, a faulty disk, and a driver that does in one call what the loop does in a turn."""
+"""A broker under glass: virtual time, a faulty disk, and a driver that does in one call what the loop does in a
+turn."""
 
 from __future__ import annotations
 
 import random
 from typing import Any
 
-from halfmoon.core.broker import Broker
+from halfmoon.core.broker import Broker, Produced
+from halfmoon.core.catalog import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.records import build_batch, iter_records
@@ -25,10 +27,12 @@ class VirtualClock:
         return self.now_ms
 
 
-def open_broker(fs: FaultyFileSystem, clock: VirtualClock, **log: Any) -> Broker:
-    settings = load_settings(
-        {"log": {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0} | log}, {}, {}
-    )
+def open_broker(
+    fs: FaultyFileSystem, clock: VirtualClock, *, sections: dict[str, dict[str, Any]] | None = None, **log: Any
+) -> Broker:
+    """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections."""
+    small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
+    settings = load_settings({"log": small | log} | (sections or {}), {}, {})
     dice = random.Random(fs.dice.random())
     broker = Broker(fs, settings, clock, dice.randbytes)
     broker.open()
@@ -65,7 +69,9 @@ def jobs(broker: Broker) -> None:
             job.done(result)
 
 
-def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, epoch: int = 0, timestamp: int = 1000) -> memoryview:
+def batch(
+    *values: bytes, producer_id: int = -1, sequence: int = -1, epoch: int = 0, timestamp: int = 1000
+) -> memoryview:
     records = [(None, value, timestamp + at, ()) for at, value in enumerate(values)]
     return memoryview(
         bytearray(
@@ -77,6 +83,32 @@ def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, epoch: int 
             )
         )
     )
+
+
+def values(broker: Broker, topic: str, index: int = 0) -> list[bytes]:
+    return [value for _, value in read_all(broker, topic, index)]
+
+
+def send(broker: Broker, topic: str, *values: bytes, index: int = 0, **batch_fields: int) -> Produced:
+    """Append one batch; see `turn` for what makes it durable."""
+    found = broker.topic(topic)
+    assert found is not None
+    return broker.append(found.partitions[index], batch(*values, **batch_fields), broker.clock.wall_ms())
+
+
+def partition_of(broker: Broker, topic: str, index: int = 0) -> Partition:
+    found = broker.topic(topic)
+    assert found is not None
+    return found.partitions[index]
+
+
+def flip(fs: FaultyFileSystem, path: str, at: int, count: int = 1) -> None:
+    """Rot: bytes change on the disk and in the cache."""
+    inode = fs.names[path]
+    for byte in range(at, at + count):
+        inode.cache[byte] ^= 0x5A
+        if byte < len(inode.disk):
+            inode.disk[byte] ^= 0x5A
 
 
 def read_all(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes]]:

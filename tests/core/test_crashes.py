@@ -1,8 +1,8 @@
 """Crashes, by chance: what was acknowledged is there, and nothing that was never sent.
 
 A model is told of every record the broker acknowledged. Then the process dies (the page cache lives) or the power goes
-(unsynced pages are lost, kept, or torn), and the broker that starts from what is left is held against the model. The same over
-and over, on the same disk, with recycled segments and lost derived files.
+(unsynced pages are lost, kept, or torn), and the broker that starts from what is left is held against the model. The
+same over and over, on the same disk, with recycled segments and lost derived files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ import random
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync, turn
 
 from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.errors import BrokerError
+from halfmoon.core.housekeeping import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync, turn
 
 PARTITIONS = 3
+STEPS = ["append", "large", "write", "begin", "run", "end", "sync", "retain"]
 
 
 class Model:
@@ -31,6 +34,46 @@ class Model:
         self.acknowledged = [0] * PARTITIONS
         """Offsets below are acknowledged."""
         self.start = [0] * PARTITIONS
+
+
+class Threads:
+    """A job and a sync in the middle of what they do. A job's file operations happen in `run`, its consequences in
+    `end`."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.job: Job[object] | None = None
+        self.result: object = None
+        self.ran = False
+        self.syncing: SyncJob | None = None
+
+    def begin(self) -> None:
+        if self.job is None:
+            self.job, self.ran = self.broker.housekeeping.next_job(), False
+
+    def run(self) -> None:
+        if self.job is not None and not self.ran:
+            self.result, self.ran = self.job.run(), True
+
+    def end(self) -> None:
+        if self.job is not None and self.ran:
+            self.job.done(self.result)
+            self.job = None
+
+    def sync(self) -> None:
+        """Begin a sync, or end the one under way."""
+        if self.syncing is None:
+            self.syncing = self.broker.log.sync_job()
+        else:
+            self.syncing.run()
+            self.broker.finish_sync(self.syncing, None)
+            self.syncing = None
+
+    def finish(self) -> None:
+        if self.syncing is not None:
+            self.sync()
+        self.run()
+        self.end()
 
 
 class Crashes(RuleBasedStateMachine):
@@ -155,6 +198,59 @@ class Crashes(RuleBasedStateMachine):
             )
         turn(self.broker)
 
+    @rule(
+        steps=st.lists(st.sampled_from(STEPS), max_size=14),
+        ending=st.sampled_from(["finish", "finish", "kill", "power"]),
+    )
+    def interleave(self, steps: list[str], ending: str) -> None:
+        """Slow jobs and a sync are under way while the loop goes on."""
+        broker = self.broker
+        threads = Threads(broker)
+        for step in steps:
+            if step == "append":
+                self.produce_some(9_000)
+            elif step == "large":
+                self.produce_some(70_000)
+            elif step == "write":
+                broker.write()
+            elif step == "retain":
+                self.clock.now_ms += 8 * 86_400_000
+                broker.housekeeping.turn()
+                while not broker.housekeeping.retain():
+                    pass
+            else:
+                getattr(threads, step)()
+            if self.flush == "interval":
+                broker.settle()
+        if ending == "finish":
+            threads.finish()
+            turn(broker)
+        elif ending == "kill":
+            broker.write()
+            self.reopen(self.fs.kill())
+        else:
+            if self.flush == "interval":
+                threads.finish()
+                sync(broker)
+            self.reopen(self.fs.power_loss())
+
+    def produce_some(self, size: int) -> None:
+        self.counter += 1
+        for name, model in self.topics.items():
+            topic = self.broker.topic(name)
+            assert topic is not None
+            value = f"{name}-{self.counter}-".encode() + b"y" * size
+            produced = self.broker.append(topic.partitions[0], batch(value), self.clock.wall_ms())
+            model.sent[0][produced.base_offset] = value
+
+            def acknowledged(
+                error: BrokerError | None, model: Model = model, end: int = produced.base_offset + 1
+            ) -> None:
+                if error is None:
+                    model.acknowledged[0] = max(model.acknowledged[0], end)
+
+            self.broker.when_durable(produced.position, acknowledged)
+
     # -- what time and the disk do -----------------------------------------------------------------------------------
 
     @rule(days=st.sampled_from([0, 0, 1, 8]))
@@ -219,7 +315,8 @@ class Crashes(RuleBasedStateMachine):
     def lose(self, what: str) -> None:
         for path in list(self.fs.names):
             checkpoint = path in ("checkpoint", "clean")
-            if (checkpoint and what in ("checkpoint", "both")) or (path.startswith("index/") and what in ("index", "both")):
+            indexed = path.startswith("index/")
+            if (checkpoint and what in ("checkpoint", "both")) or (indexed and what in ("index", "both")):
                 self.fs.remove(path)
         self.fs.sync_directory("")
 
@@ -241,7 +338,8 @@ class Crashes(RuleBasedStateMachine):
             found = self.broker.groups.offsets(group)
             if topic.partitions[0] in found:
                 kept = found[topic.partitions[0]].offset
-                assert kept >= offset and kept in self.tried[group]
+                assert kept >= offset
+                assert kept in self.tried[group]
 
     # -- what must hold ----------------------------------------------------------------------------------------------
 
@@ -265,8 +363,8 @@ class Crashes(RuleBasedStateMachine):
 class CrashesWithInterval(Crashes):
     flush = "interval"
 
-    def sync_fails(self) -> None:  # what was acknowledged unflushed may go with the power, so nothing to hold it against
-        pass
+    def sync_fails(self) -> None:
+        """What was acknowledged unflushed may go with the power, so there is nothing to hold it against."""
 
 
 _SETTINGS = settings(

@@ -189,6 +189,14 @@ def test_offset_for_time_is_the_first_record_that_reaches_it(times, wanted, code
     assert rb.offset_for_time(batch, wanted) == expected
 
 
+@given(st.lists(TIMES, min_size=1, max_size=9), st.integers(0, 9), st.sampled_from(CODECS))
+def test_newest_record_is_the_first_of_the_largest_time_from_an_offset_on(times, first, codec):
+    batch = rb.build_batch([(None, b"", time, ()) for time in times], base_offset=100, codec=codec)
+    left = [(time, -index) for index, time in enumerate(times) if index >= first]
+    expected = (100 - max(left)[1], max(left)[0]) if left else None
+    assert rb.newest_record(batch, min_offset=100 + first) == expected
+
+
 def test_offset_for_time_of_a_batch_with_holes_and_of_log_append_time():
     batch = rb.splice(rb.build_batch(ORDINARY, base_offset=100), [3, 7])
     assert rb.offset_for_time(batch, 0) == (103, BASE + 30)

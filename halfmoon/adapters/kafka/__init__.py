@@ -1,1 +1,6 @@
 """The Kafka protocol server."""
+
+from halfmoon.adapters.kafka.deferred_package import defer
+
+# Before any module here imports `kafka.protocol`.
+defer("kafka")

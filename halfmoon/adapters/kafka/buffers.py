@@ -20,6 +20,7 @@ No socket and no loop here: `after_write` and `flush` are the broker's.
 
 from __future__ import annotations
 
+import mmap
 from collections import deque
 from collections.abc import Callable
 
@@ -31,6 +32,13 @@ MIN_FREE_BYTES = 64 << 10
 
 SMALLEST_BYTES = 4 << 10
 
+LARGE_BYTES = 1 << 20
+
+SMALL_BYTES = 64 << 10
+RESERVED_PART = 8
+"""This part of the budget (an eighth) is for requests of up to SMALL_BYTES, so that a few large ones, which may come
+slowly or never, do not keep everybody else out."""
+
 KEPT_BYTES = 16 << 20
 """Buffers given back are kept for the next request up to this sum, because fresh memory costs page faults."""
 
@@ -38,11 +46,16 @@ KEPT_BYTES = 16 << 20
 class ReceiveBuffer:
     """Memory for one request, or a chunk for many. `view` is all of it, which may be more than was asked for."""
 
-    __slots__ = ("used", "view")
+    __slots__ = ("let_in", "used", "view")
 
     def __init__(self, size: int) -> None:
-        self.view = memoryview(bytearray(size))
+        # The kernel's fresh pages cost nothing until something is received into them; a bytearray is filled with zeroes
+        # first, and a size is only what somebody says.
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self.view = memoryview(mmap.mmap(-1, size, private) if size >= LARGE_BYTES else bytearray(size))
         self.used = 0
+        self.let_in = False
+        """It was asked for by `take`, so its request can become whole."""
 
 
 class BufferPool:
@@ -58,6 +71,8 @@ class BufferPool:
         self.budget_bytes = budget_bytes
         self.in_use_bytes = 0
         """Bytes of chunks and buffers handed out or pinned."""
+        self._let_in = 0
+        """Buffers of requests that were let in and are not given back."""
         self._after_write = after_write
         self._flush = flush
         self._chunk_bytes = chunk_bytes
@@ -91,7 +106,10 @@ class BufferPool:
             self._flush()
             if self._over(size):
                 return None
-        return self._make(size)
+        buffer = self._make(size)
+        buffer.let_in = True
+        self._let_in += 1
+        return buffer
 
     def take_anyway(self, size: int) -> ReceiveBuffer:
         """A buffer for what has been received already and must be put somewhere, budget or not."""
@@ -103,8 +121,12 @@ class BufferPool:
         return self.in_use_bytes >= self.budget_bytes
 
     def _over(self, size: int) -> bool:
-        # One request is always let in, or a request larger than the budget would wait for ever.
-        return self.in_use_bytes + size > self.budget_bytes and self.in_use_bytes > self._chunk_bytes
+        # One request is always let in. Else one larger than the budget would wait for ever, and so would all, once what
+        # those who wait have sent already fills it.
+        limit = self.budget_bytes
+        if size > SMALL_BYTES:
+            limit -= limit // RESERVED_PART
+        return self._let_in > 0 and self.in_use_bytes + size > limit
 
     def _make(self, size: int) -> ReceiveBuffer:
         self.in_use_bytes += size
@@ -119,11 +141,17 @@ class BufferPool:
         size = len(buffer.view)
         self.in_use_bytes -= size
         buffer.used = 0
+        if buffer.let_in:
+            buffer.let_in = False
+            self._let_in -= 1
         if self._idle_bytes + size <= KEPT_BYTES:
             self._idle_bytes += size
             self._idle.setdefault(size, []).append(buffer)
         if self._waiting and not self._over(0):
-            self._waiting.popleft()()
+            # All of them: the first may need more than there is, and the one behind it not. They only make a note.
+            waiting, self._waiting = self._waiting, deque()
+            for resume in waiting:
+                resume()
 
     def pin(self, buffer: ReceiveBuffer) -> None:
         """The log may keep slices of the buffer; it comes back by itself after the log's next write.
@@ -144,8 +172,15 @@ class BufferPool:
                 self.give_back(buffer)
 
     def wait(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when a buffer has been given back; in the order of asking."""
+        """Call `resume` once when a buffer has been given back; in the order of asking. It must not come back here at
+
+        once: buffers are given back in the middle of other things.
+        """
         self._waiting.append(resume)
+
+    @property
+    def has_waiters(self) -> bool:
+        return bool(self._waiting)
 
     def forget(self, resume: Callable[[], None]) -> None:
         """Take back `wait`, because the connection is gone."""

@@ -31,7 +31,7 @@ from halfmoon.adapters.kafka.buffers import SMALLEST_BYTES, ReceiveBuffer
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import decode_request, encode_response
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.kafka.routes import API_VERSIONS, PRODUCE, Route
+from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server
@@ -51,6 +51,10 @@ MAX_CONTROL_BYTES = 4 << 20
 
 JOIN_BELOW_BYTES = 4 << 10
 """Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
+
+CONTROL_TURN_BYTES = 64 << 10
+"""After this much of requests that become objects, other connections have their turn. They cost up to ten
+microseconds a byte, and half a megabyte of them may lie in one read."""
 
 LARGE_REQUEST_BYTES = 128 << 10
 """After a request of this size the next is expected to be large too: only its beginning is received into the chunk."""
@@ -113,6 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self._partial: ReceiveBuffer | None = None
         self._partial_bytes = 0
         self._partial_size = 0
+        self._partial_since_ms = 0
         self._aside: ReceiveBuffer | None = None
         """Received and not handled yet, because of rule 3 or for want of memory (`_aside_start` to `_aside_end`)."""
         self._aside_start = 0
@@ -120,6 +125,8 @@ class Connection(asyncio.BufferedProtocol):
         self._aside_kept = False
         """Whether the log may keep slices of `_aside`."""
         self._expect_large = False
+        self._turn_bytes = 0
+        """Of requests handled in this turn that became objects."""
         self._handling = False
         self._flush_scheduled = False
         self._write_paused = False
@@ -154,7 +161,7 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.hold.drop(self.owner)
         self._slots.clear()
         self._out.clear()
-        self._pool.forget(self._resume)
+        self._pool.forget(self._resume_soon)
         for buffer in (self._partial, self._aside):
             if buffer is not None:
                 self._release(buffer, self._aside_kept if buffer is self._aside else False)
@@ -173,6 +180,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active = True
+        self._turn_bytes = 0
         self._counters.bytes_in += nbytes
         partial = self._partial
         if partial is not None:
@@ -192,8 +200,8 @@ class Connection(asyncio.BufferedProtocol):
             self._head = b""
         handled, kept = self._handle(chunk.view[start:end])
         rest = chunk.view[start + handled : end]
-        if len(rest) and not self._closed:
-            self._keep_rest(rest)
+        if len(rest) and not self._closed and not self._keep_rest(rest):
+            self._set_aside(rest)
         if kept:
             chunk.used = start + handled
             self._pool.pin(chunk)
@@ -223,7 +231,7 @@ class Connection(asyncio.BufferedProtocol):
                 if size < _HEADER.size or size > self._server.max_request_bytes:
                     self._malformed(f"a request of {size} bytes")
                     break
-                if end - pos - 4 < size or self._blocked():
+                if end - pos - 4 < size or self._turn_bytes > CONTROL_TURN_BYTES or self._blocked():
                     break
                 start = pos + 4
                 pos = start + size
@@ -268,6 +276,8 @@ class Connection(asyncio.BufferedProtocol):
             self._broker, self, route.version, correlation_id, self._client_id if client_size >= 0 else None
         )
         body = frame[pos:]
+        if route.key > FETCH:
+            self._turn_bytes += len(body)
         request = body if route.raw else decode_request(route.key, route.version, body)
         self._take_result(route, correlation_id, route.handler(context, request))
         return route.keeps_body
@@ -392,29 +402,34 @@ class Connection(asyncio.BufferedProtocol):
                 return True
         return self._write_paused or len(self._slots) >= MAX_UNANSWERED
 
-    def _keep_rest(self, rest: memoryview) -> None:
-        """Keep what is left of a read: the beginning of a request, or whole requests that must wait."""
+    def _keep_rest(self, rest: memoryview) -> bool:
+        """Keep what is left of a read, the beginning of a request. False if it must be set aside: it is whole requests
+
+        that must wait, or there is no memory now.
+        """
         if self._blocked():
-            self._set_aside(rest)
-            return
+            return False
         if len(rest) < 4:
             self._head = bytes(rest)
-            return
+            return True
         (size,) = _SIZE.unpack_from(rest)
+        if len(rest) >= 4 + size:
+            return False
         if size > MAX_CONTROL_BYTES and len(rest) >= 6 and (rest[4] or rest[5] != PRODUCE):
             self._malformed(f"a request of {size} bytes that is not Produce")
-            return
+            return True
         buffer = self._pool.take(4 + size)
         if buffer is None:
-            self._pool.forget(self._resume)
-            self._pool.wait(self._resume)
-            self._set_aside(rest)
-            return
+            self._pool.forget(self._resume_soon)
+            self._pool.wait(self._resume_soon)
+            return False
         buffer.view[: len(rest)] = rest
         self._partial = buffer
         self._partial_bytes = len(rest)
         self._partial_size = 4 + size
+        self._partial_since_ms = self._server.mono_ms()
         self._expect_large = size >= LARGE_REQUEST_BYTES
+        return True
 
     def _set_aside(self, rest: memoryview) -> None:
         """Copy what was received and read no more, until `_resume`."""
@@ -424,7 +439,13 @@ class Connection(asyncio.BufferedProtocol):
         self._aside_start = 0
         self._aside_end = len(rest)
         self._aside_kept = False
+        self._wait_aside()
+
+    def _wait_aside(self) -> None:
+        """Read no more until `_resume`. Where only the turn is over, nobody else will call that."""
         self._pause_reading()
+        if self._turn_bytes > CONTROL_TURN_BYTES:
+            self._server.loop.call_soon(self._resume)
 
     def _handle_own(self, buffer: ReceiveBuffer, start: int, end: int, kept_before: bool) -> None:
         """Handle what lies in a buffer of this connection's own, and give the buffer back if nothing is left in it."""
@@ -433,12 +454,10 @@ class Connection(asyncio.BufferedProtocol):
         handled, kept = self._handle(buffer.view[start:end])
         start += handled
         kept |= kept_before
-        if start < end and not self._closed:
-            if self._blocked():
-                self._aside, self._aside_start, self._aside_end, self._aside_kept = buffer, start, end, kept
-                self._pause_reading()
-                return
-            self._keep_rest(buffer.view[start:end])
+        if start < end and not self._closed and not self._keep_rest(buffer.view[start:end]):
+            self._aside, self._aside_start, self._aside_end, self._aside_kept = buffer, start, end, kept
+            self._wait_aside()
+            return
         self._release(buffer, kept)
 
     def _release(self, buffer: ReceiveBuffer, kept: bool) -> None:
@@ -462,6 +481,7 @@ class Connection(asyncio.BufferedProtocol):
         """Handle what was set aside, and read again if nothing speaks against it any more."""
         if self._closed or not self._reading_paused or self._blocked():
             return
+        self._turn_bytes = 0
         buffer = self._aside
         if buffer is not None:
             self._aside = None
@@ -485,7 +505,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._closed = True
         if reason is not None:
-            log.warning("connection closed peer=%s client=%s reason=%r", self._peer, self._client_id, reason)
+            log.warning("connection closed peer=%s client=%r reason=%r", self._peer, self._client_id, reason)
         self._broker.hold.drop(self.owner)
         self._flush()
         self._transport.close()
@@ -507,7 +527,7 @@ class Connection(asyncio.BufferedProtocol):
     def abort(self, reason: str) -> None:
         """Close at once; what was not sent is lost."""
         if not self._closed:
-            log.warning("connection closed peer=%s client=%s reason=%r", self._peer, self._client_id, reason)
+            log.warning("connection closed peer=%s client=%r reason=%r", self._peer, self._client_id, reason)
         self._closed = True
         self._transport.abort()
 
@@ -525,6 +545,13 @@ class Connection(asyncio.BufferedProtocol):
             self._active = False
             self._idle_since_ms = now_ms
         idle_ms = now_ms - self._idle_since_ms
+        if (
+            self._partial is not None
+            and now_ms - self._partial_since_ms >= send_timeout_ms
+            and self._pool.has_waiters
+        ):
+            self.abort("the peer sends its request too slowly, and others wait for the memory")
+            return
         if self._reading_paused or self._slots or unsent:
             return
         if (self._partial is not None or self._head) and idle_ms >= send_timeout_ms:

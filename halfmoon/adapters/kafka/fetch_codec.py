@@ -122,10 +122,14 @@ def _parse_topics(body: memoryview, pos: int, version: int) -> tuple[list[tuple[
     flexible = version >= FLEXIBLE
     topics = []
     count, pos = wire.array_size(body, pos, flexible)
+    elements = count
     for _ in range(count):
         key, pos = _parse_key(body, pos, version)
         partitions = []
         partition_count, pos = wire.array_size(body, pos, flexible)
+        elements += partition_count
+        if elements > wire.MAX_ELEMENTS:
+            raise wire.too_many_elements()
         for _ in range(partition_count):
             wanted, pos = _parse_wanted(body, pos, version)
             partitions.append(wanted)
@@ -155,6 +159,8 @@ def _skip_forgotten(body: memoryview, pos: int, version: int) -> int:
     """The forgotten topics of a session, and their partitions."""
     flexible = version >= FLEXIBLE
     count, pos = wire.array_size(body, pos, flexible)
+    if count > wire.MAX_ELEMENTS:
+        raise wire.too_many_elements()
     for _ in range(count):
         _, pos = _parse_key(body, pos, version)
         partition_count, pos = wire.array_size(body, pos, flexible)

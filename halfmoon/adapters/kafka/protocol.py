@@ -84,8 +84,8 @@ from kafka.protocol.producer import (
 )
 
 from halfmoon.adapters.kafka.errors import MalformedRequest
-from halfmoon.adapters.kafka.schema import Decode, message_decoder
-from halfmoon.adapters.kafka.wire import TRUNCATED
+from halfmoon.adapters.kafka.schema import Decode, Elements, message_decoder
+from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, TRUNCATED
 
 _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ProduceRequest, ProduceResponse),
@@ -137,7 +137,9 @@ def decode_request(api_key: int, api_version: int, body: memoryview) -> Any:
     Strings and bytes are copied out of `body`. Bytes behind the last field are ignored, as Kafka does.
     """
     decode = _decoders.get((api_key, api_version))
-    if decode is None:
+    if len(body) > MAX_ELEMENTS:
+        decode = message_decoder(REQUESTS[api_key], api_version, Elements())
+    elif decode is None:
         decode = _decoders[(api_key, api_version)] = message_decoder(REQUESTS[api_key], api_version)
     try:
         request, _ = decode(body, 0)

@@ -10,6 +10,7 @@ from halfmoon.adapters.kafka.protocol import is_flexible
 from halfmoon.adapters.kafka.registry import Api, Context
 
 API_VERSIONS = 18
+FETCH = 1
 PRODUCE = 0
 
 

@@ -31,17 +31,37 @@ _FIXED = {
 }
 
 
-def message_decoder(message: Any, version: int) -> Decode:
-    """The decoder of one version of a message class of kafka-python."""
-    return _struct_decoder(message._struct, version, bool(message.flexible_version_q(version)), message)
+class Elements:
+    """Counts the array elements of one request, for one that is large enough to have too many."""
+
+    def __init__(self) -> None:
+        self._left = wire.MAX_ELEMENTS
+
+    def __call__(self, size: int) -> None:
+        """An array of `size` elements begins. Raises MalformedRequest when they become too many."""
+        self._left -= size
+        if self._left < 0:
+            raise wire.too_many_elements()
 
 
-def _struct_decoder(schema: Any, version: int, flexible: bool, data_class: Any) -> Decode:
+Count = Callable[[int], None]
+
+
+def message_decoder(message: Any, version: int, count: Count | None = None) -> Decode:
+    """The decoder of one version of a message class of kafka-python.
+
+    `count` is told the size of every array before its elements are read. A request of fewer bytes than
+    `wire.MAX_ELEMENTS` cannot have more elements; for those decoders are made without it, once.
+    """
+    return _struct_decoder(message._struct, version, bool(message.flexible_version_q(version)), message, count)
+
+
+def _struct_decoder(schema: Any, version: int, flexible: bool, data_class: Any, count: Count | None) -> Decode:
     fields = [
-        (field.name, _field_decoder(field, version, flexible)) for field in schema.untagged_fields(version)
+        (field.name, _field_decoder(field, version, flexible, count)) for field in schema.untagged_fields(version)
     ]
     tagged = {
-        field.tag: (field.name, _field_decoder(field, version, flexible))
+        field.tag: (field.name, _field_decoder(field, version, flexible, count))
         for field in schema._fields
         if field.for_version_q(version) and field.tagged_field_q(version)
     }
@@ -66,7 +86,7 @@ def _struct_decoder(schema: Any, version: int, flexible: bool, data_class: Any) 
 
 def _decode_tags(data: memoryview, pos: int, found: Any, tagged: dict[int, tuple[str, Decode]]) -> int:
     """Read the tagged fields that the schema knows into `found`, and step over the others."""
-    count, pos = wire.uvarint(data, pos)
+    count, pos = wire.tag_count(data, pos)
     for _ in range(count):
         tag, pos = wire.uvarint(data, pos)
         size, pos = wire.uvarint(data, pos)
@@ -80,26 +100,29 @@ def _decode_tags(data: memoryview, pos: int, found: Any, tagged: dict[int, tuple
     return pos
 
 
-def _field_decoder(field: Any, version: int, flexible: bool) -> Decode:
+def _field_decoder(field: Any, version: int, flexible: bool, count: Count | None) -> Decode:
     nullable = bool(field.nullable_for_version_q(version))
     if field.is_struct_array():
-        element = _struct_decoder(field.array_of, version, flexible, field.data_class)
-        return _array_decoder(field.name, element, flexible, nullable)
+        element = _struct_decoder(field.array_of, version, flexible, field.data_class, count)
+        return _array_decoder(field.name, element, flexible, nullable, count)
     if field.is_array():
-        return _array_decoder(field.name, _simple_decoder(field.array_of, flexible, False), flexible, nullable)
+        element = _simple_decoder(field.array_of, flexible, False)
+        return _array_decoder(field.name, element, flexible, nullable, count)
     if field.is_struct():
-        inner = _struct_decoder(field, version, flexible, field.data_class)
+        inner = _struct_decoder(field, version, flexible, field.data_class, count)
         return _nullable_struct_decoder(inner) if nullable else inner
     return _simple_decoder(field, flexible, nullable)
 
 
-def _array_decoder(name: str, element: Decode, compact: bool, nullable: bool) -> Decode:
+def _array_decoder(name: str, element: Decode, compact: bool, nullable: bool, count: Count | None) -> Decode:
     def decode(data: memoryview, pos: int) -> tuple[list[Any] | None, int]:
         size, pos = wire.array_size(data, pos, compact)
         if size < 0:
             if nullable and size == -1:
                 return None, pos
             raise MalformedRequest(f"array {name} has size {size}")
+        if count is not None:
+            count(size)
         items = []
         for _ in range(size):
             item, pos = element(data, pos)

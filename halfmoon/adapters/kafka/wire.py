@@ -23,6 +23,13 @@ INT64 = struct.Struct(">q")
 
 UUID_SIZE = 16
 
+MAX_ELEMENTS = 50_000
+"""Array elements of one request. An element of one byte becomes objects of hundreds, and an answer as large: what
+4 MiB can hold would stop everybody else for half a minute. Clients name a partition once, and ask for thousands."""
+
+MAX_TAGS = 64
+"""Tagged fields in one place. The protocol defines a handful; unknown ones are stepped over one by one."""
+
 
 def uvarint(data: memoryview, pos: int) -> tuple[int, int]:
     """An unsigned varint of at most 32 bits: seven bits a byte, least significant first."""
@@ -101,9 +108,21 @@ def array_size(data: memoryview, pos: int, compact: bool) -> tuple[int, int]:
     return size, pos
 
 
+def too_many_elements() -> MalformedRequest:
+    return MalformedRequest(f"more than {MAX_ELEMENTS} array elements in one request")
+
+
+def tag_count(data: memoryview, pos: int) -> tuple[int, int]:
+    """How many tagged fields follow."""
+    count, pos = uvarint(data, pos)
+    if count > MAX_TAGS:
+        raise MalformedRequest(f"{count} tagged fields, {MAX_TAGS} are allowed")
+    return count, pos
+
+
 def skip_tags(data: memoryview, pos: int) -> int:
     """Step over tagged fields. Unknown ones are legal and mean nothing to us."""
-    count, pos = uvarint(data, pos)
+    count, pos = tag_count(data, pos)
     for _ in range(count):
         _, pos = uvarint(data, pos)
         size, pos = uvarint(data, pos)

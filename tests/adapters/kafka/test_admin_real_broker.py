@@ -152,6 +152,11 @@ def test_offsets(rig, client):
     assert (result.error_code, result.low_watermark) == (0, 3)
     assert offset(client, rig, "t", -2) == (0, 3, -1)
     assert offset(client, rig, "t", 0) == (0, 3, 1001)
+    assert offset(client, rig, "t", -3) == (0, 4, 1002)
+    rig.append(partition, b"f", b"g")  # an older time than what is left of the batch that was cut into
+    assert offset(client, rig, "t", -3) == (0, 4, 1002)
+    rig.append(partition, *[b"h"] * 5)
+    assert offset(client, rig, "t", -3) == (0, 11, 1004)
 
     (result,) = client.ask(LOG_DIRS, 4, topics=None).results
     (described,) = result.topics

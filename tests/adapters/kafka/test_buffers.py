@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.adapters.kafka.buffers import KEPT_BYTES, MIN_FREE_BYTES, BufferPool
+from halfmoon.adapters.kafka.buffers import KEPT_BYTES, LARGE_BYTES, MIN_FREE_BYTES, SMALL_BYTES, BufferPool
 
 CHUNK = 128 << 10
 
@@ -100,6 +100,20 @@ def test_the_budget_is_kept_and_waiters_are_served_in_order(log):
     assert served == [2]
 
 
+def test_one_request_is_let_in_whatever_those_who_wait_have_sent_already(log):
+    pool = make(log, 2 * CHUNK)
+    asides = [pool.take_anyway(CHUNK) for _ in range(4)]
+    first = pool.take(CHUNK)
+    assert first is not None
+    assert pool.take(CHUNK) is None
+    told = []
+    pool.wait(lambda: told.append(True))
+    pool.give_back(first)
+    assert told
+    assert pool.take(CHUNK) is not None
+    assert len(asides) == 4
+
+
 def test_one_request_larger_than_the_budget_is_let_in(log):
     pool = make(log, 2 * CHUNK)
     pool.chunk()
@@ -122,3 +136,36 @@ def test_buffers_beyond_what_is_kept_are_let_go(log):
     pool = make(log, 1 << 30)
     pool.give_back(pool.take(2 * KEPT_BYTES))
     assert pool.idle_bytes == 0
+
+
+def test_a_part_of_the_budget_is_for_small_requests(log):
+    pool = make(log, 16 << 20)
+    pool.chunk()
+    assert pool.take(8 << 20) is not None
+    assert pool.take(4 << 20) is not None
+    assert pool.take(4 << 20) is None
+    assert pool.take(SMALL_BYTES) is not None
+
+
+def test_all_who_wait_are_told_and_may_wait_again(log):
+    pool = make(log, 2 * CHUNK)
+    pool.chunk()
+    kept = pool.take_anyway(4 * CHUNK)
+    told = []
+
+    def never_content():
+        told.append("large")
+        pool.wait(never_content)
+
+    pool.wait(never_content)
+    pool.wait(lambda: told.append("small"))
+    pool.give_back(kept)
+    assert told == ["large", "small"]
+    assert pool.has_waiters
+
+
+def test_large_buffers_are_writable_memory(log):
+    view = make(log, 64 << 20).take(LARGE_BYTES).view
+    assert len(view) == LARGE_BYTES
+    view[-3:] = b"end"
+    assert bytes(view[-4:]) == b"\0end"

@@ -270,6 +270,60 @@ def test_requests_wait_while_the_memory_is_taken():
 # -- clients that do not read ------------------------------------------------------------------------------------------
 
 
+def test_many_that_wait_for_memory_get_it_one_after_the_other():
+    """They come back in a fresh call of the loop, so that neither the stack nor the work grows with their number."""
+    rig = Rig(limits__max_request_bytes="1MiB", limits__inflight_bytes="1MiB")
+    (partition,) = rig.topic("t")
+    clients = [rig.client() for _ in range(300)]
+    requests = [produce(client, partition, bytes(600_000)) for client in clients]
+    for client, request in zip(clients, requests, strict=True):
+        client.feed(request[:1000])
+    assert sum(client.transport.reading for client in clients) == 1
+    for client, request in zip(clients, requests, strict=True):
+        assert client.transport.reading
+        client.feed(request[1000:])
+        rig.turn()
+        assert [answer.responses[0].partition_responses[0].error_code for answer in client.answers()] == [0]
+    assert rig.server.pool.in_use_bytes <= 1 << 20
+    assert not rig.server.pool.has_waiters
+
+
+def test_who_sends_too_slowly_gives_way_to_those_who_wait_for_the_memory():
+    rig = Rig(limits__max_request_bytes="1MiB", limits__inflight_bytes="1MiB", limits__send_timeout="1s")
+    (partition,) = rig.topic("t")
+    slow, other = rig.client(), rig.client()
+    request = produce(slow, partition, bytes(600_000))
+    slow.feed(request[:1000])
+    for at in range(1000, 1010):
+        rig.pass_time(200)
+        slow.feed(request[at : at + 1])
+        slow.connection.sweep(rig.clock.now_ms, None, 1000)
+    assert not slow.transport.closed, "it is slow, and nobody minds"
+    other.feed(produce(other, partition, bytes(600_000))[:1000])
+    assert not other.transport.reading
+    slow.feed(request[1010:1011])
+    slow.connection.sweep(rig.clock.now_ms, None, 1000)
+    assert slow.transport.closed
+    slow.connection.connection_lost(None)
+    rig.loop.run()
+    assert other.transport.reading
+
+
+def test_many_requests_of_objects_in_one_read_take_several_turns(rig):
+    """Half a megabyte of them takes seconds; other connections come in between."""
+    client = rig.client()
+    one = client.encode(15, 0, groups=["g" * 1000] * 10)
+    client.feed(one * 40)
+    handled = []
+    while rig.loop.soon:
+        handled.append(len(client.correlation_ids()))
+        rig.loop.soon.pop(0)()
+    handled.append(len(client.correlation_ids()))
+    assert sum(handled) == 40
+    assert max(handled) <= module.CONTROL_TURN_BYTES // 10_000 + 1
+    assert client.transport.reading
+
+
 def test_a_client_that_does_not_read_is_not_read_from(rig):
     (partition,) = rig.topic("t")
     for _ in range(3):

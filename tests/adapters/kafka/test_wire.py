@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from halfmoon.adapters.kafka import wire
+from halfmoon.adapters.kafka.api.api_00_produce import parse as parse_produce
 from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.fetch_codec import parse as parse_fetch
 from halfmoon.adapters.kafka.protocol import REQUESTS, decode_request
 
 MESSAGES = [(key, version) for key, request in sorted(REQUESTS.items()) for version in range(request.max_version + 1)]
@@ -118,12 +120,46 @@ def test_null_where_none_may_be_is_malformed():
 
 
 def test_requests_that_hang_kafka_pythons_decoder_are_refused_at_once():
-    """A varint of megabytes, and 300,000 structs that each carry a tagged field."""
+    """A varint of megabytes, and as many structs as there may be that each carry a tagged field."""
     begun = time.perf_counter()
     with pytest.raises(MalformedRequest):
         decode_request(3, 12, memoryview(b"\xff" * (4 << 20)))
-    topics = 300_000
+    topics = wire.MAX_ELEMENTS
     one = bytes(16) + b"\x02t" + b"\x01\x09\x00"
     body = wire.encode_uvarint(topics + 1) + one * topics + b"\x00\x00\x00"
     assert len(decode_request(3, 12, memoryview(body)).topics) == topics
     assert time.perf_counter() - begun < 20
+
+
+def many(array: bytes, count: int) -> memoryview:
+    """OffsetFetch 6 of `count` topics that each hold `array`."""
+    return memoryview(b"\x02g" + wire.encode_uvarint(count + 1) + (b"\x02t" + array + b"\x00") * count + b"\x00")
+
+
+def test_elements_are_counted_over_all_arrays_of_a_request():
+    one = wire.encode_uvarint(100) + bytes(4 * 99)
+    fits = wire.MAX_ELEMENTS // 100
+    assert len(decode_request(9, 6, many(one, fits)).topics) == fits
+    with pytest.raises(MalformedRequest, match="more than 50000 array elements"):
+        decode_request(9, 6, many(one, fits + 1))
+
+
+def test_produce_and_fetch_count_them_too():
+    size = wire.encode_uvarint(wire.MAX_ELEMENTS + 2)
+    elements = b"\x01\x01\x00" * (wire.MAX_ELEMENTS + 1)
+    with pytest.raises(MalformedRequest, match="array elements"):
+        parse_produce(memoryview(b"\x00" + bytes(6) + size + elements), 9)
+    partitions = b"\x02\x02t" + size + bytes(6) * (wire.MAX_ELEMENTS + 1)
+    with pytest.raises(MalformedRequest, match="array elements"):
+        parse_produce(memoryview(b"\x00" + bytes(6) + partitions), 9)
+    with pytest.raises(MalformedRequest, match="array elements"):
+        parse_fetch(memoryview(bytes(25) + size + elements), 12)
+
+
+def test_tagged_fields_are_few():
+    tags = b"\x09\x00" * wire.MAX_TAGS
+    body = memoryview(bytes((wire.MAX_TAGS,)) + tags)
+    assert wire.skip_tags(body, 0) == len(body)
+    for read in (wire.skip_tags, lambda data, pos: decode_request(60, 0, data)):
+        with pytest.raises(MalformedRequest, match="65 tagged fields"):
+            read(memoryview((b"\x00" if read is not wire.skip_tags else b"") + b"\x41" + tags + b"\x09\x00"), 0)

@@ -179,7 +179,10 @@ def _parse(body: memoryview, version: int) -> ProduceBody:
     acks, _timeout_ms = _ACKS_TIMEOUT.unpack_from(body, pos)
     topic_count, pos = wire.array_size(body, pos + 6, flexible)
     topics: list[tuple[str | bytes, Batches]] = []
+    elements = topic_count
     for _ in range(topic_count):
+        if elements > wire.MAX_ELEMENTS:
+            raise wire.too_many_elements()
         key: str | bytes
         if version >= BY_TOPIC_ID:
             raw, pos = wire.take(body, pos, wire.UUID_SIZE)
@@ -187,6 +190,7 @@ def _parse(body: memoryview, version: int) -> ProduceBody:
         else:
             key, pos = wire.string(body, pos, flexible)
         batches, pos = _parse_batches(body, pos, flexible)
+        elements += len(batches)
         topics.append((key, batches))
     if flexible and body[pos]:
         wire.skip_tags(body, pos)
@@ -196,6 +200,8 @@ def _parse(body: memoryview, version: int) -> ProduceBody:
 def _parse_batches(body: memoryview, pos: int, flexible: bool) -> tuple[Batches, int]:
     """One topic's partitions, and its tagged fields. Calls are avoided where a byte of 0 says that nothing is there."""
     count, pos = wire.array_size(body, pos, flexible)
+    if count > wire.MAX_ELEMENTS:
+        raise wire.too_many_elements()
     batches: Batches = []
     limit = len(body)
     for _ in range(count):

@@ -41,7 +41,8 @@ class _Topic(NamedTuple):
 @api(9, "OffsetFetch", 1, 10)
 def offset_fetch(ctx: Context, request: Any) -> object:
     if ctx.api_version >= 8:
-        groups = [_group(ctx, group) for group in request.groups]
+        # A group that is named twice is answered once: null topics stand for all that it has.
+        groups = [_group(ctx, group) for group in {each.group_id: each for each in request.groups}.values()]
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     topics = [
         OffsetFetchResponse.OffsetFetchResponseTopic(

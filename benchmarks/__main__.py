@@ -1,0 +1,114 @@
+"""`make bench`, which is `python -m benchmarks`."""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import re
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import peer as peers
+from benchmarks import readings, report
+from benchmarks.bench import Bench, CellError
+from benchmarks.brokers import Brokers
+from benchmarks.cells import CELLS
+from benchmarks.peer import ROOT, Peer, PeerError
+from benchmarks.runner import run, start_brokers, warm_up
+
+PAGE = ROOT / "docs" / "performance.md"
+JSON = ROOT / "out" / "benchmark.json"
+QUICK_SCALE = 0.04
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, beside a real Kafka.")
+    add = parser.add_argument
+    add("--kafka-peer", metavar="SCRIPT", help="runs a Kafka (else $KAFKA_PEER, else looked for beside the repository)")
+    add("--no-kafka", action="store_true", help="measure Halfmoon only")
+    add("--only", metavar="REGEX", default="", help="cells whose name it finds")
+    add("--repeat", type=int, metavar="N", help="times that each cell is run (default 3; quick: 1)")
+    add("--quick", action="store_true", help="everything once and small: a smoke test, figures mean little")
+    add("--scale", type=float, metavar="F", help="part of the full amounts of work (default 1)")
+    add("--retained-batches", type=int, default=20_000_000, metavar="N", help="for `retained` (default 20000000)")
+    add("--cell-limit", type=float, default=180.0, metavar="S", help="a cell that takes longer fails (default 180 s)")
+    add("--page", type=Path, help="where the page goes (default: docs/performance.md, by a full run beside Kafka)")
+    add("--json", type=Path, default=JSON, help="where the figures go (default: out/benchmark.json)")
+    add("--work-dir", type=Path, default=ROOT / "out", help="for the brokers' data: on the disk to be measured")
+    add("--leave-mb", type=int, default=6144, metavar="MB", help="hold all other memory, keep this warm (0: do not)")
+    add("--list", action="store_true", help="say what is measured, and do nothing")
+    return parser.parse_args(given)
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def main() -> int:
+    options = arguments()
+    cells = [cell for cell in CELLS if re.search(options.only, cell.name)]
+    if options.list:
+        for cell in cells:
+            say(f"{cell.name:12} {cell.title}")
+        return 0
+    if not cells:
+        say(f"no cell's name matches {options.only!r}")
+        return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    options.work_dir.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="bench-", dir=options.work_dir))
+    brokers: Brokers | None = None
+    ballast: readings.Ballast | None = None
+    try:
+        script = None if options.no_kafka else peers.find(options.kafka_peer)
+        if script is None:
+            say("no peer script (--kafka-peer, KAFKA_PEER): only Halfmoon is measured, and not by Java's tools")
+        peer = Peer(script, work) if script else None
+        brokers = Brokers(work, peer)
+        scale = options.scale if options.scale is not None else QUICK_SCALE if options.quick else 1.0
+        bench = Bench(brokers, peer, work, scale, options.cell_limit, options.retained_batches)
+        if options.leave_mb and not options.quick:
+            say("taking the memory that is not needed (--leave-mb)")
+            ballast = readings.Ballast(options.leave_mb)
+            bench.steady_memory = True
+        repeat = options.repeat or (1 if options.quick else 3)
+        running = start_brokers(bench, say)
+        warm_up(bench, running, say)
+        results = run(bench, running, cells, repeat, say)
+    except (PeerError, CellError, RuntimeError) as error:
+        say(f"benchmark: {error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        if brokers is not None:
+            brokers.stop_all()
+        if ballast is not None:
+            ballast.release()
+        shutil.rmtree(work, ignore_errors=True)
+    about = report.Run(
+        date=datetime.datetime.now().strftime("%Y-%m-%d"), command=_command(), machine=readings.machine(),
+        repeat=repeat, scale=scale, kafka_version=peer.kafka_version() if peer else None, cells=cells,
+    )  # fmt: skip
+    report.write_json(options.json, about, results)
+    say("")
+    say(report.as_text(report.table(results.medians())))
+    whole = peer is not None and scale >= 1 and len(cells) == len(CELLS)
+    page = options.page or (PAGE if whole else None)
+    if page is not None:
+        page.write_text(report.page(about, results))
+    say(f"\nwritten: {options.json}" + (f", {page}" if page else ""))
+    return 1 if results.errors else 0
+
+
+def _command() -> str:
+    words = sys.argv[1:]
+    return "make bench" + (f" ARGS='{' '.join(words)}'" if words else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

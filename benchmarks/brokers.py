@@ -1,0 +1,131 @@
+"""The brokers that are measured: a Kafka, and Halfmoon in its two flush modes, each a subprocess."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import readings
+from benchmarks.clients import wire
+from benchmarks.peer import ROOT, Peer
+
+KAFKA = "kafka"
+INTERVAL = "interval"
+SYNC = "sync"
+START_LIMIT_S = 30.0
+STOP_LIMIT_S = 60.0
+
+
+@dataclass(slots=True)
+class Broker:
+    """A running broker. `name`: kafka, interval or sync."""
+
+    name: str
+    bootstrap: str
+    pid: int
+    ready_ms: float
+    """From the start of its process to the first Metadata answer that names a broker."""
+    idle_mb: float = 0.0
+    """Anonymous memory before its first work."""
+    process: subprocess.Popen[str] | None = None
+    data: Path | None = None
+
+    @property
+    def is_halfmoon(self) -> bool:
+        return self.name != KAFKA
+
+    def anonymous_mb(self) -> float:
+        return readings.anonymous_mb(self.pid)
+
+    def cpu_s(self) -> float:
+        return readings.cpu_s(self.pid)
+
+
+class Brokers:
+    """Starts and stops them; leaves nothing behind."""
+
+    def __init__(self, work: Path, peer: Peer | None) -> None:
+        self.work = work
+        self.peer = peer
+        self._running: list[Broker] = []
+        self._count = 0
+
+    def start_kafka(self) -> Broker:
+        """Raises PeerError."""
+        assert self.peer is not None
+        self._count += 1
+        name = f"kafka-{self._count}"
+        port = _free_pair()
+        started = self.peer.up(name, port)
+        broker = Broker(KAFKA, f"127.0.0.1:{port}", started.pid, started.ready_ms, data=self.work / name)
+        self._running.append(broker)
+        return broker
+
+    def start_halfmoon(self, flush: str, settings: dict[str, str] | None = None) -> Broker:
+        """`settings`: environment variables HALFMOON_… on top of the defaults. Raises RuntimeError."""
+        self._count += 1
+        data = self.work / f"halfmoon-{self._count}"
+        # Python may keep its compiled modules, as it does for everybody who installs a package.
+        unwanted = ("HALFMOON_", "PYTHONDONTWRITEBYTECODE")
+        env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
+        env |= {"HALFMOON_LOG_FLUSH": flush, **(settings or {})}
+        begun = time.perf_counter()
+        log_path = self.work / f"halfmoon-{self._count}.log"
+        with log_path.open("w") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(data), "--kafka", "127.0.0.1:0"],
+                cwd=ROOT, env=env, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log,
+            )  # fmt: skip
+        broker = Broker(flush, "", process.pid, 0.0, process=process, data=data)
+        self._running.append(broker)
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready kafka="):
+            self.stop(broker)
+            raise RuntimeError(f"halfmoon did not start: {log_path.read_text()[-400:]}")
+        broker.bootstrap = line.split("kafka=", 1)[1].split(" ", 1)[0]
+        with wire.Connection(broker.bootstrap) as connection:
+            assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
+        broker.ready_ms = (time.perf_counter() - begun) * 1e3
+        return broker
+
+    def stop(self, broker: Broker) -> None:
+        """Stop it and remove its data."""
+        self._running.remove(broker)
+        if broker.process is not None:
+            broker.process.send_signal(signal.SIGTERM)
+            try:
+                broker.process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                broker.process.kill()
+                broker.process.wait()
+            if broker.process.stdout is not None:
+                broker.process.stdout.close()
+        elif self.peer is not None and broker.data is not None:
+            self.peer.down(broker.data.name)
+        if broker.data is not None:
+            shutil.rmtree(broker.data, ignore_errors=True)
+
+    def stop_all(self) -> None:
+        for broker in list(self._running):
+            self.stop(broker)
+
+
+def _free_pair() -> int:
+    """A port that is free together with the next one, which Kafka's controller takes."""
+    while True:
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port = int(first.getsockname()[1])
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except (OSError, OverflowError):
+                continue
+            return port

@@ -1,0 +1,8 @@
+"""What is measured, in the order in which it is run."""
+
+from __future__ import annotations
+
+from benchmarks.bench import Cell
+from benchmarks.cells import bulk, held, latency, one_by_one, store
+
+CELLS: tuple[Cell, ...] = (*bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS)

@@ -1,0 +1,30 @@
+"""Runs one load and prints its figures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+LOADS = {
+    "consume": "benchmarks.clients.bulk",
+    "create_topics": "benchmarks.clients.topics",
+    "idle": "benchmarks.clients.idle",
+    "latency": "benchmarks.clients.latency",
+    "one_by_one": "benchmarks.clients.single",
+    "paced": "benchmarks.clients.single",
+    "produce": "benchmarks.clients.bulk",
+    "read_again": "benchmarks.clients.small",
+    "small_batches": "benchmarks.clients.small",
+    "spark_read": "benchmarks.clients.spark",
+    "sync_one_by_one": "benchmarks.clients.bulk",
+}
+
+
+def main() -> None:
+    name, bootstrap, arguments = sys.argv[1:4]
+    load = getattr(importlib.import_module(LOADS[name]), name)
+    print(json.dumps(load(bootstrap, **json.loads(arguments))), flush=True)
+
+
+main()

@@ -1,0 +1,76 @@
+"""librdkafka with big batches, through confluent-kafka; and one message at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from itertools import cycle, islice
+
+from confluent_kafka import Consumer, Producer
+
+from benchmarks.clients import topics
+from benchmarks.clients.numbers import summary
+
+LIMIT_S = 60.0
+
+
+def produce(bootstrap: str, topic: str, size: int, count: int, partitions: int = 1) -> dict[str, float]:
+    """`count` records of `size` bytes with acks=1. Batches and linger are librdkafka's default: up to 1 MB, 5 ms."""
+    topics.create(bootstrap, topic, partitions)
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000}
+    )
+    value = os.urandom(size // 2).hex().encode()
+    send, poll = producer.produce, producer.poll
+    begun = time.perf_counter()
+    for partition in islice(cycle(range(partitions)), count):
+        while True:
+            try:
+                send(topic, value, None, partition)
+                break
+            except BufferError:
+                poll(0.01)
+    left = producer.flush(LIMIT_S)
+    took_s = time.perf_counter() - begun
+    if left:
+        raise TimeoutError(f"{left} of {count} records are not acknowledged")
+    return {"rec_s": count / took_s, "mb_s": count * size / took_s / 2**20}
+
+
+def consume(bootstrap: str, topic: str, size: int, count: int) -> dict[str, float]:
+    """Read `count` records from the start, in a group of its own; timed from the first batch, without the joining."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": f"{topic}-{time.time_ns()}", "auto.offset.reset": "earliest",
+            "enable.auto.commit": False, "queued.min.messages": 1_000_000,
+        }
+    )  # fmt: skip
+    consumer.subscribe([topic])
+    deadline = time.monotonic() + LIMIT_S
+    first_s, had, got = 0.0, 0, 0
+    while got < count:
+        messages = len(consumer.consume(10_000, 1.0))
+        if messages and not got:
+            first_s, had = time.perf_counter(), messages
+        got += messages
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{got} of {count} records came")
+    took_s = time.perf_counter() - first_s
+    consumer.close()
+    return {"rec_s": (got - had) / took_s, "mb_s": (got - had) * size / took_s / 2**20}
+
+
+def sync_one_by_one(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+    """produce() and flush() for each message, as people write it."""
+    topics.create(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "acks": 1})
+    producer.produce(topic, b"first")
+    producer.flush(10)
+    took_ms = []
+    begun = time.perf_counter()
+    for _ in range(count):
+        at = time.perf_counter()
+        producer.produce(topic, b"x" * 100)
+        producer.flush(10)
+        took_ms.append((time.perf_counter() - at) * 1e3)
+    return {"req_s": count / (time.perf_counter() - begun), **summary(took_ms)}

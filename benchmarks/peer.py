@@ -1,0 +1,120 @@
+"""The script that runs a real Kafka and measures any broker: `KAFKA_PEER=path/to/kafka`.
+
+It is not part of this repository. What is expected of it:
+
+    kafka up PORT                      starts one Kafka node on 127.0.0.1:PORT, with Kafka's default settings; prints
+                                       "first metadata with a broker N ms" and "pid N"
+    kafka down                         stops it
+    kafka perf HOST:PORT SECTION...    measures any broker; a line of tab-separated section, cell, figure=value, …
+    environment                        PEER_DIR (state of the node), KAFKA_LIB (Kafka's jars, fetched where missing),
+                                       PYTHON, ONLY (a regular expression for cells), SCALE, BROKER_PID,
+                                       TAG (the beginning of topics' names)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BESIDE_THE_REPOSITORY = ROOT.parent / "shared" / "peers" / "kafka" / "kafka"
+KAFKA_UP_LIMIT_S = 300.0
+"""With the first start Kafka's jars may have to be fetched."""
+
+
+class PeerError(Exception):
+    """The script failed; the message is what it said last."""
+
+
+@dataclass(slots=True)
+class Started:
+    pid: int
+    ready_ms: float
+
+
+class Peer:
+    def __init__(self, script: Path, work: Path) -> None:
+        """`work`: where its nodes keep their state."""
+        self.script = script
+        self.work = work
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        # The jars are kept beside the user's other nodes, so that they are fetched once and not for every run.
+        peer_dir = Path(os.environ.get("PEER_DIR") or cache / "peers" / "kafka")
+        self._calls = 0
+        self._jars = os.environ.get("KAFKA_LIB") or str(peer_dir / "lib")
+
+    def up(self, name: str, port: int) -> Started:
+        """Start a node. Raises PeerError."""
+        said = self._call(["up", str(port)], {"PEER_DIR": str(self.work / name)}, KAFKA_UP_LIMIT_S)
+        pid = re.search(r"^pid (\d+)", said, re.MULTILINE)
+        ready = re.search(r"first metadata with a broker (\d+) ms", said)
+        if pid is None or ready is None:
+            raise PeerError(f"the peer's `up` said neither its pid nor when it was ready: {said[-300:]!r}")
+        return Started(int(pid[1]), float(ready[1]))
+
+    def down(self, name: str) -> None:
+        self._call(["down"], {"PEER_DIR": str(self.work / name)}, 60)
+
+    def perf(
+        self, bootstrap: str, pid: int, section: str, only: str, scale: float, limit_s: float
+    ) -> dict[str, dict[str, float]]:
+        """Run the cells of a section whose names `only` matches: cell → figure → value. Raises PeerError."""
+        self._calls += 1
+        env = {
+            "BROKER_PID": str(pid), "ONLY": only, "SCALE": f"{scale:g}", "PEER_DIR": str(self.work / "perf"),
+            "TAG": f"perf-{self._calls}",
+        }  # fmt: skip
+        return parse_rows(self._call(["perf", bootstrap, section], env, limit_s))
+
+    def kafka_version(self) -> str:
+        """Read off the name of the jar; it is there once a node was up."""
+        names = [path.name for path in Path(self._jars).glob("kafka_2*.jar")]
+        found = re.search(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
+        return found[1] if found else "unknown"
+
+    def _call(self, arguments: list[str], env: dict[str, str], limit_s: float) -> str:
+        (self.work / "perf").mkdir(parents=True, exist_ok=True)
+        # Only the node started here is meant, whatever else the environment says.
+        kept = {k: v for k, v in os.environ.items() if k not in ("EXTRA_PROPS", "TRACED_PORT", "REPEAT", "TAG")}
+        env = {**kept, "KAFKA_LIB": self._jars, "PYTHON": sys.executable, **env}
+        log = self.work / "peer.log"
+        try:
+            with log.open("w") as errors:
+                ran = subprocess.run(
+                    [str(self.script), *arguments], env=env, text=True, check=False, timeout=limit_s,
+                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise PeerError(f"`{arguments[0]}` took longer than {limit_s:.0f} s") from None
+        if ran.returncode:
+            raise PeerError(f"`{' '.join(arguments)}` failed: {(log.read_text() or ran.stdout)[-400:].strip()}")
+        return ran.stdout
+
+
+def parse_rows(text: str) -> dict[str, dict[str, float]]:
+    """The lines that `perf` prints. Raises PeerError where a cell failed."""
+    rows: dict[str, dict[str, float]] = {}
+    for line in text.splitlines():
+        _section, _, rest = line.partition("\t")
+        cell, _, figures = rest.partition("\t")
+        if figures.startswith("FAILED"):
+            raise PeerError(f"{cell}: {figures}")
+        found = re.findall(r"(\w+)=([-\d.,e+]+|nan)", figures)
+        if found:
+            rows[cell] = {name: float(value.replace(",", "")) for name, value in found}
+    return rows
+
+
+def find(given: str | None) -> Path | None:
+    """The script: as given, as `KAFKA_PEER` says, or beside the repository. PeerError: a named one is missing."""
+    named = given or os.environ.get("KAFKA_PEER")
+    if named:
+        path = Path(named).resolve()
+        if not path.is_file():
+            raise PeerError(f"no peer script at {path}")
+        return path
+    return BESIDE_THE_REPOSITORY if BESIDE_THE_REPOSITORY.is_file() else None

@@ -1,0 +1,182 @@
+"""From figures to a table in the terminal, a page in docs/ and a file for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.bench import Cell
+from benchmarks.brokers import INTERVAL, KAFKA, SYNC
+from benchmarks.goals import GOALS, Goal, Medians
+from benchmarks.runner import Results
+
+COLUMNS = ((KAFKA, "Kafka"), (INTERVAL, "Halfmoon, interval"), (SYNC, "Halfmoon, sync"))
+NOT_SHOWN = ("steal",)
+
+HOW = """\
+## How it is measured
+
+- One run starts a real Kafka (its own default settings, so it leaves flushing to the kernel) and Halfmoon twice,
+  with `flush: sync`, which is our default, and with `flush: interval`, which promises what Kafka's default
+  promises. All else is at its default. The three run side by side on one machine, idle but for the one that is
+  being measured.
+- All three are warmed up first: 1.2 million records produced and consumed, 20,000 single requests, 5,000
+  deliveries.
+- Each cell is run against one broker after the other, beginning with another one each time, and the whole is
+  repeated. The figures here are medians.
+- What is dirty in the page cache is written out before each cell. The first touch of memory costs a virtual machine
+  more than a copy into it, because its host has to find a page; that cost is the same for every broker and would
+  hide the brokers. So most of the memory is held during the run, and what is left free is touched before each cell
+  that moves much (`--leave-mb 0` does without).
+- The clients are the same processes for all: librdkafka (through confluent-kafka), Kafka's Java tools, and plain
+  sockets where a client library would hide the broker. They share the cores with the broker, so a throughput that
+  is the same for all brokers is the client's.
+- CPU is that of the broker's process, user and system. Memory is `RssAnon`: what is the process's own. The page
+  cache, where both brokers keep messages, is not counted.
+- Starting counts from the start of the process to the first Metadata answer that names a broker, with an empty
+  directory.
+- "Disk" is a write of 4 KB and an fdatasync on the same file system, with no broker. A single request with `flush:
+  sync` cannot take less than that and a request without the disk.
+- The cold reader: a broker alone in a control group that limits its memory, page cache included. Single messages are
+  produced at 200 a second, while a consumer goes once through a log of twice that size in the same 10 seconds. The
+  figures `racing_` are beside a consumer that reads it over and over as fast as it comes, and takes the cores.
+- Idle consumers: connections that each fetch from the end of a quiet topic with the default wait of 500 ms, in a
+  process of their own.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What a report says beside the figures."""
+
+    date: str
+    command: str
+    machine: Mapping[str, str]
+    repeat: int
+    scale: float
+    kafka_version: str | None
+    cells: Sequence[Cell]
+
+
+def table(medians: Medians) -> list[list[str]]:
+    """A row for each goal of which something was measured, the heads first."""
+    rows = [["", "compared with", "Halfmoon", "reached", "target", "stretch", ""]]
+    for goal in GOALS:
+        value = goal.value(medians)
+        if value is None:
+            continue
+        own = medians[goal.of][goal.figure]
+        base = goal.base(medians)
+        rows.append([
+            goal.title,
+            "" if base is None else _number(base),
+            _number(own),
+            _value(goal, value),
+            ("≥ " if goal.better == "more" else "≤ ") + _value(goal, goal.target),
+            "" if goal.stretch is None else _value(goal, goal.stretch),
+            verdict(goal, value),
+        ])  # fmt: skip
+    return rows
+
+
+def verdict(goal: Goal, value: float) -> str:
+    if goal.reached(value, goal.stretch):
+        return "stretch"
+    return "yes" if goal.reached(value, goal.target) else "**no**"
+
+
+def _value(goal: Goal, value: float) -> str:
+    return f"{_number(value)} {goal.unit}" if goal.against is None else f"{value:.2f}x"
+
+
+def _number(value: float) -> str:
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def as_text(rows: Sequence[Sequence[str]]) -> str:
+    """For the terminal."""
+    return _aligned(rows, lambda row, widths: "  ".join(_padded(row, widths)).rstrip().replace("**", ""))
+
+
+def as_markdown(rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    rule = "|---|" + "--:|" * (len(rows[0]) - 1)
+    return "\n".join([lines[0], rule, *lines[1:]])
+
+
+def _aligned(rows: Sequence[Sequence[str]], line: Callable[[Sequence[str], list[int]], str]) -> str:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join(line(row, widths) for row in rows)
+
+
+def _padded(row: Sequence[str], widths: list[int]) -> list[str]:
+    return [row[0].ljust(widths[0]), *(text.rjust(width) for text, width in zip(row[1:], widths[1:], strict=True))]
+
+
+def figures(medians: Medians) -> list[list[str]]:
+    """Every figure of every broker."""
+    measured = [(name, title) for name, title in COLUMNS if name in medians]
+    names = dict.fromkeys(figure for name, _ in measured for figure in medians[name])
+    rows = [["figure", *(title for _, title in measured)]]
+    for figure in names:
+        if figure.rpartition(".")[2] not in NOT_SHOWN:
+            values = (medians[name].get(figure) for name, _ in measured)
+            rows.append([f"`{figure}`", *("" if value is None else _number(value) for value in values)])
+    return rows
+
+
+def page(run: Run, results: Results) -> str:
+    """docs/performance.md."""
+    medians = results.medians()
+    rows = table(medians)
+    verdicts = [row[-1] for row in rows[1:]]
+    kafka = f"Apache Kafka {run.kafka_version}" if run.kafka_version else "no Kafka: only Halfmoon was measured"
+    steals = (values for of in results.values.values() for name, values in of.items() if name.endswith(".steal"))
+    steal = max(map(max, steals), default=0.0)
+    parts = [
+        "# Performance",
+        "Written by `make bench`; not by hand. Halfmoon beside a real Kafka, the same clients doing the same work.",
+        f"{sum(v != '**no**' for v in verdicts)} of {len(verdicts)} targets are reached. `x` means times the figure "
+        "that it is compared with: Kafka's, unless the row says otherwise. Without another word the row is about "
+        "`flush: interval`.",
+        as_markdown(rows),
+        f"Measured on {run.date}: {kafka}; {', '.join(f'{name} {value}' for name, value in run.machine.items())}. "
+        f"Median of {run.repeat} repetitions at scale {run.scale:g}, in {results.seconds / 60:.0f} minutes. "
+        f"At most {steal:.0%} of a core was taken away by the machine's host during a cell.",
+        f"Command: `{run.command}`",
+        HOW.rstrip(),
+        "## What was run",
+        "\n".join(f"- `{cell.name}`: {cell.title}" for cell in run.cells),
+        "## All figures",
+        "Medians. `rec_s` records, `req_s` requests, `mb_s` MB a second; `_ms` milliseconds; `_mb` MB; "
+        "`cpu_ms_per_mb` the broker's CPU time for each MB of records.",
+        as_markdown(figures(medians)),
+    ]
+    if results.skipped:
+        parts += ["## Not measured", "\n".join(f"- {line}" for line in results.skipped)]
+    if results.errors:
+        parts += ["## Failed", "\n".join(f"- {line}" for line in results.errors)]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_json(path: Path, run: Run, results: Results) -> None:
+    medians = results.medians()
+    goals = []
+    for goal in GOALS:
+        value = goal.value(medians)
+        if value is not None:
+            goals.append({
+                "title": goal.title, "figure": goal.figure, "of": goal.of, "against": goal.against, "value": value,
+                "target": goal.target, "stretch": goal.stretch, "reached": goal.reached(value, goal.target),
+            })  # fmt: skip
+    content = {
+        "date": run.date, "command": run.command, "machine": dict(run.machine), "kafka": run.kafka_version,
+        "repeat": run.repeat, "scale": run.scale, "goals": goals, "values": results.values,
+        "errors": results.errors, "skipped": results.skipped,
+    }  # fmt: skip
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=1) + "\n")

@@ -1,0 +1,189 @@
+"""A copy of a data directory while its broker runs: `halfmoon backup`.
+
+What is taken: the sealed segments, their index files, and the catalog as it stood where the last of them ends, which
+is what
+the snapshot at the head of the segment after it says. A broker started on the copy has a log that ends there. With
+`active` the segment being written is copied too, up to its last whole frame.
+
+On one file system, segments and index files are hard-linked: they are never changed, and the broker reuses the file
+of an
+expired segment only if no other name leads to it (`CommitLog._retire`). Elsewhere they are copied, and a copy counts
+only if
+the segment still has its name afterwards: a file is renamed before it is reused. Segments that expire meanwhile are
+left out, with all before them.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from halfmoon.core import identity, index, snapshot
+from halfmoon.core.commitlog import FOLDER, Segment, segment_path
+from halfmoon.core.errors import StartError
+from halfmoon.core.files import OsFileSystem, read_file, write_all, write_file
+from halfmoon.core.inspect import open_segments
+from halfmoon.core.recovery import snapshot_at_head
+from halfmoon.core.scan import Scan
+
+Progress = Callable[[int, int], None]
+"""Called now and then with bytes done and bytes there are."""
+
+_COPY_BYTES = 16 << 20
+
+
+@dataclass(slots=True)
+class BackupReport:
+    """What a backup holds."""
+
+    start: int = 0
+    end: int = 0
+    """Log positions: the copy holds [start, end)."""
+    segments: int = 0
+    linked: int = 0
+    """How many of them share their bytes with the original."""
+    bytes: int = 0
+    index_files: int = 0
+    topics: int = 0
+    expired: int = 0
+    """Segments that expired while the backup was made."""
+
+
+def backup(
+    directory: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    progress: Progress | None = None,
+    *,
+    active: bool = False,
+) -> BackupReport:
+    """Copy a data directory to `target`, which must not exist or be empty. Raises StartError, OSError.
+
+    What an attempt that failed leaves behind is not a data directory: `meta.json` comes last.
+    """
+    source = OsFileSystem(directory, read_only=True)
+    goal = Path(target)
+    if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
+        raise StartError(f"{goal} exists already")
+    meta = read_file(source, identity.PATH)
+    if meta is None:
+        raise StartError(f"{source.root} is no data directory: there is no {identity.PATH} in it")
+    into = OsFileSystem(goal)
+    with open_segments(source) as segments:
+        report = _Backup(source, into, progress).run(segments, active)
+    write_file(into, identity.PATH, [meta])
+    return report
+
+
+class _Backup:
+    def __init__(self, source: OsFileSystem, into: OsFileSystem, progress: Progress | None) -> None:
+        self._source = source
+        self._into = into
+        self._progress = progress
+        self._total = 0
+        self._done = 0
+        self.report = BackupReport()
+
+    def run(self, segments: list[Segment], active: bool) -> BackupReport:
+        report, into = self.report, self._into
+        into.make_directory(FOLDER)
+        into.make_directory(index.FOLDER)
+        # The last segment is being written; the one before it may still be, until the last one has its head.
+        while segments and (catalog := snapshot_at_head(segments[-1])) is None:
+            segments = segments[:-1]
+        if not segments or catalog is None:
+            raise StartError("there is nothing to back up yet")
+        sealed, last = segments[:-1], segments[-1]
+        self._total = sum(segment.size for segment in sealed)
+        kept: list[Segment] = []
+        for segment in sealed:
+            if self._take(segment):
+                kept.append(segment)
+            else:
+                report.expired += 1 + len(kept)
+                for before in kept:
+                    into.remove(segment_path(before.start))
+                kept = []
+                report.linked = report.bytes = 0
+        report.segments = len(kept)
+        report.end = last.start
+        if active or not kept:
+            report.end = self._copy_beginning(last, whole=active)
+            report.segments += 1
+        report.start = kept[0].start if kept else last.start
+        report.topics = len(catalog.topics)
+        self._take_index_files(report.start, last.start)
+        for folder in (FOLDER, index.FOLDER):
+            into.sync_directory(folder)
+        snapshot.save(into, snapshot.encode(catalog))
+        return report
+
+    def _take(self, segment: Segment) -> bool:
+        """Link or copy a sealed segment; False if it has expired."""
+        path = segment_path(segment.start)
+        try:
+            os.link(self._source.root / path, self._into.root / path)
+            self.report.linked += 1
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOSYS):
+                raise
+            if not self._copy(segment, segment.size) or not (self._source.root / path).exists():
+                self._into.remove(path)
+                return False
+        file = self._into.open(path)
+        file.sync()  # it may have been sealed a moment ago
+        file.close()
+        self.report.bytes += segment.size
+        self._advance(segment.size)
+        return True
+
+    def _copy(self, segment: Segment, size: int) -> bool:
+        """Copy the first `size` bytes of a segment; whether the file had so many."""
+        file = self._into.open(segment_path(segment.start), create=True)
+        try:
+            for at in range(0, size, _COPY_BYTES):
+                data = segment.file.pread(min(_COPY_BYTES, size - at), at)
+                if len(data) < min(_COPY_BYTES, size - at):
+                    return False
+                write_all(file, [data], at)
+            file.sync()
+        finally:
+            file.close()
+        return True
+
+    def _copy_beginning(self, last: Segment, *, whole: bool) -> int:
+        """Copy the last segment up to the end of its head, or of its last whole frame; returns that log position."""
+        scan = Scan([last], last.start, 0, last.start)
+        end = last.start
+        for frame, _ in scan.frames():
+            end = frame.end
+            if not whole and frame.part == frame.parts - 1:
+                break
+        self._copy(last, end - last.start)
+        self.report.bytes += end - last.start
+        return end
+
+    def _take_index_files(self, start: int, end: int) -> None:
+        for low, high, path in index.listed(self._source):
+            if start <= low and high <= end:
+                goal = self._into.root / path
+                try:
+                    os.link(self._source.root / path, goal)
+                except FileNotFoundError:  # merged meanwhile; a start makes it again
+                    continue
+                except OSError:
+                    shutil.copyfile(self._source.root / path, goal)
+                file = self._into.open(path)
+                file.sync()
+                file.close()
+                self.report.index_files += 1
+
+    def _advance(self, size: int) -> None:
+        self._done += size
+        if self._progress is not None:
+            self._progress(self._done, self._total)

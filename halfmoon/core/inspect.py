@@ -1,0 +1,311 @@
+"""Looking into a data directory without touching it, of a stopped broker or a running one: `halfmoon log verify` and
+`dump`.
+
+`verify` reads every frame (checksums, positions, generations), holds the index files against the log, and looks at the
+checkpoint. Nothing is repaired: the next start does that.
+
+While a broker runs, two things move: the end of the log grows, and the oldest segments expire. What looked damaged
+because it
+was being written is looked at again before it is reported; a segment whose name is gone has expired and is not
+reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import msgspec
+
+from halfmoon.core import control, index, snapshot
+from halfmoon.core.commitlog import Segment, list_segments, segment_path
+from halfmoon.core.errors import StartError
+from halfmoon.core.files import FileSystem, OsFileSystem, read_file
+from halfmoon.core.frame import BadFrameError, Frame, Kind
+from halfmoon.core.index import IndexFile, Key
+from halfmoon.core.index_check import IndexCheck
+from halfmoon.core.records import HEADER, BatchHeader
+from halfmoon.core.recovery import CLEAN_MARK, snapshot_at_head
+from halfmoon.core.scan import Scan, read_frame
+from halfmoon.core.snapshot import Snapshot
+
+Progress = Callable[[int, int], None]
+"""Called now and then with bytes read and bytes there are."""
+
+_PROGRESS_FRAMES = 16384
+_KINDS = {int(kind): kind.name.lower() for kind in Kind}
+
+
+@dataclass(slots=True)
+class Report:
+    """What `verify` found. Positions are log positions; stretches are [from, to)."""
+
+    segments: int = 0
+    start: int = 0
+    end: int = 0
+    """Where the log ends: behind its last whole frame."""
+    frames: int = 0
+    batches: int = 0
+    records: int = 0
+    control_records: int = 0
+    generation: int = 0
+    """The newest one."""
+    damaged: list[tuple[int, int]] = field(default_factory=list)
+    """Stretches lost to rot."""
+    torn_bytes: int = 0
+    """Bytes behind `end` that a start will cut: frames whose writing was cut off. No damage."""
+    index_files: int = 0
+    checkpoint: int | None = None
+    """The position that the checkpoint is true for; None where there is none to be trusted."""
+    clean: bool = False
+    """The broker was stopped cleanly; nothing follows the checkpoint."""
+    problems: list[str] = field(default_factory=list)
+    """What else is wrong, a sentence each."""
+
+    @property
+    def ok(self) -> bool:
+        return not self.damaged and not self.problems
+
+
+@dataclass(frozen=True, slots=True)
+class FrameInfo:
+    """One frame, as `dump` shows it. `kind` is batch, control, end or damaged; of the last only the place is known."""
+
+    position: int
+    length: int
+    kind: str
+    generation: int = -1
+    flushed: int = 0
+    store_ms: int = 0
+    topic: str | None = None
+    partition: int = -1
+    base_offset: int = -1
+    span: int = 0
+    record_count: int = 0
+    part: int = 0
+    parts: int = 1
+    batch: BatchHeader | None = None
+    """Of a batch."""
+    control: str | None = None
+    """Of a control frame: the record, readable."""
+
+
+def verify(directory: str | os.PathLike[str], progress: Progress | None = None) -> Report:
+    """Read a whole data directory and say what is wrong with it. Raises StartError where it is no data directory, or
+    one of
+
+    a newer version; OSError where it cannot be read.
+    """
+    return verify_files(OsFileSystem(directory, read_only=True), progress)
+
+
+def dump(
+    directory: str | os.PathLike[str],
+    *,
+    topic: str | None = None,
+    from_position: int | None = None,
+    limit: int | None = None,
+) -> Iterator[FrameInfo]:
+    """The frames of a data directory in order: of one topic only, from a position on, at most so many. Raises as
+    `verify`."""
+    return dump_files(OsFileSystem(directory, read_only=True), topic=topic, from_position=from_position, limit=limit)
+
+
+def verify_files(fs: FileSystem, progress: Progress | None = None) -> Report:
+    """As `verify`, over any file system."""
+    with open_segments(fs) as segments:
+        return _Verification(fs, segments, progress).run()
+
+
+def dump_files(
+    fs: FileSystem, *, topic: str | None = None, from_position: int | None = None, limit: int | None = None
+) -> Iterator[FrameInfo]:
+    """As `dump`, over any file system."""
+    with open_segments(fs) as segments:
+        found = 0
+        for info in _infos(fs, segments, from_position or 0):
+            if limit is not None and found >= limit:
+                return
+            if topic is None or info.topic == topic:
+                found += 1
+                yield info
+
+
+@contextmanager
+def open_segments(fs: FileSystem) -> Iterator[list[Segment]]:
+    """The segments that are there, opened for reading. Raises StartError where this is no data directory."""
+    if read_file(fs, "meta.json") is None:
+        raise StartError("no data directory: there is no meta.json in it")
+    segments: list[Segment] = []
+    try:
+        for start, path in list_segments(fs):
+            try:
+                file = fs.open(path)
+            except FileNotFoundError:  # expired since the folder was read
+                continue
+            size = file.size()
+            if size:
+                segments.append(Segment(start, size, file, file.map()))
+            else:
+                file.close()
+        yield segments
+    finally:
+        for segment in segments:
+            segment.mapping.release()
+            segment.file.close()
+
+
+class _Verification:
+    def __init__(self, fs: FileSystem, segments: Sequence[Segment], progress: Progress | None) -> None:
+        self._fs = fs
+        self._segments = segments
+        self._progress = progress
+        self._report = Report(segments=len(segments))
+        self._catalog: dict[Key, int] = {}
+        """Partitions of topics that still exist → their start offsets."""
+
+    def run(self) -> Report:
+        report, segments = self._report, self._segments
+        for before, after in pairwise(segments):
+            if before.end != after.start:
+                report.problems.append(f"a gap: segment {before.start:020d} ends at {before.end}, not at {after.start}")
+                return report
+        report.start = report.end = segments[0].start if segments else 0
+        saved = self._checkpoint()
+        files = self._index_files()
+        flushed = max((file.end for file in files), default=0)
+        if saved is not None:
+            flushed = max(flushed, saved.position)
+            if segments and saved.position > segments[-1].end:
+                report.problems.append(f"the checkpoint is true for {saved.position}, but the log ends before")
+        scan = Scan(segments, report.start, 0, flushed)
+        self._walk(scan, files)
+        report.end, report.torn_bytes, report.generation = scan.position, scan.torn_bytes, scan.generation
+        report.damaged = [stretch for stretch in scan.damaged if self._is_damaged(*stretch)]
+        return report
+
+    def _checkpoint(self) -> Snapshot | None:
+        report = self._report
+        saved = snapshot.load(self._fs)
+        if saved is None:
+            if read_file(self._fs, snapshot.PATH) is not None:
+                report.problems.append("the checkpoint cannot be read; the next start will do without")
+            return None
+        report.checkpoint = saved.position
+        mark = read_file(self._fs, CLEAN_MARK)
+        report.clean = saved.clean and mark == str(saved.position).encode()
+        for topic in saved.topics:
+            for number, partition in enumerate(topic.partitions):
+                self._catalog[Key(topic.number, number)] = partition.start_offset
+        return saved
+
+    def _index_files(self) -> list[IndexFile]:
+        """The index files that may be used, in order; of two that overlap the longer, as a start does."""
+        files: list[IndexFile] = []
+        for _, _, path in sorted(index.listed(self._fs), key=lambda entry: (entry[0], -entry[1])):
+            try:
+                file = index.open_file(self._fs, path)
+                if not file.columns_intact():
+                    raise ValueError("columns checksum")
+            except FileNotFoundError:  # merged or expired meanwhile
+                continue
+            except ValueError as error:
+                self._report.problems.append(f"index file {path}: {error}; it can be made again from the log")
+                continue
+            self._report.index_files += 1
+            if not files or file.start >= files[-1].end:
+                files.append(file)
+        return files
+
+    def _walk(self, scan: Scan, files: Sequence[IndexFile]) -> None:
+        report = self._report
+        check = IndexCheck(files, self._catalog)
+        total = sum(segment.size for segment in self._segments)
+        for frame, payload in scan.frames():
+            report.frames += 1
+            if self._progress is not None and report.frames % _PROGRESS_FRAMES == 0:
+                self._progress(frame.position - report.start, total)
+            if payload is None:
+                continue
+            if frame.kind == Kind.BATCH:
+                report.batches += 1
+                report.records += frame.record_count
+                check.batch(frame)
+            elif frame.kind == Kind.CONTROL:
+                report.control_records += 1
+                try:
+                    control.decode(payload)
+                except msgspec.DecodeError as error:
+                    report.problems.append(f"the control record at {frame.position} is not known here: {error}")
+        report.problems += check.finish(scan.position)
+        if self._progress is not None:
+            self._progress(total, total)
+
+    def _is_damaged(self, low: int, high: int) -> bool:
+        """Whether what looked damaged still does: it may have been written, or have expired, since."""
+        for segment in self._segments:
+            if segment.start <= low < segment.end:
+                if (segment.start, segment_path(segment.start)) not in list_segments(self._fs):
+                    return False
+                try:
+                    frame, _ = read_frame(segment, low, 0)
+                except BadFrameError:
+                    return True
+                return frame.end > high
+        return True
+
+
+def _infos(fs: FileSystem, segments: Sequence[Segment], from_position: int) -> Iterator[FrameInfo]:
+    if not segments:
+        return
+    names: dict[int, str] = {}
+    saved = snapshot.load(fs)
+    if saved is not None:
+        names.update((topic.number, topic.name) for topic in saved.topics)
+    first = segments[0]
+    for segment in segments:
+        if segment.start <= from_position:
+            first = segment  # frames can only be found from a segment's head on
+    head = snapshot_at_head(first)
+    if head is not None:
+        names.update((topic.number, topic.name) for topic in head.topics)
+    flushed = max([end for _, end, _ in index.listed(fs)] + [saved.position if saved is not None else 0])
+    scan = Scan(segments, first.start, 0, flushed)
+    reported = 0
+    for frame, payload in scan.frames():
+        for low, high in scan.damaged[reported:]:
+            yield FrameInfo(low, high - low, "damaged")
+        reported = len(scan.damaged)
+        if payload is not None:
+            info = _info(frame, payload, names)
+            if frame.position >= from_position:
+                yield info
+    for low, high in scan.damaged[reported:]:
+        yield FrameInfo(low, high - low, "damaged")
+
+
+def _info(frame: Frame, payload: memoryview, names: dict[int, str]) -> FrameInfo:
+    batch: BatchHeader | None = None
+    text: str | None = None
+    if frame.kind == Kind.BATCH and payload:
+        batch = BatchHeader(*HEADER.unpack_from(payload))
+    elif frame.kind == Kind.CONTROL:
+        try:
+            record = control.decode(payload)
+        except msgspec.DecodeError as error:
+            text = f"not known here: {error}"
+        else:
+            if isinstance(record, control.TopicCreated):
+                names[record.number] = record.name
+            text = repr(record)
+            if isinstance(record, control.SnapshotPart):
+                text = f"SnapshotPart({len(record.data)} bytes)"
+    topic = names.get(frame.topic_number, f"#{frame.topic_number}") if frame.topic_number >= 0 else None
+    kind = _KINDS.get(frame.kind, str(frame.kind))
+    place = topic, frame.partition, frame.base_offset, frame.span, frame.record_count, frame.part, frame.parts
+    return FrameInfo(
+        frame.position, frame.length, kind, frame.generation, frame.flushed, frame.store_ms, *place, batch, text
+    )

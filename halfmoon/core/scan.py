@@ -1,0 +1,221 @@
+"""Reading the log without trusting it: frame after frame, telling a torn tail from rot (B09).
+
+A frame counts only if it stands where it says, its generation is not below that of the frame before it, and all
+checksums,
+lengths and offsets agree. Where one does not, the question is whether the log was known to be on disk beyond this
+place:
+
+- It was: then this is *rot*, the disk lost what it had. It is stepped over and reported, never cut.
+- It was not: then it is a *torn tail*. Nobody was promised anything here, and it may be cut.
+
+Who knows how far the log was on disk: every whole frame, before or behind the damage (its `flushed` mark), and
+whoever began the scan (a checkpoint, an index file: both are made of flushed frames only).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from halfmoon.core.errors import StartError
+from halfmoon.core.frame import (
+    HEADER_BYTES,
+    MAGIC,
+    BadFrameError,
+    Frame,
+    Kind,
+    UnknownVersionError,
+    check_payload,
+    decode,
+)
+
+if TYPE_CHECKING:
+    from halfmoon.core.commitlog import Segment
+
+_POSITION_AT = 16
+_LOW_BYTES = 3
+"""The search for frames goes in windows in which all log positions share the bytes above these."""
+
+
+class Scan:
+    """Walks the log from a frame boundary to wherever it ends. Iterate `frames()` to its end, then look at the
+    fields."""
+
+    def __init__(self, segments: Sequence[Segment], position: int, generation: int, flushed: int) -> None:
+        """`generation`: that of the frame before `position`. `flushed`: how far the log is known to be on disk."""
+        self._segments = segments
+        self._top = segments[-1].end if segments else position
+        self._index = 0
+        self.position = position
+        """Where the next frame is to begin; in the end, where the log ends."""
+        self.generation = generation
+        self.flushed = min(flushed, self._top)
+        """The highest position that anything seen so far says was on disk."""
+        self.damaged: list[tuple[int, int]] = []
+        """Stretches [from, to) lost to rot."""
+        self.torn_bytes = 0
+        """Bytes of the torn tail, as far as whole headers tell."""
+        self._group: list[tuple[Frame, memoryview | None]] = []
+        self._looked_ahead = False
+        """Whether `flushed` takes in the marks of all frames there are."""
+
+    def frames(self) -> Iterator[tuple[Frame, memoryview | None]]:
+        """Frames in order, frame groups only when they are complete.
+
+        The payload is None where only the header outlived the rot: then at least it is known what was lost.
+        """
+        while (segment := self._segment()) is not None:
+            frame: Frame | None = None
+            payload: memoryview | None = None
+            try:
+                frame = read_header(segment, self.position, self.generation)
+                payload = read_payload(segment, frame)
+            except BadFrameError:
+                if frame is None:
+                    if not self._step_over():
+                        break
+                    continue
+                if not self._is_flushed(self.position):
+                    break
+                self._lose(frame.position, frame.end)
+            self.generation = frame.generation
+            self.flushed = max(self.flushed, min(frame.flushed, self._top))
+            self.position = frame.end
+            yield from self._grouped(frame, payload)
+        if self._group:  # the rest of it never came
+            begin = self._group[0][0].position
+            if self.flushed > begin:
+                self._lose_group(self.position)
+            else:
+                self.position = begin
+        if self.position < self._top:
+            self.torn_bytes = max(0, self._last_end() - self.position)
+
+    def _grouped(self, frame: Frame, payload: memoryview | None) -> Iterator[tuple[Frame, memoryview | None]]:
+        """What `frame` completes: itself, a group, or nothing yet."""
+        group = self._group
+        if group and (frame.part != len(group) or frame.parts != group[0][0].parts):
+            self._lose_group(frame.position)
+            group = self._group
+        if payload is None:
+            self._lose_group(frame.position)
+            if frame.parts == 1:
+                yield frame, None
+        elif frame.parts == 1:
+            yield frame, payload
+        elif frame.part == len(group):
+            group.append((frame, payload))
+            if len(group) == frame.parts:
+                self._group = []
+                yield from group
+        # else: a later part of a group whose first parts are lost
+
+    def _lose_group(self, upto: int) -> None:
+        """Parts have come whose others never will."""
+        if self._group:
+            self._lose(self._group[0][0].position, upto)
+            self._group = []
+
+    def _lose(self, low: int, high: int) -> None:
+        if self.damaged and self.damaged[-1][1] >= low:
+            self.damaged[-1] = (min(low, self.damaged[-1][0]), max(high, self.damaged[-1][1]))
+        else:
+            self.damaged.append((low, high))
+
+    def _segment(self) -> Segment | None:
+        while self._index < len(self._segments):
+            segment = self._segments[self._index]
+            if self.position < segment.end:
+                return segment
+            self._index += 1
+        return None
+
+    def _is_flushed(self, position: int) -> bool:
+        if self.flushed <= position and not self._looked_ahead:
+            marks = (frame.flushed for frame in self._whole_frames_behind(position))
+            self.flushed = max(self.flushed, min(max(marks, default=0), self._top))
+            self._looked_ahead = True
+        return self.flushed > position
+
+    def _step_over(self) -> bool:
+        """No frame begins at `position`: whether it is rot, and the log goes on behind it."""
+        at = self.position
+        if not self._is_flushed(at):
+            return False
+        following = next(self._whole_frames_behind(at), None)
+        self.position = following.position if following is not None else self.flushed
+        self._lose_group(at)
+        self._lose(at, self.position)
+        return self.position < self._top
+
+    def _whole_frames_behind(self, position: int) -> Iterator[Frame]:
+        for segment in self._segments[self._index :]:
+            for at in _candidates(segment, position + 1):
+                with contextlib.suppress(BadFrameError):
+                    frame = read_header(segment, at, self.generation)
+                    read_payload(segment, frame)
+                    yield frame
+
+    def _last_end(self) -> int:
+        """How far the log went, as far as headers tell that are not believed any more."""
+        end = self.position
+        for segment in self._segments[self._index :]:
+            for at in _candidates(segment, self.position):
+                with contextlib.suppress(BadFrameError):
+                    frame = read_header(segment, at, self.generation)
+                    end = max(end, frame.position + HEADER_BYTES if frame.kind == Kind.END else frame.end)
+        return end
+
+
+def _candidates(segment: Segment, position: int) -> Iterator[int]:
+    """Log positions from `position` on where a frame's magic and own position agree with where they stand.
+
+    Recycled segments are full of old frames, so the search knows the upper bytes of the position it is looking for.
+    """
+    view = segment.view
+    low = max(position, segment.start)
+    shift = 8 * _LOW_BYTES
+    while low < segment.end:
+        window = low >> shift
+        window_end = min((window + 1) << shift, segment.end)
+        upper = window.to_bytes(8 - _LOW_BYTES, "little")
+        between = b"." * (_POSITION_AT - len(MAGIC) + _LOW_BYTES)
+        pattern = re.compile(re.escape(MAGIC) + between + re.escape(upper), re.DOTALL)
+        # A header may reach over the window's end by what follows its first byte.
+        reach = min(window_end - 1 + HEADER_BYTES, segment.end) - segment.start
+        at = low - segment.start
+        while (match := pattern.search(view, at, reach)) is not None:
+            found = segment.start + match.start()
+            if int.from_bytes(view[match.start() + _POSITION_AT : match.start() + _POSITION_AT + 8], "little") == found:
+                yield found
+            at = match.start() + 1
+        low = window_end
+
+
+def read_header(segment: Segment, position: int, generation: int) -> Frame:
+    """The header at a log position, checked. Raises BadFrameError; StartError where a newer program wrote it."""
+    try:
+        frame = decode(segment.view, position, segment.start)
+    except UnknownVersionError as error:
+        raise StartError(f"the log was written by a newer version: {error}") from error
+    if frame.generation < generation:
+        raise BadFrameError("of an earlier generation")
+    return frame
+
+
+def read_payload(segment: Segment, frame: Frame) -> memoryview:
+    """The payload of a frame, checked. Raises BadFrameError."""
+    if frame.kind == Kind.END:
+        return segment.view[:0]
+    at = frame.payload_position - segment.start
+    payload = segment.view[at : at + frame.payload_length]
+    check_payload(frame, payload)
+    return payload
+
+
+def read_frame(segment: Segment, position: int, generation: int) -> tuple[Frame, memoryview]:
+    """The whole, checked frame at a log position. Raises BadFrameError; StartError where a newer program wrote it."""
+    frame = read_header(segment, position, generation)
+    return frame, read_payload(segment, frame)

@@ -1,0 +1,279 @@
+"""The reports as pictures. Each function takes a report and returns a matplotlib Figure; `save_charts` writes PNGs.
+
+Colours: Okabe and Ito's set and matplotlib's cividis, both made for colour-blind readers and legible in grey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import FuncFormatter, PercentFormatter
+
+from halfmoon.pipeline.report import Report
+
+BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#9A9A9A"
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+FEWEST_IN_CELL = 20
+"""Cells of the heat map with fewer flights are left grey: their means are chance."""
+
+DPI = 144
+
+_STYLE: dict[str, Any] = {
+    "font.size": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#666666",
+    "axes.titlesize": 12,
+    "axes.titlelocation": "left",
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "figure.facecolor": "white",
+    "legend.frameon": False,
+}
+
+
+def save_charts(
+    reports: Iterable[Report], airports: list[tuple[float, float]], directory: Path, source: str
+) -> list[Path]:
+    """Write one PNG per chart into `directory`; `airports` (longitude, latitude) draw the map's ground.
+
+    `source` is the line at each picture's foot. Charts without rows are left out.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    by_name = {report.name: report for report in reports}
+    drawings: dict[str, Callable[[], Figure]] = {
+        "delay_by_carrier_month": lambda: carrier_month(by_name["delay_by_carrier_month"]),
+        "delay_by_hour": lambda: hours(by_name["delay_by_hour"]),
+        "worst_routes": lambda: worst_routes(by_name["delay_by_route"]),
+        "delay_map": lambda: delay_map(by_name["delay_by_route"], airports),
+        "delay_by_weather": lambda: weather(by_name["delay_by_weather"]),
+    }
+    needs = {"worst_routes": "delay_by_route", "delay_map": "delay_by_route"}
+    paths = []
+    for name, draw in drawings.items():
+        if not by_name[needs.get(name, name)].rows:
+            continue
+        with mpl.rc_context(_STYLE):
+            figure = draw()
+            figure.text(
+                0.99, 0.08 / figure.get_figheight(), source, ha="right", va="bottom", fontsize=8, color="#777777"
+            )
+            path = directory / f"{name}.png"
+            figure.savefig(path, dpi=DPI)
+        paths.append(path)
+    return paths
+
+
+def carrier_grid(report: Report) -> tuple[list[str], list[list[float | None]]]:
+    """Rows of the heat map: carriers with most flights first, twelve months of mean delay, None where too few flew."""
+    flights: dict[str, int] = {}
+    names: dict[str, str] = {}
+    cells: dict[tuple[str, int], float | None] = {}
+    for row in report.dicts():
+        carrier = row["carrier"]
+        names[carrier] = _short_airline(row["airline"] or carrier)
+        flights[carrier] = flights.get(carrier, 0) + row["flights"]
+        cells[carrier, row["month"]] = row["mean_dep_delay_min"] if row["flights"] >= FEWEST_IN_CELL else None
+    order = sorted(flights, key=lambda carrier: (-flights[carrier], carrier))
+    labels = [f"{names[carrier]} ({flights[carrier]:,})" for carrier in order]
+    return labels, [[cells.get((carrier, month)) for month in range(1, 13)] for carrier in order]
+
+
+def carrier_month(report: Report) -> Figure:
+    labels, grid = carrier_grid(report)
+    figure = Figure(figsize=(11, 1.9 + 0.4 * len(labels)), layout="constrained")
+    axes = figure.add_subplot()
+    known = [cell for line in grid for cell in line if cell is not None]
+    low, high = min(known, default=0.0), _ceiling(known)
+    values = [[float("nan") if cell is None else cell for cell in line] for line in grid]
+    colours = mpl.colormaps["cividis"].with_extremes(bad="#EFEFEF")
+    image = axes.imshow(values, cmap=colours, aspect="auto", vmin=low, vmax=high)
+    for y, line in enumerate(grid):
+        for x, cell in enumerate(line):
+            if cell is not None:
+                dark = (cell - low) / ((high - low) or 1) < 0.55
+                axes.text(x, y, f"{cell:.0f}", ha="center", va="center", fontsize=9, color="white" if dark else "black")
+    axes.set_xticks(range(12), MONTHS)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.grid(False)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    figure.colorbar(image, ax=axes, label="mean departure delay (minutes)", pad=0.015, extend="max")
+    subtitle = (
+        "Mean in minutes; airlines by number of flights, which stands in brackets; blank: fewer than 20 in the month"
+    )
+    _frame(figure, "Departure delay by carrier and month", subtitle)
+    return figure
+
+
+def hours(report: Report) -> Figure:
+    rows = [row for row in report.dicts() if row["flights"] >= FEWEST_IN_CELL]
+    hour = [row["hour"] for row in rows]
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
+    for column, label, below, colour, style in (
+        ("p90_dep_delay_min", "90th percentile", 0, VERMILION, "--"),
+        ("mean_dep_delay_min", "mean", 0, BLUE, "-"),
+        ("median_dep_delay_min", "median", -9, GREEN, ":"),
+    ):
+        values = [row[column] for row in rows]
+        top.plot(hour, values, style, color=colour, linewidth=2.2, marker="o", markersize=4)
+        top.annotate(label, (hour[-1], values[-1]), (8, below), textcoords="offset points", va="center", color=colour)
+    top.axhline(0, color="#666666", linewidth=0.8)
+    top.set_ylabel("departure delay (minutes)")
+    bottom.bar(hour, [row["flights"] for row in rows], color=GREY, width=0.8)
+    bottom.set_ylabel("flights")
+    bottom.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    bottom.set_xticks(hour, [f"{h:02d}" for h in hour])
+    bottom.set_xlim(hour[0] - 0.7, hour[-1] + 3.2)
+    bottom.set_xlabel("scheduled hour of departure (local time)")
+    for axes in (top, bottom):
+        axes.grid(axis="x", visible=False)
+    _frame(figure, "Departure delay through the day", "Flights by the hour they were due to leave")
+    return figure
+
+
+def worst_routes(report: Report, count: int = 15) -> Figure:
+    rows = report.dicts()[:count]
+    figure = Figure(figsize=(10.5, 1.8 + 0.36 * len(rows)), layout="constrained")
+    axes = figure.add_subplot()
+    place = range(len(rows))
+    mean = [row["mean_arr_delay_min"] or 0.0 for row in rows]
+    axes.barh(place, mean, color=BLUE, height=0.7)
+    for y, row, value in zip(place, rows, mean, strict=True):
+        note = f" {value:.0f} min · {row['late_share'] or 0:.0%} left late · {row['flights']:,} flights"
+        axes.text(max(value, 0), y, note, va="center", fontsize=9, color="#333333")
+    axes.set_yticks(place, [f"{row['origin']} → {_short_airport(row['dest_name'], row['dest'])}" for row in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(min(0.0, *mean), max(mean) * 1.5 or 1)
+    axes.margins(y=0.01)
+    axes.set_xlabel("mean arrival delay (minutes)")
+    axes.grid(axis="y", visible=False)
+    axes.tick_params(axis="y", length=0)
+    fewest = min(row["flights"] for row in report.dicts())
+    subtitle = (
+        f"Mean arrival delay; routes with at least {fewest:,} flights; left late: more than 15 minutes after schedule"
+    )
+    _frame(figure, f"The {len(rows)} routes that arrive latest", subtitle)
+    return figure
+
+
+def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
+    """Destinations where they lie, over all airports as faint dots: no map file is needed to see the country."""
+    west, east, south, north = -126, -65, 23.5, 50
+    places: dict[str, tuple[float, float, int, float]] = {}
+    for row in report.dicts():
+        if row["dest_lat"] is None or row["mean_arr_delay_min"] is None:
+            continue
+        before = places.get(row["dest"], (0.0, 0.0, 0, 0.0))
+        total = before[3] + row["mean_arr_delay_min"] * row["flights"]
+        places[row["dest"]] = (row["dest_lon"], row["dest_lat"], before[2] + row["flights"], total)
+    points = sorted(
+        (
+            (lon, lat, n, total / n, name)
+            for name, (lon, lat, n, total) in places.items()
+            if west < lon < east and south < lat < north
+        ),
+        key=lambda point: -point[2],
+    )
+    figure = Figure(figsize=(11, 6.9), layout="constrained")
+    axes = figure.add_subplot()
+    axes.scatter([lon for lon, _ in airports], [lat for _, lat in airports], s=3, color="#D8D8D8", linewidths=0)
+    shown = axes.scatter(
+        [p[0] for p in points],
+        [p[1] for p in points],
+        s=[14 + p[2] / 28 for p in points],
+        c=[p[3] for p in points],
+        cmap="cividis",
+        vmax=_ceiling([p[3] for p in points]),
+        edgecolors="white",
+        linewidths=0.8,
+        alpha=0.95,
+    )
+    for lon, lat, _, delay, name in sorted(points, key=lambda point: -point[3])[:8]:
+        axes.annotate(f"{name} {delay:.0f}", (lon, lat), (6, 5), textcoords="offset points", fontsize=9)
+    axes.set_xlim(west, east)
+    axes.set_ylim(south, north)
+    axes.set_aspect(1.28)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    figure.colorbar(shown, ax=axes, label="mean arrival delay (minutes)", shrink=0.8, pad=0.01, extend="max")
+    subtitle = (
+        "Colour: mean arrival delay; area: number of flights; labelled: the eight latest; grey: all other airports"
+    )
+    _frame(figure, "Where flights from New York arrive late", subtitle)
+    return figure
+
+
+def weather(report: Report) -> Figure:
+    factors = ("visibility", "wind", "precipitation")
+    figure = Figure(figsize=(12, 5.6), layout="constrained")
+    panels = figure.subplots(1, len(factors), sharey=True)
+    for axes, factor in zip(panels, factors, strict=True):
+        rows = [row for row in report.dicts() if row["factor"] == factor]
+        place = list(range(len(rows)))
+        axes.bar([x - 0.2 for x in place], [row["late_share"] or 0 for row in rows], 0.4, color=BLUE, label="left late")
+        axes.bar(
+            [x + 0.2 for x in place], [row["cancelled_share"] for row in rows], 0.4, color=ORANGE, label="cancelled"
+        )
+        for x, row in zip(place, rows, strict=True):
+            top = max(row["late_share"] or 0, row["cancelled_share"])
+            mean = row["mean_dep_delay_min"]
+            axes.text(x, top + 0.008, "–" if mean is None else f"{mean:.0f} min", ha="center", fontsize=9)
+        unit = rows[-1]["band"].rpartition(" ")[2] if rows else ""
+        bands = [row["band"].removesuffix(f" {unit}").replace("under ", "< ") for row in rows]
+        labels = [f"{band}\n{_thousands(row['flights'])}" for band, row in zip(bands, rows, strict=True)]
+        axes.set_xticks(place, labels, fontsize=8.5, rotation=0)
+        axes.set_title(f"{factor} ({unit})")
+        axes.grid(axis="x", visible=False)
+        axes.tick_params(axis="x", length=0)
+    panels[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    panels[0].set_ylabel("share of flights")
+    panels[0].legend(loc="upper right")
+    subtitle = (
+        "Reading at the origin in the hour of departure, with the number of flights below; on the bars: mean delay;"
+        " left late: by more than 15 minutes"
+    )
+    _frame(figure, "Weather against departure delay", subtitle)
+    return figure
+
+
+def _frame(figure: Figure, title: str, subtitle: str) -> None:
+    """Title and subtitle at the top left, room for the source at the foot; both are measured in inches, not shares."""
+    height = figure.get_figheight()
+    engine = figure.get_layout_engine()
+    assert isinstance(engine, ConstrainedLayoutEngine)
+    engine.set(rect=(0.008, 0.3 / height, 0.984, 1 - 1.15 / height))
+    figure.text(0.012, 1 - 0.13 / height, title, va="top", fontsize=15, fontweight="bold")
+    figure.text(0.012, 1 - 0.47 / height, subtitle, va="top", fontsize=10.5, color="#555555")
+
+
+def _ceiling(values: list[float]) -> float:
+    """Where a colour scale ends: at the value that one in twenty exceeds, so that one outlier does not flatten it."""
+    ordered = sorted(values)
+    return ordered[int(0.95 * (len(ordered) - 1))] if ordered else 1.0
+
+
+def _thousands(number: int) -> str:
+    return f"{number / 1000:.0f}k" if number >= 10_000 else f"{number:,}"
+
+
+def _short_airline(name: str) -> str:
+    for tail in (" Inc.", " Co.", " Corporation"):
+        name = name.removesuffix(tail)
+    return name
+
+
+def _short_airport(name: str | None, code: str) -> str:
+    if name is None:
+        return code
+    for long, short in ((" International", ""), (" Airport", ""), (" Regional", ""), ("Metropolitan", "Metro")):
+        name = name.replace(long, short)
+    return f"{name[:28]} ({code})"

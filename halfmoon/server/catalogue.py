@@ -1,0 +1,86 @@
+"""Every metric that is exported: its name, kind, labels and meaning, once. docs/metrics.md says it at more length.
+
+The names follow Prometheus' rules: base units (seconds, bytes), `_total` for what only grows. Those that begin with
+`kafka_` are kafka_exporter's (github.com/danielqsj/kafka_exporter), names and labels alike, so that its dashboards and
+alerts work here. What it says about replicas is left out: a single node has none.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Family(NamedTuple):
+    """One metric. `name` is the one in the text; a histogram's without `_bucket`, `_sum` and `_count`."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+_PARTITION = ("topic", "partition")
+_GROUP = ("group", "topic", "partition")
+_EXPORTER_GROUP = ("consumergroup", "topic", "partition")
+
+NARROW: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("halfmoon_info", "gauge", "Always 1; the labels say who this is.", ("version", "cluster_id", "node_id")),
+        Family("halfmoon_healthy", "gauge", "1 while /healthz answers 200, else 0."),
+        Family("halfmoon_health_problems", "gauge", "Reasons that /healthz gives now."),
+        Family("halfmoon_generation", "gauge", "Raised at every start; the leader epoch of all partitions."),
+        Family("halfmoon_flush_seconds", "histogram", "Time of an fdatasync of the log, queueing included."),
+        Family("halfmoon_tick_seconds", "histogram", "Time that a turn of the loop takes to write, settle and answer."),
+        Family("halfmoon_log_start_position", "gauge", "Log position of the oldest byte kept."),
+        Family("halfmoon_log_flushed_position", "gauge", "Log position below which all survives power loss."),
+        Family("halfmoon_log_written_position", "gauge", "Log position below which all survives a kill."),
+        Family("halfmoon_log_end_position", "gauge", "Log position of the next frame."),
+        Family("halfmoon_disk_log_bytes", "gauge", "Bytes of disk that the log's segments take."),
+        Family("halfmoon_disk_segments", "gauge", "Segments of the log."),
+        Family("halfmoon_disk_free_bytes", "gauge", "Bytes free on the data directory's disk."),
+        Family("halfmoon_disk_low", "gauge", "1 while record batches are refused for want of disk, else 0."),
+        Family("halfmoon_cold_reads_total", "counter", "Reads that had to wait for the disk, in a thread."),
+        Family("halfmoon_start_offset_moves_total", "counter", "Times that retention moved a start offset."),
+        Family("halfmoon_refused_batches_total", "counter", "Produced batches that were refused.", ("reason",)),
+        Family("halfmoon_held_requests", "gauge", "Requests that wait for messages now."),
+        Family("halfmoon_holds_total", "counter", "Requests that were made to wait for messages."),
+        Family("halfmoon_holds_ended_total", "counter", "Waiting requests by what ended the wait.", ("by",)),
+        Family("halfmoon_requests_total", "counter", "Requests.", ("listener", "api")),
+        Family("halfmoon_request_errors_total", "counter", "Requests that could not be handled.", ("listener",)),
+        Family("halfmoon_malformed_requests_total", "counter", "Connections closed for a bad request.", ("listener",)),
+        Family("halfmoon_connections", "gauge", "Connections open now.", ("listener",)),
+        Family("halfmoon_connections_accepted_total", "counter", "Connections taken in.", ("listener",)),
+        Family("halfmoon_connections_refused_total", "counter", "Connections over the limit.", ("listener",)),
+        Family("halfmoon_connections_idle_closed_total", "counter", "Connections closed for silence.", ("listener",)),
+        Family("halfmoon_received_bytes_total", "counter", "Bytes received.", ("listener",)),
+        Family("halfmoon_sent_bytes_total", "counter", "Bytes sent.", ("listener",)),
+        Family("halfmoon_topics", "gauge", "Topics, internal ones included."),
+        Family("halfmoon_partitions", "gauge", "Partitions of all topics."),
+        Family("halfmoon_groups", "gauge", "Groups by state.", ("state",)),
+        Family("halfmoon_service_failures_total", "counter", "Times that a plugin's service failed.", ("service",)),
+        Family("halfmoon_plugin_total", "counter", "Plugins' own counters.", ("plugin", "name")),
+        Family("kafka_brokers", "gauge", "Number of brokers in the cluster."),
+        Family("kafka_broker_info", "gauge", "Always 1; the labels say where the broker is.", ("id", "address")),
+    )
+}
+"""Metrics with a handful of series each."""
+
+WIDE: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("halfmoon_topic_bytes", "gauge", "Bytes of a topic's record batches.", ("topic",)),
+        Family("halfmoon_group_lag", "gauge", "Records between a group's progress and the high watermark.", _GROUP),
+        Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", ("topic",)),
+        Family("kafka_topic_partition_current_offset", "gauge", "A partition's high watermark.", _PARTITION),
+        Family("kafka_topic_partition_oldest_offset", "gauge", "A partition's start offset.", _PARTITION),
+        Family("kafka_consumergroup_members", "gauge", "Members of a group.", ("consumergroup",)),
+        Family("kafka_consumergroup_current_offset", "gauge", "Offset a group has committed.", _EXPORTER_GROUP),
+        Family("kafka_consumergroup_lag", "gauge", "The same as halfmoon_group_lag.", _EXPORTER_GROUP),
+        Family("kafka_consumergroup_current_offset_sum", "gauge", "Summed over the partitions.", _EXPORTER_GROUP[:2]),
+        Family("kafka_consumergroup_lag_sum", "gauge", "Lag summed over the partitions.", _EXPORTER_GROUP[:2]),
+    )
+}
+"""Metrics with a series per topic, partition or group: there may be tens of thousands."""

@@ -1,0 +1,54 @@
+"""Keeps the loop awake for a moment where the next small request is about to come.
+
+A client that sends one message at a time lets the broker fall asleep after each, and waking a processor that sleeps
+takes longer than the request: 35 µs, and more in a virtual machine, beside 30 µs of work. So after a turn that wrote
+little, the loop looks for new events without sleeping, for SPIN_S. It does so only if the request before came as soon,
+so that somebody who sends 500 messages a second costs nothing; and never after large batches, where throughput counts
+and the processor is better left to the clients. At each look the processor is offered to whoever else wants it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+
+SPIN_S = 60e-6
+"""How long to look for the next request."""
+
+SOON_S = 150e-6
+"""A request that came so soon after the turn before would have been worth looking for; the wake-up is included."""
+
+SMALL_BYTES = 4 << 10
+"""More than this in a turn is not a single small request."""
+
+
+class Eager:
+    """One per loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
+        """`clock`: seconds, monotonic."""
+        self._loop = loop
+        self._clock = clock
+        self._ended_s = 0.0
+        self._until_s = 0.0
+        self._looking = False
+
+    def turned(self, begun_s: float, wrote_bytes: int) -> None:
+        """A turn that began at `begun_s` is over."""
+        now_s = self._clock()
+        soon = begun_s - self._ended_s < SOON_S
+        self._ended_s = now_s
+        if soon and wrote_bytes <= SMALL_BYTES:
+            self._until_s = now_s + SPIN_S
+            if not self._looking:
+                self._looking = True
+                self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        # While something is to be called soon, the loop asks for events without waiting for them.
+        if self._clock() < self._until_s:
+            os.sched_yield()
+            self._loop.call_soon(self._look)
+        else:
+            self._looking = False

@@ -1,0 +1,183 @@
+"""The admin port: /healthz and /metrics over HTTP/1.1, for monitoring, and nothing else.
+
+    GET /healthz   200 `ok`, or 503 with the reasons, one to a line; as JSON where Accept asks for it
+    GET /metrics   Prometheus' text format
+
+HEAD does the same without the body. There is no authentication, so it binds to loopback unless `allow_insecure` (see
+core/config.py). Whoever connects can cost little: connections, the size of a request and the time for it are bounded,
+and scrapes that come while one is under way get that one's answer. Malformed input gets a 400 and is hung up on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from halfmoon.server import metrics, readings
+from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
+
+if TYPE_CHECKING:
+    from halfmoon.server.app import App
+
+logger = logging.getLogger("halfmoon.http")
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """What one client, or all of them together, may ask of this port."""
+
+    connections: int = 32
+    head_bytes: int = 8192
+    idle_s: float = 75.0
+    """How long a connection may be silent between requests; above Prometheus' usual interval."""
+    request_s: float = 10.0
+    """How long a request may take to arrive, once it has begun."""
+    send_s: float = 30.0
+    """How long a client may take to receive an answer."""
+
+
+@dataclass(slots=True)
+class HttpCounters:
+    """Since the start, but for `connections`."""
+
+    connections: int = 0
+    """Open now."""
+    accepted: int = 0
+    refused: int = 0
+    malformed: int = 0
+
+
+class HttpServer:
+    """Create, start and stop it in its loop's thread."""
+
+    def __init__(self, app: App, limits: HttpLimits | None = None) -> None:
+        self._app = app
+        self._limits = limits or HttpLimits()
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._scrape: asyncio.Task[bytes] | None = None
+        self._thread = ThreadPoolExecutor(1, "halfmoon-metrics")
+        self.counters = HttpCounters()
+
+    async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
+        """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
+        host, port = bind
+        self._server = await asyncio.start_server(self._connected, host, port, limit=self._limits.head_bytes)
+        address = self._server.sockets[0].getsockname()
+        return address[0], address[1]
+
+    async def stop(self) -> None:
+        """Hang up on everybody."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections, return_exceptions=True)
+        if self._scrape is not None:
+            self._scrape.cancel()
+            await asyncio.gather(self._scrape, return_exceptions=True)
+        await asyncio.to_thread(self._thread.shutdown)
+        if self._server is not None:
+            await self._server.wait_closed()
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        counters = self.counters
+        if len(self._connections) >= self._limits.connections:
+            counters.refused += 1
+            writer.transport.abort()
+            return
+        counters.accepted += 1
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._connections.add(task)
+        counters.connections = len(self._connections)
+        task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._connections.discard(task)
+        self.counters.connections = len(self._connections)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The limit of 0 makes `drain` wait until all is with the kernel, so that hanging up after it loses nothing.
+        writer.transport.set_write_buffer_limits(0)
+        try:
+            while await self._exchange(reader, writer):
+                pass
+        except (TimeoutError, OSError, asyncio.IncompleteReadError):
+            pass  # The client is gone, or as good as.
+        except Exception:
+            logger.exception("event=http_failed")
+        finally:
+            if writer.transport.get_write_buffer_size():
+                writer.transport.abort()
+            else:
+                writer.close()
+
+    async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """One request and its answer. Returns whether another may follow."""
+        limits = self._limits
+        async with asyncio.timeout(limits.idle_s):
+            head = await reader.readexactly(1)
+        request: Request | None = None
+        try:
+            async with asyncio.timeout(limits.request_s):
+                head += await reader.readuntil(b"\r\n\r\n")
+            request = parse(head)
+            answer = await self._answer(request)
+        except asyncio.LimitOverrunError:
+            answer = self._malformed(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the request is too large", writer)
+        except BadRequestError as error:
+            answer = self._malformed(HTTPStatus.BAD_REQUEST, str(error), writer)
+        keep_alive = request is not None and request.keep_alive
+        with_body = request is None or request.method != "HEAD"
+        writer.writelines(encode(answer, keep_alive=keep_alive, with_body=with_body))
+        async with asyncio.timeout(limits.send_s):
+            await writer.drain()
+        return keep_alive
+
+    def _malformed(self, status: HTTPStatus, reason: str, writer: asyncio.StreamWriter) -> Answer:
+        self.counters.malformed += 1
+        logger.warning("event=malformed_request peer=%s reason=%s", writer.get_extra_info("peername"), reason)
+        return Answer(status, f"{reason}\n".encode())
+
+    async def _answer(self, request: Request) -> Answer:
+        if request.path not in ("/healthz", "/metrics"):
+            return Answer(HTTPStatus.NOT_FOUND, b"there are /healthz and /metrics\n")
+        if request.method not in ("GET", "HEAD"):
+            allow = (("Allow", "GET, HEAD"),)
+            return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered\n", headers=allow)
+        try:
+            if request.path == "/healthz":
+                return health_answer(self._app.health(), json_wanted=request.wants_json)
+            return Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
+        except Exception:
+            logger.exception("event=http_failed path=%s", request.path)
+            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; the log says why\n")
+
+    async def _metrics(self) -> bytes:
+        """The text of a scrape; one that is under way is shared."""
+        if self._scrape is None:
+            self._scrape = asyncio.get_running_loop().create_task(self._read_and_render())
+            self._scrape.add_done_callback(self._scraped)
+        return await asyncio.shield(self._scrape)
+
+    def _scraped(self, task: asyncio.Task[bytes]) -> None:
+        self._scrape = None
+
+    async def _read_and_render(self) -> bytes:
+        taken = await readings.take(self._app)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, metrics.render, taken)
+
+
+def health_answer(problems: list[str], *, json_wanted: bool) -> Answer:
+    """200 if there are none, else 503 with them."""
+    status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
+    if json_wanted:
+        document = {"status": "unhealthy" if problems else "ok", "reasons": problems}
+        return Answer(status, json.dumps(document).encode() + b"\n", "application/json")
+    lines = [" ".join(problem.split()) for problem in problems] or ["ok"]
+    return Answer(status, "".join(f"{line}\n" for line in lines).encode())

@@ -1,0 +1,54 @@
+"""What the running broker does for plugins (halfmoon.core.plugin_context.PluginHost)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import Partition
+from halfmoon.core.errors import BrokerError, Fault
+
+FOLDER = "plugins"
+"""In the data directory, with a folder for each plugin that asks for one."""
+
+
+class Host:
+    """One for all plugins. Everything is called in the loop's thread."""
+
+    def __init__(self, broker: Broker, data_dir: str | Path) -> None:
+        self._broker = broker
+        self._folder = Path(data_dir).absolute() / FOLDER
+        self.counts: Counter[tuple[str, str]] = Counter()
+        """(plugin, name of the counter) → its value."""
+
+    def append(self, topic: str, partition: int, batch: bytes) -> int:
+        """The base offset. The batch is appended, not yet durable. Raises BrokerError."""
+        target = self._partition(topic, partition)
+        return self._broker.append(target, memoryview(bytearray(batch)), self._broker.clock.wall_ms()).base_offset
+
+    def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
+        """Whole batches, the first whatever its size. Waits for the disk if they are not in the page cache.
+
+        Do not keep the slices: they pin the log's segment. Raises BrokerError, OSError.
+        """
+        read = self._broker.read(self._partition(topic, partition), queue_offset, max_bytes, min_one=True)
+        return read.slices if read.cold is None else read.cold()
+
+    def count(self, plugin: str, name: str, amount: int) -> None:
+        self.counts[plugin, name] += amount
+
+    def state_dir(self, plugin: str) -> Path:
+        """Made if need be. Names are escaped, so that none leads out of the folder or into another plugin's."""
+        escaped = quote(plugin, safe="")
+        folder = self._folder / ("%2E" + escaped[1:] if escaped.startswith(".") else escaped)
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _partition(self, topic: str, index: int) -> Partition:
+        found = self._broker.topic(topic)
+        if found is None or not 0 <= index < len(found.partitions):
+            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic '{topic}'")
+        return found.partitions[index]

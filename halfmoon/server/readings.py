@@ -1,0 +1,200 @@
+"""What a running node's counters say now: plain numbers, taken in the loop, to be made into text elsewhere.
+
+Most are read in one go. What walks over all partitions or groups does it in slices and lets the loop turn in between,
+so that a scrape is not felt by clients; the numbers of two topics may therefore be a few turns apart. Those that are
+compared, a group's progress and the high watermark it lags behind, are of one moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon import __version__
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Topic
+    from halfmoon.server.app import App
+    from halfmoon.server.tick import Durations
+
+SLICE_S = 0.0005
+"""How long a walk keeps the loop before it lets it turn."""
+CHUNK = 100
+"""Partitions between two looks at the clock."""
+
+Sample = tuple[tuple[str, ...], float]
+"""Label values, in the family's order, and the number."""
+
+
+class Histogram(NamedTuple):
+    """`counts[i]` durations were at most `bounds_s[i]` and above the bound before; the last is of all longer ones."""
+
+    bounds_s: tuple[float, ...]
+    counts: tuple[int, ...]
+    total_s: float
+
+
+class TopicReading(NamedTuple):
+    name: str
+    offsets: list[tuple[int, int]]
+    """Start offset and high watermark, by partition."""
+    size_bytes: int
+
+
+class GroupReading(NamedTuple):
+    name: str
+    members: int
+    progress: list[tuple[str, int, int, int]]
+    """Topic, partition, committed offset, high watermark."""
+
+
+@dataclass(slots=True)
+class Readings:
+    """All of a scrape. `samples` and `histograms` are by the names in catalogue.NARROW."""
+
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    topics: list[TopicReading] = field(default_factory=list)
+    groups: list[GroupReading] = field(default_factory=list)
+
+    def put(self, name: str, value: float, *labels: str) -> None:
+        self.samples.setdefault(name, []).append((labels, value))
+
+
+class _Slices:
+    """Says when a walk has kept the loop long enough."""
+
+    def __init__(self) -> None:
+        self._until = time.perf_counter() + SLICE_S
+
+    async def breathe(self) -> None:
+        """Let the loop turn, if it is time."""
+        if time.perf_counter() >= self._until:
+            await asyncio.sleep(0)
+            self._until = time.perf_counter() + SLICE_S
+
+
+async def take(app: App) -> Readings:
+    """Read everything. Call it in the loop."""
+    readings = Readings()
+    broker = app.broker
+    _read_node(app, readings)
+    _read_log(broker, readings)
+    _read_requests(app, readings)
+    _read_plugins(app, readings)
+    slices = _Slices()
+    readings.topics = [await _topic(topic, slices) for topic in list(broker.catalog.by_number.values())]
+    readings.put("halfmoon_topics", len(readings.topics))
+    readings.put("halfmoon_partitions", sum(len(topic.offsets) for topic in readings.topics))
+    await _read_groups(broker, readings, slices)
+    return readings
+
+
+def _read_node(app: App, readings: Readings) -> None:
+    broker, put = app.broker, readings.put
+    problems = app.health()
+    node_id = str(broker.node_id)
+    put("halfmoon_info", 1, __version__, broker.cluster_id, node_id)
+    put("halfmoon_healthy", not problems)
+    put("halfmoon_health_problems", len(problems))
+    put("halfmoon_generation", broker.generation)
+    put("kafka_brokers", 1)
+    address = app.settings.listeners.kafka.advertise or app.kafka_address
+    put("kafka_broker_info", 1, node_id, str(address))
+    readings.histograms["halfmoon_flush_seconds"] = _histogram(app.ticker.flush_durations)
+    readings.histograms["halfmoon_tick_seconds"] = _histogram(app.ticker.tick_durations)
+
+
+def _histogram(durations: Durations) -> Histogram:
+    return Histogram(durations.bounds_s, tuple(durations.counts), durations.total_s)
+
+
+def _read_log(broker: Broker, readings: Readings) -> None:
+    log, put = broker.log, readings.put
+    put("halfmoon_log_start_position", log.start)
+    put("halfmoon_log_flushed_position", log.flushed)
+    put("halfmoon_log_written_position", log.written)
+    put("halfmoon_log_end_position", log.end)
+    put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
+    put("halfmoon_disk_segments", len(log.segments))
+    put("halfmoon_disk_free_bytes", broker.fs.free_bytes())
+    put("halfmoon_disk_low", log.low_disk)
+    put("halfmoon_cold_reads_total", broker.reader.cold_reads)
+    put("halfmoon_start_offset_moves_total", broker.housekeeping.start_offset_moves)
+    for fault, count in broker.refused_batches.items():
+        put("halfmoon_refused_batches_total", count, fault.name)
+
+
+def _read_requests(app: App, readings: Readings) -> None:
+    put = readings.put
+    hold = app.broker.hold
+    put("halfmoon_held_requests", len(hold))
+    put("halfmoon_holds_total", hold.counters.parked)
+    put("halfmoon_holds_ended_total", hold.counters.woken_by_arrival, "arrival")
+    put("halfmoon_holds_ended_total", hold.counters.woken_by_deadline, "deadline")
+    put("halfmoon_holds_ended_total", hold.counters.woken_by_check, "check")
+    put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
+    kafka = app.kafka.counters
+    names = {route.key: route.name for route in app.kafka.routes.values()}
+    for key, count in kafka.requests.items():
+        put("halfmoon_requests_total", count, "kafka", names.get(key, str(key)))
+    put("halfmoon_request_errors_total", kafka.errors, "kafka")
+    put("halfmoon_malformed_requests_total", kafka.malformed, "kafka")
+    put("halfmoon_connections", kafka.connections, "kafka")
+    put("halfmoon_connections_accepted_total", kafka.accepted, "kafka")
+    put("halfmoon_connections_refused_total", kafka.refused, "kafka")
+    put("halfmoon_connections_idle_closed_total", kafka.idle_closed, "kafka")
+    put("halfmoon_received_bytes_total", kafka.bytes_in, "kafka")
+    put("halfmoon_sent_bytes_total", kafka.bytes_out, "kafka")
+    http = app.http.counters
+    put("halfmoon_malformed_requests_total", http.malformed, "http")
+    put("halfmoon_connections", http.connections, "http")
+    put("halfmoon_connections_accepted_total", http.accepted, "http")
+    put("halfmoon_connections_refused_total", http.refused, "http")
+
+
+def _read_plugins(app: App, readings: Readings) -> None:
+    for (plugin, name), count in app.plugin_host.counts.items():
+        readings.put("halfmoon_plugin_total", count, plugin, name)
+    for service, failures in app.services.failures.items():
+        readings.put("halfmoon_service_failures_total", failures, service)
+
+
+async def _topic(topic: Topic, slices: _Slices) -> TopicReading:
+    offsets: list[tuple[int, int]] = []
+    size_bytes = 0
+    for first in range(0, len(topic.partitions), CHUNK):
+        chunk = topic.partitions[first : first + CHUNK]
+        offsets += [(partition.start_offset, partition.high_watermark) for partition in chunk]
+        size_bytes += sum([partition.size_bytes for partition in chunk])
+        await slices.breathe()
+    return TopicReading(topic.name, offsets, size_bytes)
+
+
+async def _read_groups(broker: Broker, readings: Readings, slices: _Slices) -> None:
+    states: Counter[str] = Counter()
+    for listed in broker.groups.list():
+        states[listed.state] += 1
+        described = broker.groups.describe(listed.group)
+        if described is not None:  # it may have gone while the loop turned
+            progress = await _progress(broker, listed.group, slices)
+            readings.groups.append(GroupReading(listed.group, len(described.members), progress))
+        await slices.breathe()
+    for state, count in states.items():
+        readings.put("halfmoon_groups", count, state)
+
+
+async def _progress(broker: Broker, group: str, slices: _Slices) -> list[tuple[str, int, int, int]]:
+    catalog = broker.catalog
+    found = []
+    for count, (place, committed) in enumerate(list(catalog.offsets.get(group, {}).items()), 1):
+        partition = catalog.partition(*place)
+        if partition is not None:
+            found.append((partition.topic.name, place[1], committed.offset, partition.high_watermark))
+        if count % CHUNK == 0:
+            await slices.breathe()
+    return found

@@ -1,0 +1,96 @@
+"""The loads, small, against a broker of the testing kit; and what runs them in a process of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.bench import Bench, CellError
+from benchmarks.brokers import Broker as Measured
+from benchmarks.brokers import Brokers
+from benchmarks.clients import bulk, latency, single, small, topics, wire
+from benchmarks.clients.numbers import percentile, summary
+from halfmoon.testing import Broker
+
+
+@pytest.fixture(scope="module")
+def bootstrap():
+    with Broker() as broker:
+        yield broker.bootstrap_servers
+
+
+def test_percentiles_are_of_the_nearest_rank() -> None:
+    assert percentile([1.0, 2.0, 3.0, 4.0], 0.5) == 3.0
+    assert percentile([], 0.5) == 0.0
+    assert summary([3.0, 1.0, 2.0], "x_") == {"x_p50_ms": 2.0, "x_p99_ms": 3.0, "x_p999_ms": 3.0}
+
+
+def test_what_was_produced_is_fetched(bootstrap) -> None:
+    topics.create(bootstrap, "fetched")
+    with wire.Connection(bootstrap) as connection:
+        assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
+        for number in range(2):
+            assert wire.produced(connection.ask(wire.produce("fetched", [(0, wire.batch(b"v"))]))) == (0, number)
+        got = wire.fetched(connection.ask(wire.fetch("fetched", 0, 0)))
+    assert (got.error, got.high_watermark) == (0, 2)
+    assert [offset for offset, _ in wire.batches_in(got.records)] == [0, 1]
+
+
+def test_bulk_loads_count_what_they_moved(bootstrap) -> None:
+    assert bulk.produce(bootstrap, "bulk", 100, 2_000, 3)["rec_s"] > 0
+    assert set(bulk.consume(bootstrap, "bulk", 100, 2_000)) == {"rec_s", "mb_s"}
+    assert bulk.sync_one_by_one(bootstrap, "flushed", 5)["req_s"] > 0
+
+
+def test_single_messages_keep_their_pace(bootstrap) -> None:
+    assert single.one_by_one(bootstrap, "pingpong", 50)["p50_ms"] > 0
+    assert single.paced(bootstrap, "paced", 20, 200.0)["req_s"] == pytest.approx(200, rel=0.2)
+
+
+@pytest.mark.parametrize("rate", [None, 500.0])
+def test_every_message_is_delivered_and_timed(bootstrap, rate) -> None:
+    found = latency.latency(bootstrap, f"e2e-{rate}", 40, rate)
+    assert found["ack_p50_ms"] > 0
+    assert 0 < found["p50_ms"] <= found["p99_ms"] <= found["p999_ms"]
+
+
+def test_small_batches_go_to_every_partition(bootstrap) -> None:
+    assert small.small_batches(bootstrap, "small", 2 * small.PARTITIONS)["batches"] == 2 * small.PARTITIONS
+
+
+def test_partitions_are_timed_until_they_can_be_read(bootstrap) -> None:
+    found = topics.create_topics(bootstrap, "many", 30)
+    assert 0 < found["create_ms"] < found["usable_ms"]
+
+
+@pytest.fixture
+def bench(bootstrap, tmp_path):
+    return Bench(Brokers(tmp_path, None), None, tmp_path), Measured("interval", bootstrap, 0, 0.0)
+
+
+def test_a_load_runs_in_a_process_of_its_own(bench) -> None:
+    there, broker = bench
+    assert there.load(broker, "one_by_one", topic=there.topic("own"), count=5)["req_s"] > 0
+    with pytest.raises(CellError, match="TypeError"):
+        there.load(broker, "one_by_one", nonsense=1)
+
+
+def test_a_background_load_has_begun_in_the_block_and_ended_after_it(bench) -> None:
+    there, broker = bench
+    with there.background(broker, "idle", topic=there.topic("idle"), count=5) as found:
+        assert not found
+    assert found["fetches"] >= 0
+
+
+def test_brokers_leave_nothing_behind(tmp_path: Path) -> None:
+    brokers = Brokers(tmp_path, None)
+    broker = brokers.start_halfmoon("interval", {"HALFMOON_LOG_SEGMENT_BYTES": "16MiB"})
+    assert broker.ready_ms > 0
+    assert broker.anonymous_mb() > 1
+    assert broker.cpu_s() > 0
+    assert broker.process is not None
+    brokers.stop_all()
+    assert broker.process.poll() == 0
+    assert broker.data is not None
+    assert not broker.data.exists()

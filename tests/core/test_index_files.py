@@ -1,0 +1,170 @@
+"""The set of index files: which are used, merged, dropped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from halfmoon.core import index
+from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import Segment
+from halfmoon.core.index_files import IndexFiles
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import VirtualClock, open_broker, partition_of, read_all, send, sync
+from tests.core.log_bench import new_fs
+
+SIZE = 1000
+
+
+def segments(count: int) -> list[Segment]:
+    return [Segment(at * SIZE, SIZE, None, None) for at in range(count)]  # type: ignore[arg-type]
+
+
+def written(fs: FaultyFileSystem, *stretches: tuple[int, int]) -> None:
+    for start, end in stretches:
+        index.write(fs, start, end, 0, [])
+
+
+def loaded(fs: FaultyFileSystem, start: int, upto: int, count: int) -> IndexFiles:
+    files = IndexFiles(fs)
+    files.load(start, upto, segments(count))
+    return files
+
+
+def stretches(files: IndexFiles) -> list[tuple[int, int]]:
+    return [(file.start, file.end) for file in files.files]
+
+
+def on_disk(fs: FaultyFileSystem) -> list[tuple[int, int]]:
+    return [(start, end) for start, end, _ in index.listed(fs)]
+
+
+@pytest.mark.parametrize(
+    ("there", "used"),
+    [
+        ([(0, 400), (400, 1000), (1000, 1500)], [(0, 400), (400, 1000), (1000, 1500)]),
+        ([(0, 1000), (0, 400), (400, 1000)], [(0, 1000)]),  # a merge that did not come to its end
+        ([(0, 400), (300, 1000)], [(0, 400)]),
+        ([(800, 1200)], []),  # over a segment's end
+        ([(1000, 2000)], []),  # beyond what is known
+        ([(500, 500)], []),
+    ],
+)
+def test_only_files_that_fit_are_used_and_the_others_removed(
+    there: list[tuple[int, int]], used: list[tuple[int, int]]
+) -> None:
+    fs = new_fs()
+    written(fs, *there)
+    fs.open("index/00000000000000000000-00000000000000000900.new", create=True)
+    assert stretches(loaded(fs, 0, 1500, 2)) == used
+    assert on_disk(fs) == used
+    assert len(fs.listdir("index")) == len(used)
+
+
+def test_files_below_the_first_segment_are_removed() -> None:
+    fs = new_fs()
+    written(fs, (0, 400), (1000, 2000))
+    files = IndexFiles(fs)
+    files.load(1000, 2000, segments(2)[1:])
+    assert on_disk(fs) == stretches(files) == [(1000, 2000)]
+
+
+def test_gaps_between_files_are_told_in_order() -> None:
+    fs = new_fs()
+    written(fs, (100, 400), (400, 600), (1000, 2000))
+    files = loaded(fs, 0, 3000, 3)
+    gaps = [(start, end, [file.start for file in before]) for start, end, before in files.gaps(0, 3000)]
+    assert gaps == [(0, 100, []), (600, 1000, [100, 400]), (2000, 3000, [1000])]
+
+
+def test_a_sealed_segment_is_merged_when_it_is_wholly_indexed() -> None:
+    fs = new_fs()
+    written(fs, (0, 400), (1000, 1700), (1700, 2000), (2000, 2500))
+    files = loaded(fs, 0, 3000, 3)
+    assert [(file.start, file.end) for file in files.mergeable(segments(3))] == [(1000, 1700), (1700, 2000)]
+    assert files.mergeable(segments(2)) == [], "the last one is not sealed"
+
+
+def test_a_segment_with_a_gap_in_its_middle_is_not_merged() -> None:
+    fs = new_fs()
+    written(fs, (0, 400), (600, 1000))
+    assert loaded(fs, 0, 2000, 2).mergeable(segments(2)) == []
+
+
+def test_asking_again_costs_nothing_until_a_file_comes() -> None:
+    fs = new_fs()
+    files = loaded(fs, 0, 2000, 2)
+
+    @dataclass
+    class Counted(list[Segment]):
+        looked: int = 0
+
+        def __len__(self) -> int:
+            self.looked += 1
+            return 2
+
+        def __getitem__(self, at: int) -> Segment:  # type: ignore[override]
+            return segments(2)[at]
+
+    counted = Counted()
+    for _ in range(10):
+        assert files.mergeable(counted) == []
+    assert counted.looked <= 1
+    files.add(index.write(fs, 0, 500, 0, []))
+    files.add(index.write(fs, 500, 1000, 0, []))
+    assert len(files.mergeable(counted)) == 2
+
+
+def busy_broker(fs: FaultyFileSystem) -> Broker:
+    """Two segments, the first indexed by several files; no merge was begun."""
+    broker = open_broker(fs, VirtualClock())
+    broker.create_topic("t", 1)
+    while len(broker.log.segments) < 3:
+        send(broker, "t", b"x" * 9_000)
+        broker.write()
+        sync(broker)
+        broker.housekeeping.plan()
+        indexed_upto_date(broker)
+    return broker
+
+
+def indexed_upto_date(broker: Broker) -> None:
+    while (job := broker.housekeeping.next_job()) is not None:
+        if job.name == "merging indexes":
+            job.failed(RuntimeError("not now"))
+            break
+        job.done(job.run())
+
+
+def test_merging_changes_nothing_but_the_files() -> None:
+    fs = new_fs()
+    broker = busy_broker(fs)
+    before = read_all(broker, "t")
+    indexes = broker.housekeeping.indexes
+    old = indexes.mergeable(broker.log.segments)
+    assert len(old) > 1
+    size = partition_of(broker, "t").size_bytes
+    merged = indexes.merge(old)
+    indexes.replace(old, merged, broker.catalog)
+    assert read_all(broker, "t") == before
+    assert partition_of(broker, "t").size_bytes == size
+    assert {(file.start, file.end) for file in indexes.files} == set(on_disk(fs))
+    assert merged in indexes.files
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_segment_may_expire_while_its_files_are_merged(when: str) -> None:
+    fs = new_fs()
+    broker = busy_broker(fs)
+    indexes = broker.housekeeping.indexes
+    first = broker.log.segments[0]
+    old = indexes.within(first)
+    merged = indexes.merge(old) if when == "after" else None
+    broker.delete_records(partition_of(broker, "t"), -1)
+    broker.flush()
+    broker.housekeeping.drop_segments()
+    assert broker.log.start > first.start
+    indexes.replace(old, merged or indexes.merge(old), broker.catalog)
+    assert all(start >= broker.log.start for start, _ in on_disk(fs))
+    assert all(file.start >= broker.log.start for file in indexes.files)

@@ -1,0 +1,75 @@
+"""An idempotent producer that goes on whatever happens to the broker, and remembers what was acknowledged."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+from confluent_kafka import KafkaError, Message, Producer
+
+PARTITIONS = 3
+TOPIC = "work"
+DEADLINE_S = 20.0
+IN_FLIGHT = 3_000
+"""So many records are waiting for an acknowledgement at a time."""
+
+QUICK = {
+    "reconnect.backoff.ms": 10,
+    "reconnect.backoff.max.ms": 50,
+    "retry.backoff.ms": 10,
+    "log_level": 0,  # a broker that goes away is worth a line to them, and expected here
+}
+
+
+class Load(threading.Thread):
+    """An idempotent producer: 0, 1, 2, … into each partition, until told to stop."""
+
+    def __init__(self, servers: str, dice: random.Random) -> None:
+        super().__init__(name="load", daemon=True)
+        self.sent = [0] * PARTITIONS
+        self.acknowledged: list[tuple[int, int, int]] = []
+        """(partition, offset, number)"""
+        self.errors: list[object] = []
+        self.stopping = threading.Event()
+        self._dice = dice
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "enable.idempotence": True,
+                "linger.ms": 1,
+                "batch.num.messages": 200,
+                "message.timeout.ms": 120_000,
+                "error_cb": self._failed,
+                **QUICK,
+            }
+        )
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.errors.append(error)
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            if sum(self.sent) - len(self.acknowledged) >= IN_FLIGHT:
+                self._producer.poll(0.01)
+                continue
+            partition = self._dice.randrange(PARTITIONS)
+            number = self.sent[partition]
+            self.sent[partition] += 1
+            filler = b"." * self._dice.randrange(300)
+            self._producer.produce(TOPIC, b"%d %s" % (number, filler), partition=partition, on_delivery=self._ended)
+            self._producer.poll(0)
+        if self._producer.flush(DEADLINE_S):
+            self.errors.append("not everything could be sent in the end")
+
+    def _ended(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+        else:
+            self.acknowledged.append((message.partition(), message.offset(), number_in(message)))
+
+
+def number_in(message: Message) -> int:
+    value = message.value()
+    assert value is not None
+    return int(value.split(b" ")[0])

@@ -1,0 +1,157 @@
+"""kill −9, again and again, under a producer and a consumer that know nothing of it.
+
+What was acknowledged is there, in the order it was sent, once; and the group's consumer gets all of it and goes on
+after each restart. What a killed process wrote stays in the page cache, so `flush: interval` must hold it too;
+losing power is another test's business (tests/core/test_crashes.py).
+
+The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again, as far as threads allow.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.crash.load import DEADLINE_S, PARTITIONS, QUICK, TOPIC, Load, number_in
+from tests.crash.serving import Serving, wait_until
+
+KILLS = 20
+
+
+class Reader(threading.Thread):
+    """A group of one; commits as it goes."""
+
+    def __init__(self, servers: str) -> None:
+        super().__init__(name="reader", daemon=True)
+        self.seen: list[tuple[int, int, int]] = []
+        """(partition, offset, number), as it came: after a restart the same again from the last commit on."""
+        self.offsets = [-1] * PARTITIONS
+        """The highest that came, per partition."""
+        self.errors: list[object] = []
+        self.stopping = threading.Event()
+        self._consumer = Consumer(
+            {
+                "bootstrap.servers": servers,
+                "group.id": "readers",
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "session.timeout.ms": 10_000,
+                "heartbeat.interval.ms": 50,
+                "fetch.error.backoff.ms": 10,
+                "fetch.wait.max.ms": 50,
+                "topic.metadata.refresh.fast.interval.ms": 20,
+                **QUICK,
+            }
+        )
+        self._consumer.subscribe([TOPIC])
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            messages = self._consumer.consume(500, timeout=0.02)
+            for message in messages:
+                if message.error() is not None:
+                    if not message.error().retriable() and message.error().code() >= 0:
+                        self.errors.append(message.error())
+                    continue
+                partition, offset = message.partition(), message.offset()
+                self.seen.append((partition, offset, number_in(message)))
+                self.offsets[partition] = max(self.offsets[partition], offset)
+            if messages:
+                self._commit()
+        self._consumer.close()
+
+    def _commit(self) -> None:
+        try:
+            self._consumer.commit(asynchronous=True)
+        except KafkaException:
+            pass  # nothing consumed since the last one, or no group at the moment
+
+
+def stored(servers: str) -> list[list[int]]:
+    """What is in the log: per partition, the numbers by offset."""
+    found: list[list[int]] = [[] for _ in range(PARTITIONS)]
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False, **QUICK})
+    try:
+        places = [TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+        ends = [consumer.get_watermark_offsets(place, timeout=10) for place in places]
+        assert [low for low, _ in ends] == [0] * PARTITIONS
+        consumer.assign(places)
+        wanted = sum(high for _, high in ends)
+
+        def step() -> bool:
+            for message in consumer.consume(10_000, timeout=0.1):
+                assert message.error() is None, message.error()
+                numbers = found[message.partition()]
+                assert message.offset() == len(numbers)
+                numbers.append(number_in(message))
+            return sum(map(len, found)) >= wanted
+
+        wait_until(step, DEADLINE_S, "reading it all again")
+    finally:
+        consumer.close()
+    return found
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("flush", ["sync", "interval"])
+def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> None:
+    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
+    print(f"HALFMOON_TEST_SEED={seed}")
+    dice = random.Random(seed)
+    serving = Serving(tmp_path, log_flush=flush)
+    serving.start()
+    admin = AdminClient({"bootstrap.servers": serving.address, **QUICK})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
+    load, reader = Load(serving.address, random.Random(seed)), Reader(serving.address)
+    threads: list[Any] = [load, reader]
+    try:
+        for thread in threads:
+            thread.start()
+        for kill in range(KILLS + 1):
+            acknowledged = len(load.acknowledged)
+            wait_until(lambda: len(load.acknowledged) > acknowledged, DEADLINE_S, f"the producer goes on, {kill}")  # noqa: B023
+            _, offset, _ = load.acknowledged[-1]
+            partition = load.acknowledged[-1][0]
+            wait_until(lambda: reader.offsets[partition] >= offset, DEADLINE_S, f"the consumer goes on, {kill}")  # noqa: B023
+            if kill == KILLS:
+                break
+            further = len(load.acknowledged) + dice.randrange(3_000)
+            wait_until(lambda: len(load.acknowledged) >= further, DEADLINE_S, "a moment to kill it")  # noqa: B023
+            serving.kill()
+            serving.start()
+        load.stopping.set()
+        load.join(DEADLINE_S + 5)
+        assert not load.is_alive()
+        wait_until(lambda: sum(reader.offsets) + PARTITIONS == sum(load.sent), DEADLINE_S, "the consumer gets it all")
+        log = stored(serving.address)
+    finally:
+        for thread in threads:
+            thread.stopping.set()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+        serving.stop()
+    assert not load.errors
+    assert not reader.errors
+    # Everything that was sent was acknowledged in the end; so the log is exactly what was sent, in that order.
+    assert log == [list(range(count)) for count in load.sent]
+    assert len(load.acknowledged) == sum(load.sent)
+    assert all(log[partition][offset] == number for partition, offset, number in load.acknowledged if offset >= 0)
+    assert all(log[partition][offset] == number for partition, offset, number in reader.seen)
+    check_progress(reader.seen)
+    print(f"{sum(load.sent)} records, {len(reader.seen) - sum(load.sent)} read more than once")
+
+
+def check_progress(seen: list[tuple[int, int, int]]) -> None:
+    """The reader never skipped: an offset is new and the next one, or was there before."""
+    upto: dict[int, int] = defaultdict(int)
+    for partition, offset, _ in seen:
+        assert offset <= upto[partition], f"partition {partition}: {offset} came, {upto[partition]} never did"
+        upto[partition] = max(upto[partition], offset + 1)

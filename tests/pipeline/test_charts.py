@@ -1,0 +1,72 @@
+"""halfmoon.pipeline.charts: the data behind the pictures, and that every picture can be drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from halfmoon.pipeline import charts
+from halfmoon.pipeline.report import Report
+
+MEASURES = ("flights", "cancelled", "cancelled_share", "mean_dep_delay_min", "median_dep_delay_min", "late_share")
+
+
+def measures(flights: int, mean: float | None) -> tuple[object, ...]:
+    return (flights, 1, 0.01, mean, mean, None if mean is None else 0.2)
+
+
+@pytest.fixture
+def reports() -> list[Report]:
+    months = tuple(
+        (carrier, month, f"{carrier} Airlines Inc.", *measures(flights, float(month)))
+        for carrier, flights in (("XX", 100), ("YY", 300), ("ZZ", 3))
+        for month in (1, 2)
+    )
+    hours = tuple((hour, *measures(50, float(hour)), 30.0) for hour in range(5, 9))
+    routes = (
+        ("JFK", "LAX", "Los Angeles Intl", 33.9, -118.4, 2475, *measures(500, 9.0), 12.0, 40.0),
+        ("EWR", "BQN", None, None, None, 1576, *measures(200, 5.0), 8.0, 30.0),
+    )
+    bands = tuple(
+        (factor, f"{band} mi", number, *measures(10 * (number + 1), mean))
+        for factor in ("visibility", "wind", "precipitation")
+        for number, (band, mean) in enumerate((("under 1", 3.0), ("1+", None)))
+    )
+    route_columns = ("origin", "dest", "dest_name", "dest_lat", "dest_lon", "distance_miles", *MEASURES)
+    return [
+        Report("delay_by_carrier_month", "", ("carrier", "month", "airline", *MEASURES), months, 2),
+        Report("delay_by_hour", "", ("hour", *MEASURES, "p90_dep_delay_min"), hours, 1),
+        Report("delay_by_route", "", (*route_columns, "mean_arr_delay_min", "p90_arr_delay_min"), routes, 2),
+        Report("delay_by_weather", "", ("factor", "band", "band_number", *MEASURES), bands, 2),
+    ]
+
+
+def test_every_chart_is_drawn(reports: list[Report], tmp_path: Path) -> None:
+    paths = charts.save_charts(reports, [(-118.4, 33.9)], tmp_path / "charts", "the source")
+    assert [path.name for path in paths] == [
+        "delay_by_carrier_month.png",
+        "delay_by_hour.png",
+        "worst_routes.png",
+        "delay_map.png",
+        "delay_by_weather.png",
+    ]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_a_report_without_rows_draws_nothing(reports: list[Report], tmp_path: Path) -> None:
+    empty = [Report(report.name, "", report.columns, (), 1) for report in reports]
+    assert charts.save_charts(empty, [], tmp_path, "") == []
+
+
+def test_the_grid_has_the_busiest_first_and_leaves_out_chance(reports: list[Report]) -> None:
+    labels, grid = charts.carrier_grid(reports[0])
+    assert labels == ["YY Airlines (600)", "XX Airlines (200)", "ZZ Airlines (6)"]
+    assert grid[0][:3] == [1.0, 2.0, None]
+    assert grid[2] == [None] * 12
+
+
+def test_routes_stand_in_order_with_their_names(reports: list[Report]) -> None:
+    axes = charts.worst_routes(reports[2]).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["JFK → Los Angeles Intl (LAX)", "EWR → BQN"]
+    assert [bar.get_width() for bar in axes.patches] == [12.0, 8.0]

@@ -1,0 +1,69 @@
+"""When the loop is kept awake, and when not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from halfmoon.server.eager import SMALL_BYTES, SOON_S, SPIN_S, Eager
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+        self.soon: list[Callable[[], None]] = []
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> bool:
+        """One round; False if the loop would have slept."""
+        called, self.soon = self.soon, []
+        for callback in called:
+            callback()
+        return bool(called)
+
+
+@pytest.fixture
+def loop() -> Loop:
+    return Loop()
+
+
+@pytest.fixture
+def eager(loop) -> Eager:
+    found = Eager(loop, lambda: loop.now_s)
+    found.turned(loop.now_s, 0)
+    assert not loop.soon, "nothing came before the first"
+    return found
+
+
+def work(loop: Loop, eager: Eager, after_s: float, wrote_bytes: int = 200) -> None:
+    begun_s = loop.now_s = loop.now_s + after_s
+    loop.now_s += 20e-6
+    eager.turned(begun_s, wrote_bytes)
+
+
+def test_after_a_small_request_that_came_soon_it_looks_for_the_next_for_a_while(loop, eager) -> None:
+    work(loop, eager, SOON_S / 2)
+    assert loop.turn()
+    loop.now_s += SPIN_S / 2
+    assert loop.turn()
+    loop.now_s += SPIN_S
+    assert loop.turn(), "the last look, which finds that the time is over"
+    assert not loop.turn()
+
+
+def test_a_request_meanwhile_prolongs_it_and_does_not_double_it(loop, eager) -> None:
+    work(loop, eager, SOON_S / 2)
+    work(loop, eager, SPIN_S / 2)
+    assert len(loop.soon) == 1
+    loop.now_s += SPIN_S * 0.9
+    assert loop.turn()
+    assert len(loop.soon) == 1
+
+
+@pytest.mark.parametrize(("after_s", "wrote_bytes"), [(SOON_S * 2, 200), (SOON_S / 2, SMALL_BYTES + 1)])
+def test_it_sleeps_after_one_that_came_late_and_after_a_large_one(loop, eager, after_s, wrote_bytes) -> None:
+    work(loop, eager, after_s, wrote_bytes)
+    assert not loop.turn()

@@ -1,0 +1,210 @@
+"""What /metrics says: of a real node, of readings made up, and in its documentation."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import urllib.request
+from pathlib import Path
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka.admin import NewTopic
+from kafka.errors import MessageSizeTooLargeError
+from prometheus_client.parser import text_string_to_metric_families
+from server_rig import batch, in_loop, node, until
+
+import halfmoon.testing
+from halfmoon.server import metrics, readings, series
+from halfmoon.server.catalogue import NARROW, WIDE
+from halfmoon.server.readings import GroupReading, Histogram, Readings, TopicReading
+
+DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+Labels = frozenset[tuple[str, str]]
+
+
+def parsed(text: str) -> dict[str, dict[Labels, float]]:
+    """Sample's name → labels → value, as Prometheus would read it."""
+    found: dict[str, dict[Labels, float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            series_of = found.setdefault(sample.name, {})
+            labels = frozenset(sample.labels.items())
+            assert labels not in series_of, f"{sample.name} has a series twice"
+            series_of[labels] = sample.value
+    return found
+
+
+def labels(**values: object) -> Labels:
+    return frozenset((name, str(value)) for name, value in values.items())
+
+
+def made_up() -> Readings:
+    empty = Histogram((0.1,), (0, 0), 0.0)
+    return Readings(histograms={"halfmoon_flush_seconds": empty, "halfmoon_tick_seconds": empty})
+
+
+# -- the documentation -------------------------------------------------------------------------------------------------
+
+
+def documented() -> dict[str, tuple[str, list[str]]]:
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \|([^|]*)\| .+ \|$", DOCS, re.MULTILINE)
+    assert len({name for name, _, _ in rows}) == len(rows), "a metric is documented twice"
+    return {name: (kind, re.findall(r"`(\w+)`", given)) for name, kind, given in rows}
+
+
+def test_the_documentation_lists_exactly_what_is_exported() -> None:
+    exported = dict(re.findall(r"^# TYPE (\w+) (\w+)$", metrics.render(made_up()).decode(), re.MULTILINE))
+    assert {name: kind for name, (kind, _) in documented().items()} == exported
+
+
+@pytest.mark.parametrize("family", [*NARROW.values(), *WIDE.values()], ids=lambda family: family.name)
+def test_the_documentation_lists_the_labels(family: object) -> None:
+    assert documented()[family.name][1] == list(family.labels)  # type: ignore[attr-defined]
+
+
+# -- readings made up --------------------------------------------------------------------------------------------------
+
+
+def test_a_histogram_adds_up() -> None:
+    taken = made_up()
+    taken.histograms["halfmoon_tick_seconds"] = Histogram((0.001, 0.25), (3, 2, 1), 1.5)
+    found = parsed(metrics.render(taken).decode())
+    assert found["halfmoon_tick_seconds_bucket"] == {labels(le=0.001): 3, labels(le=0.25): 5, labels(le="+Inf"): 6}
+    assert found["halfmoon_tick_seconds_sum"] == {labels(): 1.5}
+    assert found["halfmoon_tick_seconds_count"] == {labels(): 6}
+
+
+def test_wide_series_say_what_was_read() -> None:
+    taken = made_up()
+    taken.topics = [TopicReading("orders", [(3, 10), (0, 5)], 4096)]
+    taken.groups = [GroupReading("billing", 2, [("orders", 0, 4, 10), ("orders", 1, 9, 5)]), GroupReading("new", 1, [])]
+    found = parsed(metrics.render(taken).decode())
+    first, second = labels(topic="orders", partition=0), labels(topic="orders", partition=1)
+    assert found["halfmoon_topic_bytes"] == {labels(topic="orders"): 4096}
+    assert found["kafka_topic_partitions"] == {labels(topic="orders"): 2}
+    assert found["kafka_topic_partition_current_offset"] == {first: 10, second: 5}
+    assert found["kafka_topic_partition_oldest_offset"] == {first: 3, second: 0}
+    group = labels(consumergroup="billing")
+    assert found["kafka_consumergroup_members"] == {group: 2, labels(consumergroup="new"): 1}
+    assert found["kafka_consumergroup_current_offset"] == {group | first: 4, group | second: 9}
+    assert found["kafka_consumergroup_lag"] == {group | first: 6, group | second: 0}, "never below 0"
+    ours = labels(group="billing")
+    assert found["halfmoon_group_lag"] == {ours | first: 6, ours | second: 0}
+    assert found["kafka_consumergroup_current_offset_sum"] == {group | labels(topic="orders"): 13}
+    assert found["kafka_consumergroup_lag_sum"] == {group | labels(topic="orders"): 6}
+
+
+@pytest.mark.parametrize("name", ['say "hi"', "back\\slash", "two\nlines", "\\n", "größer", '",topic="x'])
+def test_whatever_a_group_is_called_it_is_read_back(name: str) -> None:
+    taken = made_up()
+    taken.groups = [GroupReading(name, 0, [("t", 0, 1, 2)])]
+    taken.put("halfmoon_plugin_total", 1, name, "seen")
+    found = parsed(metrics.render(taken).decode())
+    assert found["halfmoon_group_lag"] == {labels(group=name, topic="t", partition=0): 1}
+    assert found["halfmoon_plugin_total"] == {labels(plugin=name, name="seen"): 1}
+
+
+def test_many_lines_are_written_in_pieces_and_all_of_them() -> None:
+    taken = made_up()
+    count = 2 * series.CHUNK_LINES + 1
+    taken.topics = [TopicReading("big", [(0, partition) for partition in range(count)], 0)]
+    text = b"".join(series.write(taken)).decode()
+    assert len(re.findall(r"^kafka_topic_partition_current_offset", text, re.MULTILINE)) == count
+
+
+def test_large_numbers_are_exact() -> None:
+    taken = made_up()
+    taken.topics = [TopicReading("t", [(0, 2**53 - 1)], 0)]
+    line = 'kafka_topic_partition_current_offset{topic="t",partition="0"} 9007199254740991\n'
+    assert line in metrics.render(taken).decode()
+
+
+# -- a real node -------------------------------------------------------------------------------------------------------
+
+
+def scrape(broker: halfmoon.testing.Broker) -> dict[str, dict[Labels, float]]:
+    with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=10) as answer:
+        assert answer.headers["Content-Type"] == metrics.CONTENT_TYPE
+        return parsed(answer.read().decode())
+
+
+def test_a_nodes_metrics_after_producing_and_consuming() -> None:
+    config = {"listeners": {"http": {"bind": "127.0.0.1:0"}}}
+    with halfmoon.testing.Broker(config=config) as broker:
+        servers = broker.bootstrap_servers
+        admin = KafkaAdminClient(bootstrap_servers=servers)
+        admin.create_topics([NewTopic("small", 1, 1, topic_configs={"max.message.bytes": "100"})])
+        producer = KafkaProducer(bootstrap_servers=servers)
+        for value in (b"a", b"b", b"c"):
+            producer.send("t", value).get(10)
+        with pytest.raises(MessageSizeTooLargeError):
+            producer.send("small", bytes(200)).get(10)
+        consumer = KafkaConsumer("t", bootstrap_servers=servers, group_id="g", auto_offset_reset="earliest")
+        next(consumer)
+        consumer.commit()
+        found = scrape(broker)
+        address = broker.bootstrap_servers
+        for client in (consumer, producer, admin):
+            client.close()
+    where = labels(consumergroup="g", topic="t", partition=0)
+    assert found["kafka_topic_partition_current_offset"][labels(topic="t", partition=0)] == 3
+    assert found["kafka_consumergroup_current_offset"] == {where: 1}
+    assert found["kafka_consumergroup_lag"] == {where: 2}
+    assert found["kafka_consumergroup_members"] == {labels(consumergroup="g"): 1}
+    assert found["halfmoon_groups"] == {labels(state="Stable"): 1}
+    assert found["kafka_broker_info"] == {labels(id=0, address=address): 1}
+    assert found["halfmoon_refused_batches_total"] == {labels(reason="MESSAGE_TOO_LARGE"): 1}
+    assert found["halfmoon_requests_total"][labels(listener="kafka", api="Produce")] == 4
+    assert found["halfmoon_connections"][labels(listener="kafka")] >= 3
+    assert found["halfmoon_received_bytes_total"][labels(listener="kafka")] > 600
+    assert found["halfmoon_tick_seconds_count"][labels()] > 0
+    positions = [found[f"halfmoon_log_{name}_position"][labels()] for name in ("start", "flushed", "written", "end")]
+    assert positions == sorted(positions)
+    assert positions[-1] > 0
+    assert found["halfmoon_disk_segments"][labels()] == 1
+    assert found["halfmoon_disk_log_bytes"][labels()] == 16 << 20
+    assert found["process_resident_memory_bytes"][labels()] > 1 << 20
+
+
+@in_loop
+async def test_reading_many_partitions_lets_the_loop_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readings, "SLICE_S", 0.0)
+    async with node(tmp_path) as app:
+        topic, _ = app.broker.create_topic("t", 10 * readings.CHUNK)
+        app.broker.append(topic.partitions[7], memoryview(bytearray(batch(b"x", b"y"))), 0)
+        await until(lambda: topic.partitions[7].high_watermark == 2)
+        taking = asyncio.create_task(readings.take(app))
+        turns = 0
+        while not taking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 10
+        (reading,) = taking.result().topics
+        assert reading.offsets[7] == (0, 2)
+        assert len(reading.offsets) == 10 * readings.CHUNK
+        assert reading.size_bytes == len(batch(b"x", b"y"))
+
+
+@in_loop
+async def test_a_group_that_goes_while_it_is_read_is_left_out(tmp_path: Path) -> None:
+    async with node(tmp_path) as app:
+        topic, _ = app.broker.create_topic("t", 1)
+        for group in ("a", "b"):
+            app.broker.groups.commit(group, -1, "", None, [(topic.partitions[0], 0, 0, "")])
+        listed = app.broker.groups.list
+        app.broker.groups.list = lambda: [*listed(), *listed()[:1]]  # type: ignore[method-assign]
+        original = app.broker.groups.describe
+        app.broker.groups.describe = lambda group: None if group == "a" else original(group)  # type: ignore[method-assign]
+        assert [group.name for group in (await readings.take(app)).groups] == ["b"]
+
+
+@in_loop
+async def test_an_unhealthy_node_says_so(tmp_path: Path) -> None:
+    async with node(tmp_path) as app:
+        app.broker.log.low_disk = True
+        found = parsed(metrics.render(await readings.take(app)).decode())
+        app.broker.log.low_disk = False
+    assert found["halfmoon_healthy"] == {labels(): 0}
+    assert found["halfmoon_health_problems"] == {labels(): 1}
+    assert found["halfmoon_disk_low"] == {labels(): 1}

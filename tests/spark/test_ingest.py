@@ -1,0 +1,59 @@
+"""halfmoon.pipeline.ingest: a stream goes on from its checkpoint, and a failing one says why."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from halfmoon.pipeline import PipelineError
+from halfmoon.pipeline.checkpoint import committed_offsets
+from halfmoon.pipeline.ingest import Ingested, ingest
+from halfmoon.pipeline.topics import read_stream
+
+
+def produce(bootstrap: str, topic: str, numbers: range) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in numbers:
+        producer.produce(topic, b"%d" % n, partition=n % 2)
+    assert producer.flush(20) == 0
+
+
+def test_a_second_run_reads_only_what_is_new(spark, bootstrap, make_topic, tmp_path) -> None:
+    topic = make_topic(2)
+    table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
+    seen = []
+
+    def run() -> Ingested:
+        stream = read_stream(spark, bootstrap, topic, batch_records=60).select("value", "partition", "offset")
+        return ingest(stream, table, checkpoint, on_progress=seen.append)
+
+    produce(bootstrap, topic, range(100))
+    assert run() == Ingested(records=100, batches=2)
+    assert committed_offsets(checkpoint) == {topic: {0: 50, 1: 50}}
+    assert run() == Ingested(records=0, batches=0)
+    produce(bootstrap, topic, range(100, 110))
+    assert run() == Ingested(records=10, batches=1)
+    values = [int(bytes(row["value"])) for row in spark.read.parquet(str(table)).collect()]
+    assert sorted(values) == list(range(110))
+    assert seen
+
+
+def test_a_stream_that_fails_says_why_in_one_line(spark, bootstrap, make_topic, tmp_path) -> None:
+    topic = make_topic(2)
+    produce(bootstrap, topic, range(4))
+    broken = read_stream(spark, bootstrap, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) / 0 AS x")
+    with pytest.raises(PipelineError, match=r"the stream stopped: .*DIVIDE_BY_ZERO") as caught:
+        ingest(broken, tmp_path / "table", tmp_path / "checkpoint")
+    assert "\n" not in str(caught.value)
+
+
+def test_what_the_callback_raises_stops_the_query(spark, bootstrap, make_topic, tmp_path) -> None:
+    topic = make_topic(2)
+    produce(bootstrap, topic, range(4))
+
+    def give_up(_query: object) -> None:
+        raise PipelineError("the broker ended")
+
+    with pytest.raises(PipelineError, match="the broker ended"):
+        ingest(read_stream(spark, bootstrap, topic), tmp_path / "t", tmp_path / "c", on_progress=give_up)
+    assert spark.streams.active == []

@@ -1,0 +1,60 @@
+"""Write the reference of the command line from the command line itself: `python tools/cli_reference.py docs/cli.md`.
+
+Made from the declared options, not from the printed help, so that neither terminal nor rich changes it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from halfmoon.cli.main import app
+
+HEAD = """\
+# The command line
+
+Written by `make docs` from the commands themselves; changes belong there.
+
+Every command takes `--help`. Those that talk to a broker work against any Kafka; it is found at `-b HOST:PORT`, else at
+`HALFMOON_BOOTSTRAP_SERVER`, else at `127.0.0.1:9092`. Results go to stdout, as text for people or with `-o json` for
+programs; all else goes to stderr. Exit codes: 0 done, 1 failed or refused, 2 wrong command line, 130 ended by Ctrl-C.
+Completion: `halfmoon --install-completion`.
+"""
+
+
+def reference() -> str:
+    """The whole document."""
+    return HEAD + "".join(_sections(typer.main.get_command(app), "halfmoon"))
+
+
+def _sections(command: Any, path: str) -> list[str]:
+    commands = getattr(command, "commands", None)
+    if commands:
+        return [text for name, child in commands.items() for text in _sections(child, f"{path} {name}")]
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option" and param.name != "help"]
+    usage = " ".join([path, "[OPTIONS]", *(argument.metavar or argument.name for argument in arguments)])
+    text = f"\n## {path}\n\n```\n{usage}\n```\n\n{command.help}\n"
+    rows = [_row(param) for param in [*arguments, *options] if getattr(param, "help", None) or param in options]
+    if rows:
+        text += "\n| option | | default |\n|---|---|---|\n" + "\n".join(rows) + "\n"
+    return [text]
+
+
+def _row(param: Any) -> str:
+    if param.param_type_name == "argument":
+        names = param.metavar or param.name
+    else:
+        names = ", ".join(f"`{name}`" for name in [*param.opts, *param.secondary_opts])
+    default = param.default
+    # A flag that is off, an empty list and None are what one expects of an option that is not given.
+    shown = f"`{getattr(default, 'value', default)}`" if default not in (None, False, (), []) else ""
+    said = (param.help or "").replace("|", r"\|")
+    return f"| {names} | {said} | {shown} |"
+
+
+if __name__ == "__main__":
+    Path(sys.argv[1]).write_text(reference(), encoding="utf-8")

@@ -1,0 +1,136 @@
+"""Run kafka-python's own integration tests, from its source distribution, against a running broker.
+
+    python tools/interop_kafka_python.py HOST:PORT [-k EXPRESSION] [--cache DIR]
+
+The source distribution of the installed version is downloaded with pip and unpacked below the cache directory, once.
+Its tests of TLS and SASL set up a Kafka of their own, and are left out. `test/service.py`, with which they start a
+Kafka, is not part of the distribution; a stand-in is written, since the broker is there already.
+
+Prints the tests that failed, then `N passed, N failed, N skipped`. Exit code 0: exactly the tests of the list EXPECTED
+(in docs/compatibility.md with the reasons) failed; anything else, also one of them that passes, is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tarfile
+import xml.etree.ElementTree as ET
+from importlib.metadata import version
+from pathlib import Path
+
+EXPECTED = {
+    "test_alter_partition_reassignments",
+    "test_create_describe_delete_acls",
+    "test_describe_metadata_quorum",
+    "test_elect_leaders",
+    "test_list_partition_reassignments",
+    "test_transactional_producer_messages",
+    "test_transactional_producer_offsets",
+}
+"""What fails here, and has to: APIs that are not there yet, or that one node has no use for."""
+
+CLAIMED = "4.1.0"
+"""The Kafka release that kafka-python infers from what ApiVersions offers; one of its tests compares them."""
+
+LEFT_OUT = ("test_ssl_integration.py", "test_sasl_integration.py")
+TEST_TIMEOUT_S = 40
+
+SERVICE = """\
+class ExternalService:
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    def close(self):
+        pass
+
+
+class SpawnedService:
+    def __init__(self, *arguments, **settings):
+        raise RuntimeError("these tests run against a broker that is there already")
+"""
+
+
+def main(arguments: list[str]) -> int:
+    options = _options(arguments)
+    tests = prepare(options.cache)
+    outcomes = run(tests, options.server, options.k)
+    failed = sorted(name for name, outcome in outcomes.items() if outcome == "failed")
+    for name in failed:
+        print(f"failed{' as expected' if name in EXPECTED else ''}: {name}")
+    unexpected = {name for name in outcomes if (outcomes[name] == "failed") != (name in EXPECTED)}
+    if options.k is None:
+        unexpected |= EXPECTED - outcomes.keys()
+    for name in sorted(unexpected - set(failed)):
+        print(f"not failed, though expected to: {name}")
+    counts = {kind: list(outcomes.values()).count(kind) for kind in ("passed", "failed", "skipped")}
+    print(", ".join(f"{count} {kind}" for kind, count in counts.items()))
+    return 1 if unexpected or not counts["passed"] else 0
+
+
+def _options(arguments: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("server", metavar="HOST:PORT")
+    parser.add_argument("-k", metavar="EXPRESSION", help="run only the tests that match, as in pytest")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "halfmoon-interop"
+    parser.add_argument("--cache", metavar="DIR", type=Path, default=cache, help="default: %(default)s")
+    return parser.parse_args(arguments)
+
+
+def prepare(cache: Path) -> Path:
+    """Download and unpack what is not there yet; returns the directory in which the tests stand."""
+    release = version("kafka-python")
+    root = cache / f"kafka-python-{release}"
+    tests = root / f"kafka_python-{release}"
+    if (tests / "test" / "service.py").exists():
+        return tests
+    root.mkdir(parents=True, exist_ok=True)
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "kafka-python"]
+    subprocess.run([*pip, "--dest", str(root), f"kafka-python=={release}"], check=True)
+    (archive,) = root.glob("kafka_python-*.tar.gz")
+    with tarfile.open(archive) as packed:
+        packed.extractall(root, filter="data")
+    (tests / "test" / "__init__.py").touch()
+    (tests / "test" / "service.py").write_text(SERVICE, encoding="utf-8")
+    return tests
+
+
+def run(tests: Path, server: str, expression: str | None) -> dict[str, str]:
+    """The outcome of each test: passed, failed or skipped. Raises CalledProcessError if pytest itself gave up."""
+    report = tests / "report.xml"
+    report.unlink(missing_ok=True)
+    (tests / "no-kafka-here" / "libs").mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "pytest", "test/integration", "-q", "--tb=short", "--show-capture=no"]
+    # Their settings, not those of whoever runs this: an empty file keeps pytest from looking further up.
+    (tests / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+    command += ["-c", "pytest.ini", "-p", "no:cacheprovider", "-p", "no:halfmoon", "--timeout", str(TEST_TIMEOUT_S)]
+    command += [f"--junit-xml={report.name}"]
+    command += [f"--ignore=test/integration/{name}" for name in LEFT_OUT]
+    command += ["-k", expression] if expression else []
+    environment = {
+        **os.environ,
+        "KAFKA_ROOT": str(tests / "no-kafka-here"),
+        "KAFKA_URI": f"kafka://{server}",
+        "KAFKA_VERSION": CLAIMED,
+        # Before their own `kafka` would come the one next to the tests; both are the same release.
+        "PYTHONPATH": str(tests),
+    }
+    done = subprocess.run(command, cwd=tests, env=environment, stdout=sys.stderr, check=False)
+    if done.returncode not in (0, 1):
+        raise subprocess.CalledProcessError(done.returncode, command)
+    return {case.attrib["name"]: _outcome(case) for case in ET.parse(report).iter("testcase")}
+
+
+def _outcome(case: ET.Element) -> str:
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "skipped" if case.find("skipped") is not None else "passed"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
