@@ -6,8 +6,8 @@
       flush: interval  answers leave at once; an fdatasync every `flush_interval` or `flush_bytes`
     → batches become visible, answers leave, held requests wake
 
-Beside that, two timers: one for the earliest deadline of held requests and groups, one for what is due every few seconds.
-This is the only place that knows both the broker and a loop.
+Beside that, two timers: one for the earliest deadline of held requests and groups, one for what is due every few
+seconds. This is the only place that knows both the broker and a loop.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Ticker:
 
     def start(self) -> None:
         broker = self._broker
-        broker.on_dirty = lambda: self._loop.call_soon(self._tick)
+        broker.on_dirty = self._schedule
         broker.on_deadline = self._arm
         for deadline_ms in (broker.hold.next_deadline(), broker.groups.next_deadline()):
             if deadline_ms is not None:
@@ -93,6 +93,9 @@ class Ticker:
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
 
     # -- a turn ----------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
         broker = self._broker
