@@ -114,7 +114,7 @@ def validate_records(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIM
 def offset_for_time(
     batch: Buffer, timestamp: int, *, min_offset: int = 0, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT
 ) -> tuple[int, int] | None:
-    """Queue offset and timestamp of the first record from `min_offset` on whose timestamp is `timestamp` (Unix ms) or later.
+    """Queue offset and timestamp of the first record from `min_offset` on that is as late as `timestamp` (Unix ms).
 
     None where the batch has none. Raises BrokerError as `iter_records`.
     """
