@@ -1,0 +1,117 @@
+"""`halfmoon log` and `halfmoon backup`: a data directory looked at and copied from outside, its broker running or not."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.options import Output, OutputOption
+from halfmoon.core.errors import StartError
+
+app = typer.Typer(help="Look into a data directory.", no_args_is_help=True)
+
+DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")]
+
+COLUMNS = ("position", "length", "kind", "generation", "topic", "partition", "base_offset", "record_count", "control")
+
+
+@app.callback()
+def _group() -> None:
+    """Look into a data directory."""
+
+
+@app.command()
+def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> int:
+    """Check every byte of DIR against its checksums, and the index files against the log. Exit code 1 on damage."""
+    from halfmoon.core import inspect
+
+    with _named(directory), _bytes_done("verifying") as progress:
+        report = inspect.verify(directory, progress)
+    facts = dataclasses.asdict(report)
+    if result is Output.JSON:
+        output.json_document({"directory": str(directory), "ok": report.ok, **facts})
+    else:
+        problems = facts.pop("problems")
+        facts["damaged"] = [f"{low}-{high}" for low, high in report.damaged]
+        output.facts(facts)
+        for problem in problems:
+            output.line(f"problem: {problem}")
+        output.line("whole" if report.ok else "damaged")
+    return 0 if report.ok else 1
+
+
+@app.command()
+def dump(
+    directory: DirectoryArgument,
+    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Frames of this topic only.")] = None,
+    position: Annotated[int | None, typer.Option("--from", help="Begin at this log position.")] = None,
+    count: Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many frames.")] = None,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show the frames of DIR in order, one a line."""
+    from halfmoon.core import inspect
+
+    with _named(directory):
+        for info in inspect.dump(directory, topic=topic, from_position=position, limit=count):
+            if result is Output.JSON:
+                output.write(output.json_line(_frame(info)))
+            else:
+                values = ((name, getattr(info, name)) for name in COLUMNS)
+                output.line(" ".join(f"{name}={value}" for name, value in values if value not in (None, -1)))
+
+
+def backup(
+    directory: DirectoryArgument,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory that does not exist, or is empty.")],
+    active: Annotated[
+        bool, typer.Option("--active", help="Copy the segment being written too, up to its last whole frame.")
+    ] = False,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Copy DIR while its broker runs: sealed segments, their index files, and the catalog as it stood at their end."""
+    from halfmoon.core.backup import backup as copy
+
+    with _named(directory), _bytes_done("copying") as progress:
+        report = copy(directory, target, progress, active=active)
+    facts = dataclasses.asdict(report)
+    if result is Output.JSON:
+        output.json_document({"directory": str(directory), "target": str(target), **facts})
+    else:
+        output.facts(facts)
+
+
+def _frame(info: Any) -> dict[str, Any]:
+    """A frame as JSON: the batch's header by the names of its fields."""
+    found = dataclasses.asdict(info)
+    found["batch"] = info.batch._asdict() if info.batch is not None else None
+    return found
+
+
+@contextmanager
+def _named(directory: Path) -> Iterator[None]:
+    """Say which directory an error is about; the core knows paths inside it only."""
+    try:
+        yield
+    except StartError as error:
+        raise StartError(f"{directory}: {error}") from error
+
+
+@contextmanager
+def _bytes_done(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar over bytes, where somebody watches."""
+    with output.progress() as display:
+        if display is None:
+            yield None
+            return
+        task = display.add_task(what, total=None)
+
+        def advance(done: int, total: int) -> None:
+            display.update(task, completed=done, total=total)
+
+        yield advance
