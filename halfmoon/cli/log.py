@@ -1,4 +1,4 @@
-"""`halfmoon log` and `halfmoon backup`: a data directory looked at and copied from outside, its broker running or not."""
+"""`halfmoon log` and `halfmoon backup`: a data directory looked at and copied, its broker running or not."""
 
 from __future__ import annotations
 
