@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 if "halfmoon" not in {entry.name for entry in importlib.metadata.entry_points(group="pytest11")}:
     # A source tree that was not installed: nobody told pytest of the plugin.
@@ -20,3 +25,13 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> str:
     """
     given = os.environ.get("HALFMOON_TEST_BOOTSTRAP")
     return given or str(request.getfixturevalue("halfmoon_broker").bootstrap_servers)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session of the whole test run: a JVM takes 5 s to start, and 1 GB."""
+    from halfmoon.pipeline import session, stop
+
+    started = session("halfmoon-tests", log_file=tmp_path_factory.mktemp("spark") / "spark.log")
+    yield started
+    stop(started)

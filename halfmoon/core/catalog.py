@@ -1,9 +1,8 @@
 """Topics, partitions, groups' progress: the state that control records make up.
 
 Nothing here is written anywhere by itself. Each change is a control record that goes into the log first and is then
-applied
-with `apply`, at run time and in recovery alike; so the catalog is a function of the log, and what the log loses its
-checkpoint is told again by the snapshot at the head of each segment (`snapshot`).
+applied with `apply`, at run time and in recovery alike; so the catalog is a function of the log. Where the
+checkpoint is lost, the snapshot at the head of each segment tells it again (`snapshot`).
 
 Topic numbers are handed out once and never again, so a frame of a deleted topic can never be taken for one of a later
 namesake. For every partition:
@@ -61,15 +60,6 @@ class Partition:
     def size_bytes(self) -> int:
         """Bytes of the record batches that the index holds."""
         return self.queue.size_bytes()
-
-    def epoch_at(self, offset: int) -> int:
-        """The leader epoch in which the record at `offset` was appended; −1 where no record is or was."""
-        found = -1
-        for epoch, first_offset in self.epochs:
-            if first_offset > offset:
-                break
-            found = epoch
-        return found
 
     def began_epoch(self, epoch: int, offset: int) -> None:
         if not self.epochs or self.epochs[-1][0] < epoch:

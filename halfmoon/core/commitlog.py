@@ -158,8 +158,12 @@ class CommitLog:
             self.end = self.written = self.flushed = self.segments[0].start
 
     def resume(self, end: int, generation: int) -> None:
-        """Go on appending at `end`; all below it is on disk. Segments that begin above `end` held nothing and go."""
-        while len(self.segments) > 1 and self.segments[-1].start >= end and self.segments[-2].end > end:
+        """Go on appending at `end`; all below it is on disk.
+
+        Segments that begin at `end` or above held nothing and go, also the one that would come next: what is
+        appended in it must stand behind a head, and a segment gets its head when it is made.
+        """
+        while self.segments and self.segments[-1].start >= end:
             self._retire(self.segments.pop())
             self._starts.pop()
         self.end = self.written = self.flushed = self._pending_at = end
@@ -385,7 +389,7 @@ class CommitLog:
 
     def sync_job(self) -> SyncJob | None:
         """What must be synced for `written` to become `flushed`; None where nothing must. One job at a time."""
-        if self.flushed == self.written or self.failed is not None:
+        if (self.flushed == self.written and self._recycled is None) or self.failed is not None:
             return None
         files = [segment.file for segment in self._unsynced]
         job = SyncJob(self.fs, files, self._new_names, self.written, self._recycled)

@@ -264,7 +264,7 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
         rest: Sequence[Buffer] = buffers[first : first + IOV_MAX]
         while rest:
             done = file.pwritev(rest, position)
-            if done == 0:
+            if done == 0 and any(rest):
                 raise OSError(errno.EIO, "a write wrote nothing")
             position += done
             rest = _after(rest, done)

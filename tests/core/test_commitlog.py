@@ -287,7 +287,12 @@ def test_segments_behind_the_end_are_taken_back(fs: FaultyFileSystem, log: Commi
     assert [start for start, _ in list_segments(fs)] == [0, SEGMENT]
     assert (again.end, again.written, again.flushed, again.generation) == (SEGMENT + 100,) * 3 + (2,)
     again.resume(SEGMENT, 2)
-    assert [segment.start for segment in again.segments] == [0, SEGMENT], "the one that begins there is the active one"
+    assert [segment.start for segment in again.segments] == [0], "what comes next must get a head first"
+    again.resume(0, 2)
+    assert again.segments == []
+    append_batch(again, 0)
+    again.write()
+    assert offsets(again) == [0]
 
 
 # -- recycling ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ same over and over, on the same disk, with recycled segments and lost derived fi
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 
 from hypothesis import HealthCheck, settings
@@ -367,8 +368,16 @@ class CrashesWithInterval(Crashes):
         """What was acknowledged unflushed may go with the power, so there is nothing to hold it against."""
 
 
+EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "0"))
+"""How many random scenarios to run, for a long run by hand; without it the same 60 every time."""
+
 _SETTINGS = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
+    max_examples=EXAMPLES or 60,
+    derandomize=not EXAMPLES,
+    stateful_step_count=60 if EXAMPLES else 25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
 )
 TestCrashes = Crashes.TestCase
 TestCrashes.settings = _SETTINGS

@@ -261,6 +261,35 @@ def test_stale_frames_of_a_recycled_segment_are_never_served(
         assert not again.report.damaged
 
 
+def test_every_segment_has_a_head_even_after_a_cut_right_at_its_beginning(
+    fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    """Without it, all topics would be gone with the segment before."""
+    broker = started(fs, clock, "t")
+    while len(broker.log.segments) == 1:
+        send(broker, "t", b"x" * 9_000)
+        turn(broker)
+    boundary = broker.log.segments[1].start
+    fs = fs.kill()
+    for path in [path for path in fs.names if path in ("checkpoint", "clean") or path.startswith("index/")]:
+        fs.remove(path)
+    fs.names[segment_path(boundary)].cache[:] = bytes(len(fs.names[segment_path(boundary)].cache))
+    again = open_broker(fs, clock)
+    assert again.report.end == boundary
+    assert frame_at(again, boundary).kind == frames.Kind.CONTROL
+    for number in range(12):
+        send(again, "t", b"later-%d" % number + b"x" * 9_000)
+        turn(again)
+    again.delete_records(partition_of(again, "t"), partition_of(again, "t").high_watermark - 2)
+    turn(again)
+    again.housekeeping.drop_segments()
+    assert again.log.start >= boundary
+    kept = read_all(again, "t")
+    fs = fs.kill()
+    fs.remove("checkpoint") if "checkpoint" in fs.names else None
+    assert read_all(open_broker(fs, clock), "t") == kept
+
+
 # -- rot ---------------------------------------------------------------------------------------------------------------
 
 

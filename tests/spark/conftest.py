@@ -1,4 +1,4 @@
-"""What all tests with Spark share: one session (a JVM takes 5 s to start and 1 GB), one broker.
+"""What the tests with Spark share: one broker, and markers. The one session is a fixture of tests/conftest.py.
 
 Every test in this directory gets the marker `spark`. HALFMOON_TEST_BOOTSTRAP=HOST:PORT runs them against another
 broker, a real Kafka above all, where topics named `flights…` must not exist yet.
@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from halfmoon.demo.load import ensure_topic
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
 
@@ -30,16 +26,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(300))
             # pyspark leaves the sockets it collects results through to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
-
-
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the whole test run."""
-    from halfmoon.pipeline import session, stop
-
-    started = session("halfmoon-tests", log_file=tmp_path_factory.mktemp("spark") / "spark.log")
-    yield started
-    stop(started)
 
 
 @pytest.fixture(scope="session")

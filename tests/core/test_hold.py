@@ -1,0 +1,255 @@
+"""Held requests: who is woken, when, and once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.core.hold import Held, HoldService
+
+
+@dataclass
+class Settings:
+    long_polling: bool = True
+    max_suspend_ms: int = 60_000
+    short_polling_ms: int = 1_000
+
+
+@dataclass
+class Bench:
+    hold: HoldService = field(default_factory=lambda: HoldService(Settings()))
+    woken: list[str] = field(default_factory=list)
+
+    def park(
+        self,
+        name: str,
+        *partitions: str,
+        missing: int = 1,
+        deadline: int = 500,
+        owner: object = None,
+        now: int = 0,
+        **more: object,
+    ) -> Held:
+        held = Held(partitions, missing, deadline, owner, lambda: self.woken.append(name), **more)  # type: ignore[arg-type]
+        self.hold.park(held, now)
+        return held
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_every_waiter_of_a_partition_is_woken_in_the_order_they_came(bench: Bench) -> None:
+    names = [f"w{n}" for n in range(300)]
+    for name in names:
+        bench.park(name, "p")
+    bench.park("other", "q")
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == names
+    assert len(bench.hold) == 1
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == names, "once"
+
+
+def test_bytes_add_up_over_partitions_until_there_are_enough(bench: Bench) -> None:
+    bench.park("w", "p", "q", missing=100)
+    bench.hold.on_arrival("p", 60)
+    bench.hold.on_arrival("other", 1000)
+    assert bench.woken == []
+    bench.hold.on_arrival("q", 40)
+    assert bench.woken == ["w"]
+
+
+def test_an_arrival_that_does_not_match_counts_for_nothing(bench: Bench) -> None:
+    seen = []
+
+    def match(partition: object, arrival: object) -> bool:
+        seen.append((partition, arrival))
+        return arrival == "wanted"
+
+    bench.park("filtered", "p", missing=10, match=match)
+    bench.park("plain", "p", missing=10)
+    bench.hold.on_arrival("p", 50, "unwanted")
+    assert bench.woken == ["plain"]
+    bench.hold.on_arrival("p", 4, "wanted")
+    assert bench.woken == ["plain"]
+    bench.hold.on_arrival("p", 50, "unwanted")
+    bench.hold.on_arrival("p", 6, "wanted")
+    assert bench.woken == ["plain", "filtered"]
+    assert seen == [("p", "unwanted"), ("p", "wanted"), ("p", "unwanted"), ("p", "wanted")]
+
+
+def test_a_waiter_parked_while_others_are_woken_is_not_woken_by_the_same_arrival(bench: Bench) -> None:
+    held = bench.park("first", "p")
+
+    def again() -> None:
+        bench.woken.append("again")
+        bench.hold.park(Held(("p",), 1, 500, None, lambda: bench.woken.append("later")), 0)
+
+    held.wake = again
+    bench.park("second", "p")
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == ["again", "second"]
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == ["again", "second", "later"]
+
+
+def test_deadlines_wake_in_order_and_only_when_they_have_come(bench: Bench) -> None:
+    bench.park("late", "p", deadline=300)
+    bench.park("early", "q", deadline=100)
+    bench.park("same", "r", deadline=100)
+    assert bench.hold.next_deadline() == 100
+    bench.hold.expire(99)
+    assert bench.woken == []
+    bench.hold.expire(100)
+    assert bench.woken == ["early", "same"]
+    assert bench.hold.next_deadline() == 300
+    bench.hold.on_arrival("p", 1)
+    assert bench.hold.next_deadline() is None
+    bench.hold.expire(1000)
+    assert bench.woken == ["early", "same", "late"]
+
+
+def test_the_owner_of_the_timer_is_told_of_an_earlier_deadline(bench: Bench) -> None:
+    told: list[int] = []
+    bench.hold.on_deadline = told.append
+    for deadline in (300, 400, 200, 200):
+        bench.park("w", "p", deadline=deadline)
+    assert told == [300, 200]
+
+
+def test_a_request_parked_again_keeps_to_its_new_deadline(bench: Bench) -> None:
+    held = bench.park("w", "p", deadline=100)
+    bench.hold.on_arrival("p", 1)
+    held.missing_bytes, held.deadline_ms = 1, 5000
+    bench.hold.park(held, 50)
+    bench.hold.expire(100)
+    assert bench.woken == ["w"], "the old deadline has nothing to say any more"
+    assert bench.hold.next_deadline() == 5000
+    bench.hold.expire(5000)
+    assert bench.woken == ["w", "w"]
+
+
+def test_a_request_that_parks_again_in_the_past_does_not_keep_the_loop(bench: Bench) -> None:
+    held = bench.park("w", "p", deadline=100)
+
+    def again() -> None:
+        bench.woken.append("w")
+        held.missing_bytes, held.deadline_ms = 1, 100
+        bench.hold.park(held, 100)
+
+    held.wake = again
+    bench.hold.expire(200)
+    assert bench.woken == ["w"]
+
+
+def test_nobody_is_held_longer_than_allowed(bench: Bench) -> None:
+    bench.park("w", "p", deadline=10**9, now=1000)
+    assert bench.hold.next_deadline() == 61_000
+
+
+def test_without_long_polling_a_request_is_held_for_a_short_while() -> None:
+    bench = Bench(HoldService(Settings(long_polling=False)))
+    bench.park("w", "p", deadline=10**9, now=1000)
+    bench.hold.expire(1999)
+    assert bench.woken == []
+    bench.hold.expire(2000)
+    assert bench.woken == ["w"]
+
+
+def test_an_owner_that_is_gone_is_never_woken(bench: Bench) -> None:
+    gone, there = object(), object()
+    for number in range(3):
+        bench.park(f"gone-{number}", "p", owner=gone)
+        bench.park(f"there-{number}", "p", owner=there)
+    bench.hold.drop(gone)
+    bench.hold.drop(gone)
+    bench.hold.on_arrival("p", 1)
+    bench.hold.expire(10**9)
+    assert bench.woken == ["there-0", "there-1", "there-2"]
+    assert bench.hold.counters.dropped == 3
+    assert len(bench.hold) == 0
+
+
+def test_an_owner_may_go_while_others_are_being_woken(bench: Bench) -> None:
+    owner = object()
+    first = bench.park("first", "p")
+    bench.park("second", "p", owner=owner)
+    first.wake = lambda: bench.hold.drop(owner)
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == []
+    assert len(bench.hold) == 0
+
+
+def test_the_periodic_check_wakes_who_could_be_answered(bench: Bench) -> None:
+    bench.park("ready", "p", ready=lambda: True)
+    bench.park("not-ready", "p", ready=lambda: False)
+    bench.park("cannot-tell", "p")
+    bench.hold.check()
+    assert bench.woken == ["ready"]
+    assert bench.hold.counters.woken_by_check == 1
+
+
+def test_all_who_wait_on_a_partition_can_be_woken_whatever_they_miss(bench: Bench) -> None:
+    bench.park("a", "p", missing=10**6)
+    bench.park("b", "p", "q", match=lambda partition, arrival: False)
+    bench.park("c", "q")
+    bench.hold.wake_partition("p")
+    assert bench.woken == ["a", "b"]
+
+
+def test_waiters_that_come_and_go_leave_nothing_behind(bench: Bench) -> None:
+    for _ in range(5000):
+        bench.park("w", "p", "q", deadline=50_000, owner="o")
+        bench.hold.on_arrival("q", 1)
+    assert len(bench.hold) == 0
+    assert len(bench.hold._deadlines) < 200
+    assert not bench.hold._by_partition
+    assert not bench.hold._by_owner
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["park", "arrive", "expire", "drop"]), st.integers(0, 4), st.integers(1, 50)),
+        max_size=80,
+    )
+)
+def test_every_request_ends_once(steps: list[tuple[str, int, int]]) -> None:
+    bench = Bench()
+    now = 0
+    waiting: dict[str, tuple[int, int, int, int]] = {}
+    """name → owner, partition, missing, deadline"""
+    ended: list[str] = []
+    for number, (step, which, amount) in enumerate(steps):
+        expected: list[str] = []
+        if step == "park":
+            bench.park(f"{number}", f"p{which}", missing=amount, deadline=now + amount, owner=amount % 3, now=now)
+            waiting[f"{number}"] = amount % 3, which, amount, now + amount
+        elif step == "arrive":
+            for name, (owner, partition, missing, deadline) in list(waiting.items()):
+                if partition == which:
+                    waiting[name] = owner, partition, missing - amount, deadline
+                    if missing <= amount:
+                        expected.append(name)
+            bench.hold.on_arrival(f"p{which}", amount)
+        elif step == "expire":
+            now += amount
+            expected = [name for name, (*_, deadline) in waiting.items() if deadline <= now]
+            bench.hold.expire(now)
+        else:
+            for name, (owner, *_) in list(waiting.items()):
+                if owner == which:
+                    del waiting[name]
+            bench.hold.drop(which)
+        assert sorted(bench.woken) == sorted(expected)
+        for name in expected:
+            del waiting[name]
+        ended += bench.woken
+        bench.woken.clear()
+        assert len(bench.hold) == len(waiting)
+        assert bench.hold.next_deadline() == min((deadline for *_, deadline in waiting.values()), default=None)
+    assert len(ended) == len(set(ended))

@@ -1,0 +1,202 @@
+"""From places to bytes: hot slices, cold copies, and segments that go meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.core import reading
+from halfmoon.core.batch_header import BatchHeader, parse_header
+from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.reading import Place, Reader
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, turn
+from tests.core.log_bench import append_batch, flush, new_fs, open_log
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return new_fs()
+
+
+@pytest.fixture
+def log(fs: FaultyFileSystem) -> CommitLog:
+    return open_log(fs)
+
+
+def written(log: CommitLog, *sizes: int) -> list[Place]:
+    """Batches of about these sizes; their places."""
+    places = []
+    for offset, size in enumerate(sizes):
+        position = append_batch(log, offset, b"%d-" % offset + b"x" * size) + 92
+        places.append((position, log.end - position))
+    flush(log)
+    return places
+
+
+def headers(slices: object) -> list[BatchHeader]:
+    return [parse_header(piece) for piece in slices]  # type: ignore[attr-defined]
+
+
+def offsets(slices: object) -> list[int]:
+    return [header.base_offset for header in headers(slices)]
+
+
+def test_near_the_end_slices_of_the_mapping_are_handed_out(log: CommitLog) -> None:
+    places = written(log, 10, 10, 10)
+    read = Reader(log, hot_bytes=1 << 20).read(places)
+    assert read.cold is None
+    assert offsets(read.slices) == [0, 1, 2]
+    assert read.size == sum(length for _, length in places)
+    assert all(isinstance(piece, memoryview) and piece.obj is log.segments[0].view.obj for piece in read.slices)
+
+
+def test_hot_reads_reach_over_segments(log: CommitLog) -> None:
+    places = written(log, *[9_000] * 20)
+    assert len(log.segments) > 2
+    assert offsets(Reader(log, hot_bytes=1 << 30).read(places).slices) == list(range(20))
+
+
+def test_further_back_cached_bytes_are_copied(log: CommitLog) -> None:
+    places = written(log, *[9_000] * 20)
+    reader = Reader(log, hot_bytes=0)
+    read = reader.read(places)
+    assert read.cold is None
+    assert offsets(read.slices) == list(range(20))
+    assert log.segments[0].mapping.view.obj is not read.slices[0].obj  # type: ignore[union-attr]
+    assert reader.cold_reads == 0
+
+
+def test_what_is_not_cached_is_left_to_a_thread(fs: FaultyFileSystem, log: CommitLog) -> None:
+    places = written(log, *[9_000] * 20)
+    fs.cold = True
+    reader = Reader(log, hot_bytes=0)
+    read = reader.read(places)
+    assert not read.slices
+    assert read.size == sum(length for _, length in places)
+    assert read.cold is not None
+    assert offsets(read.cold()) == list(range(20))
+    assert reader.cold_reads == 1
+
+
+def test_a_segment_may_retire_while_a_cold_read_is_under_way(fs: FaultyFileSystem, log: CommitLog) -> None:
+    places = written(log, *[9_000] * 30)
+    fs.cold = True
+    read = Reader(log, hot_bytes=0).read(places[:4])
+    assert read.cold is not None
+    log.remove_oldest()
+    append_batch(log, 99, b"y" * 60_000)
+    flush(log)
+    append_batch(log, 100, b"y" * 60_000)  # what was recycled is overwritten
+    flush(log)
+    assert offsets(read.cold()) == [0, 1, 2, 3]
+
+
+def test_slices_of_a_retired_segment_stay_what_they_are(log: CommitLog) -> None:
+    places = written(log, *[9_000] * 30)
+    read = Reader(log, hot_bytes=1 << 30).read(places[:4])
+    before = [bytes(piece) for piece in read.slices]
+    log.remove_oldest()
+    for offset in range(20):
+        append_batch(log, offset, b"y" * 9_000)
+        flush(log)
+    assert [bytes(piece) for piece in read.slices] == before
+
+
+def test_reading_what_has_expired_is_refused(log: CommitLog) -> None:
+    places = written(log, *[9_000] * 30)
+    log.remove_oldest()
+    with pytest.raises(BrokerError):
+        Reader(log, hot_bytes=0).read(places[:1])
+
+
+def test_batches_close_together_are_read_in_one_go_and_those_far_apart_are_not(
+    fs: FaultyFileSystem, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "STRETCH_BYTES", 20_000)
+    places = written(log, *[1_000] * 50)
+    reader = Reader(log, hot_bytes=0)
+    fs.bytes_read = 0
+    assert offsets(reader.read(places).slices) == list(range(50))
+    assert fs.bytes_read < 70_000
+    far = [places[0], places[40]]
+    fs.bytes_read = 0
+    assert offsets(reader.read(far).slices) == [0, 40]
+    assert fs.bytes_read < 3_000
+
+
+def test_what_lies_between_small_batches_is_not_kept_in_memory(log: CommitLog) -> None:
+    places = written(log, *[10, 3_000] * 8)
+    pieces = Reader(log, hot_bytes=0).read(places[::2]).slices
+    assert offsets(pieces) == list(range(0, 16, 2))
+    assert all(len(piece.obj) == len(piece) for piece in pieces)  # type: ignore[union-attr, arg-type]
+
+
+def test_no_places_no_bytes(log: CommitLog) -> None:
+    assert Reader(log, 0).read([]) == ((), 0, None)
+
+
+# -- by time, through the broker ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker(fs: FaultyFileSystem) -> Broker:
+    broker = open_broker(fs, VirtualClock())
+    broker.create_topic("t", 1)
+    return broker
+
+
+def found_for(broker: Broker, timestamp_ms: int) -> tuple[int, int] | None:
+    search = broker.batch_for_time(partition_of(broker, "t"), timestamp_ms)
+    return None if search is None else search()
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_the_first_record_of_a_time_though_times_are_not_sorted(
+    fs: FaultyFileSystem, broker: Broker, cold: bool
+) -> None:
+    times = [100, 500, 200, 50, 700, 300, 900]
+    for number, timestamp in enumerate(times):
+        send(broker, "t", b"a", b"b", timestamp=timestamp)  # the second is one ms later
+        if number == 3:
+            turn(broker)
+            broker.housekeeping._freeze()
+        turn(broker)
+    fs.cold = cold
+    records = [(2 * at + nth, time + nth) for at, time in enumerate(times) for nth in (0, 1)]
+    for asked in (0, 100, 101, 102, 300, 501, 502, 701, 900, 901):
+        expected = next((record for record in records if record[1] >= asked), None)
+        assert found_for(broker, asked) == expected, asked
+    assert found_for(broker, 902) is None
+    newest = broker.max_timestamp(partition_of(broker, "t"))
+    assert newest is not None
+    assert newest() == (13, 901)
+
+
+def test_times_before_the_start_count_for_nothing(broker: Broker) -> None:
+    send(broker, "t", b"a", b"b", b"c", timestamp=900)
+    send(broker, "t", b"d", timestamp=300)
+    turn(broker)
+    broker.delete_records(partition_of(broker, "t"), 2)
+    assert found_for(broker, 0) == (2, 902)
+    broker.delete_records(partition_of(broker, "t"), 3)
+    assert found_for(broker, 0) == (3, 300)
+    assert found_for(broker, 301) is None
+    newest = broker.max_timestamp(partition_of(broker, "t"))
+    assert newest is not None
+    assert newest() == (3, 300)
+
+
+def test_an_empty_partition_has_no_times(broker: Broker) -> None:
+    assert found_for(broker, 0) is None
+    assert broker.max_timestamp(partition_of(broker, "t")) is None
+
+
+def test_times_are_found_after_a_restart(fs: FaultyFileSystem, broker: Broker) -> None:
+    for timestamp in (100, 900, 300):
+        broker.append(partition_of(broker, "t"), batch(b"x", timestamp=timestamp), 0)
+    turn(broker)
+    again = open_broker(fs.kill(), VirtualClock())
+    assert found_for(again, 200) == (1, 900)
+    assert found_for(again, 901) is None

@@ -1,0 +1,114 @@
+"""Snapshots: all of a catalog, and nothing that was not in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.core import control, snapshot
+from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import Catalog
+from halfmoon.core.groups.messages import GroupRecord
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
+from tests.core.log_bench import new_fs
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return new_fs()
+
+
+@pytest.fixture
+def broker(fs: FaultyFileSystem) -> Broker:
+    """With something in every corner of its catalog."""
+    broker = open_broker(fs, VirtualClock())
+    broker.create_topic("gone", 1)
+    broker.create_topic("t", 2, {"retention.ms": "777000"})
+    broker.create_topic("inside", 1, internal=True)
+    broker.delete_topic(broker.topic("gone"))  # type: ignore[arg-type]
+    send(broker, "t", b"a", b"b", producer_id=9, sequence=0)
+    send(broker, "t", b"c", index=1)
+    turn(broker)
+    broker.delete_records(partition_of(broker, "t"), 1)
+    broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), 2, 1, "note")])
+    broker.append_control(control.GroupSaved(GroupRecord("h", 3, "consumer", "range", "m", True, 1, ()), 4))
+    broker.allocate_producer_id()
+    partition_of(broker, "t", 1).queue.lose(5, 7)
+    turn(broker)
+    return broker
+
+
+def restored(broker: Broker, data: bytes) -> Catalog:
+    catalog = Catalog(broker.settings)
+    snapshot.restore(catalog, snapshot.decode(data))
+    return catalog
+
+
+def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
+    data = snapshot.take(broker.catalog, 1234, 5)
+    again = restored(broker, data)
+    assert snapshot.take(again, 1234, 5) == data
+    topic = again.by_name["t"]
+    assert topic.id == broker.topic("t").id  # type: ignore[union-attr]
+    assert topic.rules.retention_ms == 777_000
+    first, second = topic.partitions
+    assert (first.start_offset, first.next_offset, first.epochs) == (1, 2, [(1, 0)])
+    assert second.queue.damaged == [(5, 7)]
+    assert first.producers is not None
+    assert first.producers.check(9, 0, 0, 2) is not None, "a repeated batch is still known"
+    assert again.by_name["inside"].internal
+    assert again.next_topic_number == 3
+    assert again.next_producer_id == 1000
+    assert set(again.groups) == {"h"}
+    assert again.offsets["g"][1, 0].metadata == "note"
+
+
+def test_what_stands_at_the_head_of_segments_has_no_producers(broker: Broker) -> None:
+    again = restored(broker, snapshot.take(broker.catalog, 0, 1, producers=False))
+    assert all(partition.producers is None for partition in again.partitions())
+    assert again.by_name["t"].partitions[0].next_offset == 2
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 1 << 20])
+def test_parts_put_together_are_the_whole(broker: Broker, monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+    monkeypatch.setattr(snapshot, "PART_BYTES", part_bytes)
+    data = snapshot.take(broker.catalog, 0, 1)
+    parts = list(snapshot.parts(data))
+    assert b"".join(part.data for part in parts) == data
+    assert len(parts) == -(-len(data) // part_bytes)
+
+
+def test_a_checkpoint_is_loaded_or_counts_as_lost(broker: Broker, fs: FaultyFileSystem) -> None:
+    data = snapshot.take(broker.catalog, 1234, 5, clean=True)
+    snapshot.save(fs, data)
+    loaded = snapshot.load(fs)
+    assert loaded is not None
+    assert (loaded.position, loaded.generation, loaded.clean) == (1234, 5, True)
+    assert snapshot.encode(loaded) == data
+    size = len(fs.names["checkpoint"].cache)
+    for at in range(0, size, 3):
+        flip(fs, "checkpoint", at)
+        assert snapshot.load(fs) is None
+        flip(fs, "checkpoint", at)
+    for length in (0, 5, 12, size - 1):
+        cut = fs.kill()
+        del cut.names["checkpoint"].cache[length:]
+        assert snapshot.load(cut) is None
+    fs.remove("checkpoint")
+    assert snapshot.load(fs) is None
+
+
+def test_a_checkpoint_of_another_version_counts_as_lost(
+    broker: Broker, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is derived: the log says who may read the directory."""
+    with monkeypatch.context() as newer:
+        newer.setattr(snapshot, "_VERSION", 2)
+        snapshot.save(fs, snapshot.take(broker.catalog, 0, 1))
+    assert snapshot.load(fs) is None
+
+
+def test_a_newer_snapshot_may_have_more_fields(broker: Broker) -> None:
+    data = snapshot.take(broker.catalog, 0, 1)
+    assert data[0] == 0x98
+    assert snapshot.decode(b"\x99" + data[1:] + b"\xa3new").position == 0
