@@ -1,16 +1,13 @@
 """A copy of a data directory while its broker runs: `halfmoon backup`.
 
 What is taken: the sealed segments, their index files, and the catalog as it stood where the last of them ends, which
-is what
-the snapshot at the head of the segment after it says. A broker started on the copy has a log that ends there. With
-`active` the segment being written is copied too, up to its last whole frame.
+is what the snapshot at the head of the segment after it says. A broker started on the copy has a log that ends there.
+With `active` the segment being written is copied too, up to its last whole frame.
 
 On one file system, segments and index files are hard-linked: they are never changed, and the broker reuses the file
-of an
-expired segment only if no other name leads to it (`CommitLog._retire`). Elsewhere they are copied, and a copy counts
-only if
-the segment still has its name afterwards: a file is renamed before it is reused. Segments that expire meanwhile are
-left out, with all before them.
+of an expired segment only if no other name leads to it (`CommitLog._retire`). Elsewhere they are copied, and a copy
+counts only if the segment still has its name afterwards: a file is renamed before it is reused. Segments that expire
+meanwhile are left out, with all before them.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ run. Nobody reads above *written*.
 
 A segment is allocated whole before its first frame, so a full disk is met when a segment is made, before anything was
 promised, and not in the middle of a write. A write or sync that fails all the same ends the log's writing life:
-`failed`
-is set, every later append is refused, reads go on; the next start recovers from what is really on disk. An fsync that
-failed is never tried again, because the kernel may have dropped the dirty pages with the error.
+`failed` is set, every later append is refused, reads go on; the next start recovers from what is really on disk. An
+fsync that failed is never tried again, because the kernel may have dropped the dirty pages with the error.
 
 A file is named by the 20 digits of the log position it starts at, as RocketMQ's MappedFileQueue does. It is reused by
 rename when it expires, but only once no slice of it is being sent any more.

@@ -1,9 +1,8 @@
 """Control records: what the broker must remember besides messages, as frames of the same log.
 
 Each is a msgpack array whose first element names its type. Fields are only ever added at the end, with a default, so
-that an
-older log is read by a newer program; a record of an unknown type stops the start, because state would be lost.
-Every one of them may be applied twice: recovery does so.
+that an older log is read by a newer program; a record of an unknown type stops the start, because state would be
+lost. Every one of them may be applied twice: recovery does so.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Dispatch: makes what was appended visible (B02).
 
 It walks behind the appends, in the order of the log. For each batch it adds a row to the partition's consume queue,
-which
-moves the high watermark, and notes the arrival. With `flush: sync` it runs behind the fdatasync, else behind the
-write: visible is what is acknowledged.
+which moves the high watermark, and notes the arrival. With `flush: sync` it runs behind the fdatasync, else behind
+the write: visible is what is acknowledged.
 
 It also closes the index tails at *freeze points*: at each segment boundary, and wherever a checkpoint is to be true.
 What it freezes becomes an index file, written in a thread; until the file is there, the rows are served from memory.

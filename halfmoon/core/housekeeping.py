@@ -216,9 +216,8 @@ class Housekeeping:
         """Remove the oldest segments while nothing in them lives.
 
         What made them dead (start offsets moved, topics deleted, the next segment's head) must be on disk before:
-        else a loss
-        of power would bring back the need and not the bytes. So a segment is condemned first, and goes when the log
-        is flushed beyond that moment.
+        else a loss of power would bring back the need and not the bytes. So a segment is condemned first, and goes
+        when the log is flushed beyond that moment.
         """
         log = self._broker.log
         if log.failed is not None:

@@ -5,9 +5,8 @@
 checkpoint. Nothing is repaired: the next start does that.
 
 While a broker runs, two things move: the end of the log grows, and the oldest segments expire. What looked damaged
-because it
-was being written is looked at again before it is reported; a segment whose name is gone has expired and is not
-reported.
+because it was being written is looked at again before it is reported; a segment whose name is gone has expired and is
+not reported.
 """
 
 from __future__ import annotations

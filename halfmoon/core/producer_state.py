@@ -1,10 +1,9 @@
 """What a partition knows of the idempotent producers that write to it (KIP-98).
 
 The rules are those of Kafka's ProducerAppendInfo and ProducerStateEntry: the last five batches of a producer are
-remembered,
-so that a repeated one gets the first one's answer; the next batch must follow the last; a newer epoch begins at
-sequence 0; a producer the partition knows nothing of may begin anywhere (its state may have expired with its records).
-Sequence numbers count records and wrap from 2³¹ − 1 to 0.
+remembered, so that a repeated one gets the first one's answer; the next batch must follow the last; a newer epoch
+begins at sequence 0; a producer the partition knows nothing of may begin anywhere (its state may have expired with
+its records). Sequence numbers count records and wrap from 2³¹ − 1 to 0.
 """
 
 from __future__ import annotations

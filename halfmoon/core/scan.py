@@ -1,9 +1,8 @@
 """Reading the log without trusting it: frame after frame, telling a torn tail from rot (B09).
 
 A frame counts only if it stands where it says, its generation is not below that of the frame before it, and all
-checksums,
-lengths and offsets agree. Where one does not, the question is whether the log was known to be on disk beyond this
-place:
+checksums, lengths and offsets agree. Where one does not, the question is whether the log was known to be on disk
+beyond this place:
 
 - It was: then this is *rot*, the disk lost what it had. It is stepped over and reported, never cut.
 - It was not: then it is a *torn tail*. Nobody was promised anything here, and it may be cut.

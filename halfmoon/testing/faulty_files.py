@@ -1,10 +1,10 @@
 """A file system in memory that fails the way disks do, behind the core's port (`halfmoon.core.files`).
 
 What a write changes is in the *cache* at once and on the *disk* only after `sync`; what a create, rename or remove
-changes
-is on the disk only after `sync_directory`. `power_loss` returns what a machine would find after the power came back: of
-every page written since the last sync, by the dice, the new bytes, the old ones, or the new ones up to some sector;
-of the changes of names, the first few. `kill` returns what a process would find after `kill -9`: all of the cache.
+changes is on the disk only after `sync_directory`. `power_loss` returns what a machine would find after the power
+came back: of every page written since the last sync, by the dice, the new bytes, the old ones, or the new ones up to
+some sector; of the changes of names, the first few. `kill` returns what a process would find after `kill -9`: all of
+the cache.
 
 Faults to be switched on: `free` (bytes left before ENOSPC), `fail_sync` and `fail_write` (EIO), `spoil` (one file's
 writes and syncs fail with EIO), `short_writes`, and `crash_at`: the process dies at the n-th operation that changes
