@@ -435,9 +435,10 @@ class Broker:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def read(self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool) -> Read:
-        """Whole batches from the one that holds `offset` on, about `max_bytes` of them; the first whatever its size, if
+        """Whole batches from the one that holds `offset` on, about `max_bytes` of them.
 
-        `min_one`. Nothing at the high watermark. Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
+        With `min_one` the first comes whatever its size. Nothing at the high watermark.
+        Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         if not partition.start_offset <= offset <= partition.high_watermark:
             # Between the two ends a client may be that was here before a restart with unflushed records.

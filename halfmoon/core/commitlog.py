@@ -343,9 +343,9 @@ class CommitLog:
         return self.fs.free_bytes() >= self.low_disk_bytes + max(self.segment_bytes, length)
 
     def begin_spare(self) -> Callable[[], File]:
-        """A function for a thread that allocates a segment, slowly. Hand what it returns to `take_spare` in the loop,
+        """A function for a thread that allocates a segment, slowly.
 
-        or None if it raised OSError.
+        Hand what it returns to `take_spare` in the loop, or None if it raised OSError.
         """
         self._making_spare = True
         return self._make_spare

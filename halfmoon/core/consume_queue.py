@@ -151,9 +151,9 @@ class ConsumeQueue:
         return count
 
     def places_for_time(self, timestamp_ms: int, start_offset: int) -> list[tuple[int, int]]:
-        """(log position, length) of the batches to look into, in order, for the first record of `timestamp_ms` or later
+        """Where to look, in order, for the first record of `timestamp_ms` or later at or after `start_offset`.
 
-        at or after `start_offset`: the first batch that has such a record, and, as long as a batch begins below
+        (log position, length) each: the first batch that has such a record, and, as long as a batch begins below
         `start_offset` and may have it there only, the one after it.
         """
         found = []

@@ -6,9 +6,10 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """Every reason the core refuses something. The names are Kafka's (org.apache.kafka.common.protocol.Errors),
+    """Every reason the core refuses something.
 
-    because they are the field's best known list; the numbers are the adapter's business.
+    The names are Kafka's (org.apache.kafka.common.protocol.Errors), because they are the field's best
+    known list; the numbers are the adapter's business.
     """
 
     UNKNOWN_SERVER_ERROR = "the broker met an error it did not expect"

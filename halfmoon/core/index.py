@@ -223,10 +223,9 @@ def file_path(start: int, end: int) -> str:
 def write(
     fs: FileSystem, start: int, end: int, newest_store_ms: int, runs: Iterable[tuple[Key, Sequence[Run]]]
 ) -> IndexFile:
-    """Write the index of log positions [start, end) and open it. `runs` is sorted by key; several runs of one
-    partition,
+    """Write the index of log positions [start, end) and open it.
 
-    which follow one another, become one. Takes little memory, however many rows; slow (syncs), meant for a thread.
+    `runs` is sorted by key; several runs of one partition, which follow one another, become one. Takes little memory, however many rows; slow (syncs), meant for a thread.
     Raises OSError.
     """
     directory = bytearray()

@@ -1,5 +1,4 @@
-"""Looking into a data directory without touching it, of a stopped broker or a running one: `halfmoon log verify` and
-`dump`.
+"""`halfmoon log verify` and `dump`: looking into a data directory without touching it, its broker running or not.
 
 `verify` reads every frame (checksums, positions, generations), holds the index files against the log, and looks at the
 checkpoint. Nothing is repaired: the next start does that.
@@ -93,10 +92,9 @@ class FrameInfo:
 
 
 def verify(directory: str | os.PathLike[str], progress: Progress | None = None) -> Report:
-    """Read a whole data directory and say what is wrong with it. Raises StartError where it is no data directory, or
-    one of
+    """Read a whole data directory and say what is wrong with it.
 
-    a newer version; OSError where it cannot be read.
+    Raises StartError where it is no data directory, or one of a newer version; OSError where it cannot be read.
     """
     return verify_files(OsFileSystem(directory, read_only=True), progress)
 

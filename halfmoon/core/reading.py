@@ -111,9 +111,10 @@ class Reader:
     def search_time(
         self, places: Sequence[Place], timestamp_ms: int, start_offset: int
     ) -> Callable[[], tuple[int, int] | None]:
-        """A function for a thread: (offset, timestamp) of the first record that reaches `timestamp_ms`, at or after
+        """A function for a thread that finds the first record to reach `timestamp_ms` in these batches.
 
-        `start_offset`, in these batches. It raises OSError, and BrokerError where a batch is malformed.
+        It returns (offset, timestamp), looks at or after `start_offset` only, and raises OSError, and
+        BrokerError where a batch is malformed.
         """
         stretches = [self._stretches([place])[0] for place in places]
 

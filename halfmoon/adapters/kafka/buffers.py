@@ -172,9 +172,9 @@ class BufferPool:
                 self.give_back(buffer)
 
     def wait(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when a buffer has been given back; in the order of asking. It must not come back here at
+        """Call `resume` once when a buffer has been given back; in the order of asking.
 
-        once: buffers are given back in the middle of other things.
+        It must not come back here at once: buffers are given back in the middle of other things.
         """
         self._waiting.append(resume)
 

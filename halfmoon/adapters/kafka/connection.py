@@ -403,9 +403,9 @@ class Connection(asyncio.BufferedProtocol):
         return self._write_paused or len(self._slots) >= MAX_UNANSWERED
 
     def _keep_rest(self, rest: memoryview) -> bool:
-        """Keep what is left of a read, the beginning of a request. False if it must be set aside: it is whole requests
+        """Keep what is left of a read, the beginning of a request.
 
-        that must wait, or there is no memory now.
+        False if it must be set aside: it is whole requests that must wait, or there is no memory now.
         """
         if self._blocked():
             return False
