@@ -225,8 +225,8 @@ def write(
 ) -> IndexFile:
     """Write the index of log positions [start, end) and open it.
 
-    `runs` is sorted by key; several runs of one partition, which follow one another, become one. Takes little memory, however many rows; slow (syncs), meant for a thread.
-    Raises OSError.
+    `runs` is sorted by key; several runs of one partition, which follow one another, become one. Takes little memory,
+    however many rows; slow (syncs), meant for a thread. Raises OSError.
     """
     directory = bytearray()
     joined = []
