@@ -25,7 +25,7 @@ test:  ## all tests
 
 check:  ## ruff, mypy --strict, who may import whom
 	$(PREPARE)
-	@code=0; for tool in "ruff check ." mypy "lint-imports --no-logo"; do .venv/bin/$$tool || code=1; done; exit $$code
+	@code=0; for tool in "ruff check ." "ruff format --check ." mypy "lint-imports --no-logo"; do .venv/bin/$$tool || code=1; done; exit $$code
 
 interop:  ## other people's test suites and programs against the broker
 	$(PREPARE) --java

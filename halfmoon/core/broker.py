@@ -325,9 +325,7 @@ class Broker:
         if not epochs or epochs[-1][0] != generation:
             partition.began_epoch(generation, base_offset)
         if producers is not None:
-            producers.appended(
-                producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms
-            )
+            producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         self._unseen.append(Appended(partition, base_offset, span, position, len(batch), max_ms, now_ms))
         if not self._dirty:
             self._dirty = True
@@ -454,9 +452,7 @@ class Broker:
         """Bytes a reader at `offset` could get; counts no further than `enough`."""
         return partition.queue.bytes_from(offset, enough) if offset < partition.high_watermark else 0
 
-    def batch_for_time(
-        self, partition: Partition, timestamp_ms: int
-    ) -> Callable[[], tuple[int, int] | None] | None:
+    def batch_for_time(self, partition: Partition, timestamp_ms: int) -> Callable[[], tuple[int, int] | None] | None:
         """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread.
 
         It returns (offset, timestamp).

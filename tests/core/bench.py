@@ -10,6 +10,7 @@ from halfmoon.core.broker import Broker, Produced
 from halfmoon.core.catalog import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
+from halfmoon.core.files import FileSystem
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
@@ -28,12 +29,12 @@ class VirtualClock:
 
 
 def open_broker(
-    fs: FaultyFileSystem, clock: VirtualClock, *, sections: dict[str, dict[str, Any]] | None = None, **log: Any
+    fs: FileSystem, clock: VirtualClock, *, sections: dict[str, dict[str, Any]] | None = None, **log: Any
 ) -> Broker:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
     settings = load_settings({"log": small | log} | (sections or {}), {}, {})
-    dice = random.Random(fs.dice.random())
+    dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
     broker = Broker(fs, settings, clock, dice.randbytes)
     broker.open()
     return broker

@@ -323,9 +323,7 @@ def test_making_a_segment_ahead_may_fail(fs: FaultyFileSystem, log: CommitLog) -
     assert log.wants_spare()
 
 
-def test_an_expired_segment_is_reused_once_the_disk_knows_that_it_is_none(
-    fs: FaultyFileSystem, log: CommitLog
-) -> None:
+def test_an_expired_segment_is_reused_once_the_disk_knows_that_it_is_none(fs: FaultyFileSystem, log: CommitLog) -> None:
     count = fill(log, 3)
     flush(log)
     inode = fs.names[segment_path(0)]

@@ -143,9 +143,7 @@ class Crashes(RuleBasedStateMachine):
             values = [f"{name}-{where}-{self.counter}-{at}-".encode() + b"x" * size for at, size in enumerate(sizes)]
             key = (name, where)
             sequence = self.sequences.get(key, 0)
-            data = (
-                batch(*values, producer_id=self.producer_id, sequence=sequence) if idempotent else batch(*values)
-            )
+            data = batch(*values, producer_id=self.producer_id, sequence=sequence) if idempotent else batch(*values)
             produced = self.broker.append(topic.partitions[where], data, self.clock.wall_ms())
             if idempotent:
                 self.sequences[key] = sequence + len(values)

@@ -279,7 +279,9 @@ def test_segments_go_while_the_log_is_never_flushed_to_its_end(fs: FaultyFileSys
     assert broker.log.start > 0
 
 
-def test_the_walk_is_cut_into_slices(fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: E501
+def test_the_walk_is_cut_into_slices(
+    fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "SLICE_COST", 20)
     broker = made(fs, clock)
     broker.create_topic("many", 200)

@@ -62,9 +62,7 @@ def many(key: int, version: int, before: bytes, element: bytes, count: int, afte
 
 SMALL_ELEMENTS: dict[str, Callable[[int], bytes]] = {
     "Produce topics": lambda n: many(0, 9, b"\0" + struct.pack(">hi", 1, 100), b"\x01\x01\0", n),
-    "Produce partitions": lambda n: many(
-        0, 9, b"\0" + struct.pack(">hi", 1, 100) + b"\x02\x02x", bytes(6), n, b"\0\0"
-    ),
+    "Produce partitions": lambda n: many(0, 9, b"\0" + struct.pack(">hi", 1, 100) + b"\x02\x02x", bytes(6), n, b"\0\0"),
     "Fetch": lambda n: many(1, 12, struct.pack(">iiiibii", -1, 0, 0, 1000, 0, 0, -1), b"\x01\x01\0", n, b"\x01\x01\0"),
     "ListOffsets": lambda n: many(2, 6, struct.pack(">ib", -1, 0), b"\x01\x01\0", n),
     "Metadata": lambda n: many(3, 9, b"", b"\x01\0", n, bytes(4)),

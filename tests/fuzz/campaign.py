@@ -61,9 +61,7 @@ STRICT = SETTINGS | {"log": {**SETTINGS["log"], "flush": "sync", "validate": "re
 def versions() -> list[tuple[int, int]]:
     """Every (API key, version) that is offered."""
     return [
-        (api.key, version)
-        for api in registered().values()
-        for version in range(api.min_version, api.max_version + 1)
+        (api.key, version) for api in registered().values() for version in range(api.min_version, api.max_version + 1)
     ]
 
 

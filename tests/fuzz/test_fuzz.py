@@ -160,10 +160,7 @@ def test_batches_that_lie_with_a_right_checksum(broker, canary, memory):
     topic(broker, "fuzz-lies")
     chance = Random(3)
     batches = [
-        token.data
-        for _ in range(300)
-        for token in valid_request(chance, World(), 0, 9)
-        if token.kind.name == "RECORDS"
+        token.data for _ in range(300) for token in valid_request(chance, World(), 0, 9) if token.kind.name == "RECORDS"
     ]
     with Peer(broker.address) as peer:
         lying_batches(Campaign(broker, canary, memory, 3), peer, chance, batches)

@@ -545,11 +545,7 @@ class Connection(asyncio.BufferedProtocol):
             self._active = False
             self._idle_since_ms = now_ms
         idle_ms = now_ms - self._idle_since_ms
-        if (
-            self._partial is not None
-            and now_ms - self._partial_since_ms >= send_timeout_ms
-            and self._pool.has_waiters
-        ):
+        if self._partial is not None and now_ms - self._partial_since_ms >= send_timeout_ms and self._pool.has_waiters:
             self.abort("the peer sends its request too slowly, and others wait for the memory")
             return
         if self._reading_paused or self._slots or unsent:

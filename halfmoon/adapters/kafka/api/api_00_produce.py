@@ -253,9 +253,7 @@ def encode(results: Results, version: int) -> bytes:
                 out.append(_STORED_V3.pack(part.index, part.error_code, part.base_offset, part.append_time_ms))
                 continue
             out.append(
-                _STORED_V5.pack(
-                    part.index, part.error_code, part.base_offset, part.append_time_ms, part.start_offset
-                )
+                _STORED_V5.pack(part.index, part.error_code, part.base_offset, part.append_time_ms, part.start_offset)
             )
             if flexible:
                 out.append(_NO_ERRORS_V9 if message is None else b"\x01" + wire.encode_string(message, True) + b"\x00")

@@ -98,9 +98,7 @@ class Reading:
             if partition.topic.internal:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
             check_leader_epoch(broker, wanted.leader_epoch)
-            found = Fetched(
-                wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset
-            )
+            found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)
             if wanted.last_epoch >= 0:
                 found.diverging = _divergence(broker, partition, wanted)
                 if found.diverging is not None:

@@ -1,0 +1,261 @@
+"""Backups: a broker that starts on one has everything up to where it was taken; the original never notices."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from halfmoon.core import backup as module
+from halfmoon.core.backup import backup
+from halfmoon.core.broker import Broker
+from halfmoon.core.errors import StartError
+from halfmoon.core.files import OsFileSystem
+from halfmoon.core.inspect import verify
+from tests.core.bench import SEGMENT, VirtualClock, open_broker, partition_of, read_all, send, turn, values
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tmp_path / "source"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "target"
+
+
+def opened(root: Path, clock: VirtualClock) -> Broker:
+    return open_broker(OsFileSystem(root), clock)
+
+
+@pytest.fixture
+def broker(source: Path, clock: VirtualClock) -> Broker:
+    """Five segments; the catalog changed in each of them."""
+    broker = opened(source, clock)
+    broker.create_topic("t", 1)
+    turn(broker)
+    fill(broker, 5)
+    return broker
+
+
+def fill(broker: Broker, segments: int) -> None:
+    while len(broker.log.segments) < segments:
+        number = partition_of(broker, "t").next_offset
+        send(broker, "t", b"%d-" % number + b"x" * 9_000)
+        broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), number, -1, "")])
+        turn(broker)
+
+
+def sealed(broker: Broker) -> list[tuple[int, bytes]]:
+    """The records of all segments but the last."""
+    end = broker.log.segments[-1].start
+    rows = [
+        (run.columns.base[row], run.columns.position[row])
+        for run in partition_of(broker, "t").queue.runs()
+        for row in range(run.low, run.high)
+    ]
+    offsets = {base for base, position in rows if position < end}
+    return [record for record in read_all(broker, "t") if record[0] in offsets]
+
+
+def use_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(source: object, target: object) -> None:
+        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+
+    monkeypatch.setattr(module, "os", SimpleNamespace(link=refuse, PathLike=os.PathLike))
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_broker_starts_on_a_backup_and_its_log_ends_at_the_last_sealed_segment(
+    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    if not linked:
+        use_copies(monkeypatch)
+    expected = sealed(broker)
+    told: list[tuple[int, int]] = []
+    report = backup(source, target, lambda done, total: told.append((done, total)))
+    end = broker.log.segments[-1].start
+    assert (report.start, report.end, report.segments, report.bytes) == (0, end, 4, 4 * SEGMENT)
+    assert (report.linked, report.expired, report.topics) == (4 if linked else 0, 0, 1)
+    assert told == [(n * SEGMENT, 4 * SEGMENT) for n in range(1, 5)]
+    assert verify(target).ok
+    # The original goes on, and the copy does not change with it.
+    fill(broker, 7)
+    again = opened(target, clock)
+    assert read_all(again, "t") == expected
+    assert (again.report.end, again.report.damaged, again.report.frames) == (end, [], 0)
+    assert again.report.indexed_again < SEGMENT
+    assert again.cluster_id == broker.cluster_id
+    progress = again.groups.offsets("g")[partition_of(again, "t")].offset
+    assert progress == expected[-1][0]
+    sent = send(again, "t", b"goes on")
+    turn(again)
+    assert sent.base_offset == expected[-1][0] + 1
+    assert values(again, "t")[-1] == b"goes on"
+    again.close()
+    assert read_all(broker, "t")[: len(expected)] == expected
+    broker.close()
+    assert verify(source).ok
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_with_the_active_segment_nothing_that_was_flushed_is_missing(
+    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    if not linked:
+        use_copies(monkeypatch)
+    expected = read_all(broker, "t")
+    report = backup(source, target, active=True)
+    assert (report.end, report.segments) == (broker.log.end, 5)
+    again = opened(target, clock)
+    assert read_all(again, "t") == expected
+    assert again.health() == []
+    send(again, "t", b"goes on")
+    turn(again)
+    again.close()
+    assert read_all(broker, "t") == expected
+    broker.close()
+
+
+def test_a_young_broker_has_a_catalog_to_back_up(source: Path, target: Path, clock: VirtualClock) -> None:
+    broker = opened(source, clock)
+    broker.create_topic("t", 3)
+    send(broker, "t", b"a")
+    turn(broker)
+    report = backup(source, target)
+    assert report.segments == 1
+    again = opened(target, clock)
+    assert again.topics() == [], "the head of the first segment knows no topic yet"
+    again.close()
+    report = backup(source, target.with_name("with-active"), active=True)
+    again = opened(target.with_name("with-active"), clock)
+    assert values(again, "t") == [b"a"]
+    again.close()
+    broker.close()
+
+
+def test_a_backup_survives_that_the_original_expires_and_reuses_its_segments(
+    broker: Broker, source: Path, target: Path, clock: VirtualClock
+) -> None:
+    expected = sealed(broker)
+    backup(source, target)
+    broker.delete_records(partition_of(broker, "t"), -1)
+    turn(broker)
+    broker.housekeeping.drop_segments()
+    assert len(broker.log.segments) == 1
+    fill(broker, 4)
+    again = opened(target, clock)
+    assert read_all(again, "t") == expected
+    again.close()
+    broker.close()
+
+
+@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize("expiring_at", [0, 1, 3])
+def test_segments_that_expire_while_the_backup_is_made_are_left_out(
+    broker: Broker,
+    source: Path,
+    target: Path,
+    clock: VirtualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    linked: bool,
+    expiring_at: int,
+) -> None:
+    """At the given segment the original drops the first three, and overwrites what it reuses."""
+    if not linked:
+        use_copies(monkeypatch)
+    expected = sealed(broker)
+    taken = 0
+    original = module._Backup._take
+
+    def take(self: module._Backup, segment: object) -> bool:
+        nonlocal taken
+        if taken == expiring_at:
+            broker.delete_records(partition_of(broker, "t"), sealed(broker)[-2][0])
+            turn(broker)
+            broker.housekeeping.drop_segments()
+            fill(broker, 4)
+        taken += 1
+        return original(self, segment)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module._Backup, "_take", take)
+    report = backup(source, target)
+    start = broker.log.start
+    assert start == 3 * SEGMENT
+    again = opened(target, clock)
+    assert again.health() == []
+    assert again.report.end == 4 * SEGMENT
+    if expiring_at in (0, 1):
+        assert (report.start, report.segments, report.expired) == (start, 1, 3)
+        kept = read_all(again, "t")
+        assert kept == expected[-len(kept) :] != []
+    else:
+        assert (report.start, report.segments, report.expired) == (0, 4, 0), "what was taken before stays good"
+        assert read_all(again, "t") == expected
+    again.close()
+    broker.close()
+
+
+def test_a_copy_of_a_segment_that_was_reused_meanwhile_does_not_count(
+    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    use_copies(monkeypatch)
+    original = module._Backup._copy
+
+    def copy(self: module._Backup, segment: object, size: int) -> bool:
+        if broker.log.start == 0:
+            broker.delete_records(partition_of(broker, "t"), sealed(broker)[-2][0])
+            turn(broker)
+            broker.housekeeping.drop_segments()
+            fill(broker, 5)
+        return original(self, segment, size)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module._Backup, "_copy", copy)
+    report = backup(source, target)
+    assert report.start == 3 * SEGMENT
+    assert verify(target).ok
+    broker.close()
+
+
+def test_nothing_is_overwritten(broker: Broker, source: Path, target: Path) -> None:
+    target.mkdir()
+    (target / "precious").write_bytes(b"x")
+    with pytest.raises(StartError, match="exists already"):
+        backup(source, target)
+    with pytest.raises(StartError, match="exists already"):
+        backup(source, target / "precious")
+    assert [path.name for path in target.iterdir()] == ["precious"]
+    broker.close()
+
+
+def test_what_is_no_data_directory_cannot_be_backed_up(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(StartError, match="no data directory"):
+        backup(tmp_path, target)
+    with pytest.raises(StartError, match="no directory"):
+        backup(tmp_path / "nowhere", target)
+    assert not target.exists()
+
+
+def test_a_backup_that_was_cut_off_is_no_data_directory(
+    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object, *args: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(module._Backup, "_take_index_files", full)
+    with pytest.raises(OSError, match="full"):
+        backup(source, target)
+    with pytest.raises(StartError):
+        opened(target, clock)
+    broker.close()
