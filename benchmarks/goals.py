@@ -61,6 +61,7 @@ def _less(title: str, figure: str, target: float, stretch: float | None = None, 
 
 GOALS: tuple[Goal, ...] = (
     *_throughput("produce 1 KB, MB/s", "produce_1k.mb_s", 1.5, 2.5),
+    *_throughput("produce 1 KB, batches made before, MB/s", "ready_made.mb_s", 1.5, 2.5),
     *_throughput("produce 100 B, records/s", "produce_100.rec_s", 1.0, 1.2),
     *_throughput("produce 100 B over 100 partitions, records/s", "spread.rec_s", 1.5, None),
     *_throughput("Java ProducerPerformance 100 B, records/s", "java.rec_s", 1.3, 1.8),
@@ -85,6 +86,7 @@ GOALS: tuple[Goal, ...] = (
     _less("end to end, one after the other, p99", "e2e.p99_ms", 0.7),
     _less("end to end, one after the other, p50, sync", "e2e.p50_ms", 1.2, of=SYNC),
     _less("server CPU per MB, produce 1 KB", "produce_1k.cpu_ms_per_mb", 1 / 3),
+    _less("server CPU per MB, produce 1 KB, batches made before", "ready_made.cpu_ms_per_mb", 1 / 3),
     _less("server CPU per MB, produce 100 B", "produce_100.cpu_ms_per_mb", 1 / 3),
     _less("server CPU per MB, consume 1 KB", "consume_1k.cpu_ms_per_mb", 1 / 3),
     _less("server CPU per MB, consume 100 B", "consume_100.cpu_ms_per_mb", 1 / 3),
@@ -109,6 +111,7 @@ GOALS: tuple[Goal, ...] = (
         INTERVAL,
         "idle.without_p99_ms",
     ),
+    _less("1,000 idle consumers: p99 beside Kafka's with as many", "idle.p99_ms", 1.0),
     Goal("1,000 idle consumers: their memory", "idle.extra_mb", 40, None, "less", against=None, unit="MB"),
     _less("Spark batch read, 200 small partitions", "spark.spark_s", 0.4),
     Goal("1,000 partitions created", "partitions.create_ms", 100, None, "less", against=None, unit="ms"),

@@ -9,6 +9,7 @@ RECORDS = {"100": (100, 2_000_000), "1k": (1_000, 600_000)}
 """Figure's suffix → bytes a record, records. The peer's own cells are half as long, so twice their scale."""
 SPREAD_PARTITIONS = 100
 SPREAD_RECORDS = 1_500_000
+READY_MADE_BYTES, READY_MADE_RECORDS = 1_000, 1_000_000
 JAVA_RECORDS = 2_000_000
 
 
@@ -59,6 +60,17 @@ def spread(bench: Bench, broker: Broker) -> Figures:
     return named("spread", figures)
 
 
+def ready_made(bench: Bench, broker: Broker) -> Figures:
+    """1 KB records in batches that were made before: the client costs its socket alone."""
+    bench.settle()
+    return named(
+        "ready_made",
+        _moved(
+            bench, broker, "ready_made", bench.topic("ready-made"), READY_MADE_BYTES, bench.times(READY_MADE_RECORDS)
+        ),
+    )
+
+
 def java(bench: Bench, broker: Broker) -> Figures:
     """ProducerPerformance with its default settings (16 KB batches)."""
     bench.settle()
@@ -72,6 +84,7 @@ def java(bench: Bench, broker: Broker) -> Figures:
 
 CELLS = (
     Cell("bulk", "librdkafka, 1 MB batches: produce and consume 100 B and 1 KB", librdkafka),
+    Cell("ready_made", "plain socket, 1 MB batches of 1 KB records that were made before", ready_made),
     Cell("spread", f"librdkafka, produce 100 B over {SPREAD_PARTITIONS} partitions", spread),
     Cell("java", "Java ProducerPerformance, 100 B", java),
 )

@@ -409,6 +409,11 @@ class Broker:
             for partition, nbytes in arrivals.items():
                 on_arrival(partition, nbytes)
 
+    @property
+    def waiting_answers(self) -> int:
+        """How many answers wait for the log to become durable."""
+        return len(self._waiting)
+
     def when_durable(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
         """Call back once the log is durable up to `position`, or with an error once it never will be."""
         if position <= self.durable_position:

@@ -85,6 +85,11 @@ class SyncJob:
         self.recycled = recycled
         """A file that lost its old name before this job, and may be used after it."""
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one fdatasync of one file, and no folder's."""
+        return self._fs is None and len(self._files) == 1
+
     def run(self) -> None:
         """Raises OSError."""
         for file in self._files:

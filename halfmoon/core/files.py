@@ -262,12 +262,15 @@ def write_all(file: File, buffers: Sequence[Buffer], position: int) -> int:
     """Write every byte of `buffers`, however short the single writes come out; returns the end position."""
     for first in range(0, len(buffers), IOV_MAX):
         rest: Sequence[Buffer] = buffers[first : first + IOV_MAX]
-        while rest:
+        left = sum(map(len, rest))
+        while left:
             done = file.pwritev(rest, position)
-            if done == 0 and any(rest):
+            if done == 0:
                 raise OSError(errno.EIO, "a write wrote nothing")
             position += done
-            rest = _after(rest, done)
+            left -= done
+            if left:
+                rest = _after(rest, done)
     return position
 
 

@@ -2,7 +2,8 @@
 
     all ready sockets are read, their requests appended      (the loop's own turn)
     → one vectored write for all of them                     (`_tick`, once a turn, if anything was appended)
-    → flush: sync      at most one fdatasync at a time, in a thread; whoever comes meanwhile shares the next one
+    → flush: sync      at most one fdatasync at a time, in a thread; whoever comes meanwhile shares the next one.
+                       For little on a quick disk in the loop itself (see `sync_place`)
       flush: interval  answers leave at once; an fdatasync every `flush_interval` or `flush_bytes`
     → batches become visible, answers leave, held requests wake
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
+from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -23,9 +25,14 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.housekeeping import Job
 from halfmoon.server.eager import Eager
+from halfmoon.server.sync_place import SyncPlace
 
 RETENTION_INTERVAL_S = 60.0
 TURN_INTERVAL_S = 5.0
+JOB_CHECK_BYTES = 256 << 10
+"""After so much was written it is looked whether an index, a segment or a merger is due; what waits for a sync or for
+time is looked for at their ends."""
+
 FLUSH_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
@@ -39,11 +46,7 @@ class Durations:
 
     def add(self, seconds: float) -> None:
         self.total_s += seconds
-        for index, bound in enumerate(self.bounds_s):
-            if seconds <= bound:
-                self.counts[index] += 1
-                return
-        self.counts[-1] += 1
+        self.counts[bisect_left(self.bounds_s, seconds)] += 1
 
 
 class Ticker:
@@ -61,7 +64,10 @@ class Ticker:
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_ms = 0
         self._timers: list[asyncio.TimerHandle] = []
+        self._jobs_every = min(JOB_CHECK_BYTES, self._log_settings.segment_bytes // 16)
+        self._jobs_at = 0
         self._stopped = False
+        self._place = SyncPlace()
         self._eager = Eager(loop, time.perf_counter)
         self.flush_durations = Durations()
         self.tick_durations = Durations()
@@ -100,16 +106,20 @@ class Ticker:
     def _tick(self) -> None:
         broker = self._broker
         begun = time.perf_counter()
-        written = broker.log.written
+        log = broker.log
+        written = log.written
         broker.write()
         if self._sync:
             self._begin_sync()
         else:
             broker.settle()
             self._sync_by_interval()
-            self._eager.turned(begun, broker.log.written - written)
+        if not self._sync or log.flushed == log.written:
+            self._eager.turned(begun, log.written - written)
         broker.housekeeping.plan()
-        self._begin_job()
+        if log.written >= self._jobs_at:
+            self._jobs_at = log.written + self._jobs_every
+            self._begin_job()
         self.tick_durations.add(time.perf_counter() - begun)
 
     def _sync_by_interval(self) -> None:
@@ -126,24 +136,38 @@ class Ticker:
     def _begin_sync(self) -> None:
         if self._syncing is not None or self._stopped:
             return
-        job = self._broker.log.sync_job()
+        log = self._broker.log
+        nbytes = log.written - log.flushed
+        job = log.sync_job()
         if job is None:
             return
         begun = time.perf_counter()
+        if self._sync and job.is_plain and self._place.in_loop(nbytes, self._broker.waiting_answers):
+            error = None
+            try:
+                job.run()
+            except Exception as failure:
+                error = failure
+            self._ended(job, error, begun)
+            return
         self._syncing = self._sync_thread.submit(job.run)
         self._syncing.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._synced, job, done, begun))
 
     def _synced(self, job: SyncJob, done: Future[None], begun: float) -> None:
         self._syncing = None
-        self.flush_durations.add(time.perf_counter() - begun)
-        error = done.exception()
-        if error is not None and not isinstance(error, OSError):
-            error = OSError(str(error))
-        self._broker.finish_sync(job, error)
+        self._ended(job, done.exception(), begun)
         log = self._broker.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()
         self._begin_job()
+
+    def _ended(self, job: SyncJob, error: BaseException | None, begun: float) -> None:
+        if error is not None and not isinstance(error, OSError):
+            error = OSError(str(error))
+        took_s = time.perf_counter() - begun
+        self.flush_durations.add(took_s)
+        self._place.took(took_s)
+        self._broker.finish_sync(job, error)
 
     # -- slow jobs -------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,9 +16,11 @@ from kafka_rig import batch
 from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
@@ -188,5 +191,51 @@ def test_a_port_in_use_is_an_os_error(tmp_path):
                 other = Server(server.broker, server.broker.settings, server.loop)
                 with pytest.raises(OSError, match="address"):
                     await other.start(taken.getsockname())
+
+    run(main())
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+def test_with_sync_an_answer_leaves_when_the_disk_has_it_or_refuses_it(
+    tmp_path, monkeypatch, in_loop
+):
+    """Wherever the sync runs: in the loop, or in its thread."""
+    loop_thread = threading.get_ident()
+    threads = []
+    run_sync = SyncJob.run
+
+    def counted(job):
+        threads.append(threading.get_ident())
+        run_sync(job)
+
+    monkeypatch.setattr(SyncPlace, "in_loop", lambda self, nbytes, requests: in_loop)
+    monkeypatch.setattr(SyncJob, "run", counted)
+
+    async def main():
+        async with running(tmp_path) as (server, address):
+            log = server.broker.log
+            server.broker.create_topic("t", 1)
+            reader, writer = await asyncio.open_connection(*address)
+
+            async def send(value):
+                writer.write(produce_request("t", value))
+                found = RESPONSES[0].decode(await answer(reader), version=9, header=True)
+                return found.responses[0].partition_responses[0].error_code
+
+            assert await send(b"first") == 0  # with it go the new segment's name and the topic: never in the loop
+            for value in (b"second", b"third"):
+                threads.clear()
+                assert await send(value) == 0
+                assert log.flushed == log.end
+                assert [thread == loop_thread for thread in threads] == [in_loop]
+            monkeypatch.setattr(SyncJob, "run", refuse)
+            assert await send(b"lost") == 56  # KAFKA_STORAGE_ERROR
+            assert await send(b"refused") == 56
+            assert str(log.failed) == "[Errno 5] the disk is gone"
+            writer.close()
+            await writer.wait_closed()
+
+    def refuse(job):
+        raise OSError(5, "the disk is gone")
 
     run(main())
