@@ -119,7 +119,9 @@ def reset_offsets(
     ] = [],
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the newest record.")] = False,
-    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, show_default=False)] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", min=0, help="To this offset in every partition.", show_default=False)
+    ] = None,
     to_time: Annotated[
         str | None,
         typer.Option("--to-time", metavar="TIME", help=times.HELP, show_default=False),

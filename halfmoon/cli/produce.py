@@ -70,7 +70,9 @@ def produce(
     as_json: Annotated[
         bool, typer.Option("--json", help="Lines are records as `consume -o json` writes them.")
     ] = False,
-    compression: Annotated[Compression, typer.Option("-z", "--compression")] = Compression.NONE,
+    compression: Annotated[
+        Compression, typer.Option("-z", "--compression", help="How batches are compressed.")
+    ] = Compression.NONE,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:

@@ -1,13 +1,11 @@
-"""Where the batches of a partition stand in the log: columns in memory for the tail, immutable files for the rest
-(B03).
+"""Where a partition's batches stand in the log: columns in memory for the tail, immutable files for the rest (B03).
 
 A *column set* has one row per batch, in the order of offsets:
 
     base       first offset of the batch
     position   log position of the batch's first byte
     total      bytes of the partition's batches up to and including this one (a prefix sum: a fetch is two bisects).
-    It goes on
-               from run to run, so that runs are joined by copying; where it began does not matter
+               It goes on from run to run, so that runs are joined by copying; where it began does not matter
     max_ms     the batch's largest record timestamp
     running_ms the largest timestamp so far in this run: sorted, where `max_ms` need not be
     span       offsets the batch takes

@@ -7,12 +7,10 @@ The order:
 2. Below the snapshot's position use the index files; scan the log where one is missing.
 3. From the snapshot's position scan to the tail (`scan`), and apply every frame. What rot has taken is worked out as
    far as what is left allows (`salvage`).
-4. Write what was not known to be flushed once more, and sync. The page cache may hold bytes whose fsync failed
-   before this
-   start and that the kernel counts as clean; only a new write makes it try again. Where the disk refuses the old
-   place, the
-   segment moves to a new one. No index file of a stretch is written before that: index files stand for flushed bytes
-   only.
+4. Write what was not known to be flushed once more, and sync. The page cache may hold bytes whose fsync failed before
+   this start and that the kernel counts as clean; only a new write makes it try again. Where the disk refuses the old
+   place, the segment moves to a new one. No index file of a stretch is written before that: index files stand for
+   flushed bytes only.
 
 A clean stop leaves its mark, and then there is nothing to scan.
 """

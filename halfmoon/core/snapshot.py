@@ -5,8 +5,7 @@ snapshot and read on from its position. It is kept in two places:
 
 - `checkpoint`, a small file, replaced atomically now and then: so that a restart reads little of the log;
 - control frames at the head of each segment, as one frame group: so that the segments before it may expire, and so
-  that the
-  checkpoint can be lost. Producers' sequences are in the file only; Kafka forgets them with the records, too.
+  that the checkpoint can be lost. Producers' sequences are in the file only; Kafka forgets them with the records, too.
 
 `checkpoint` is magic "HMcp", version u32, CRC-32C of the rest u32, then msgpack. A file that does not check counts
 as lost.

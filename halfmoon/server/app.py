@@ -169,9 +169,9 @@ async def _serve(settings: Settings) -> None:
 
 def main(settings: Settings) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run."""
-    log_lines.configure(os.environ.get("HALFMOON_LOGLEVEL", "INFO"))
-    _allow_many_files()
     try:
+        log_lines.configure(os.environ.get("HALFMOON_LOGLEVEL", "INFO"))
+        _allow_many_files()
         uvloop.run(_serve(settings))
     except HalfmoonError as error:
         print(f"halfmoon: {error}", file=sys.stderr)

@@ -11,6 +11,8 @@ import logging
 import re
 import sys
 
+from halfmoon.core.errors import StartError
+
 LINE = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 LONGEST = 2_000
@@ -35,7 +37,9 @@ def printable(text: str) -> str:
 
 
 def configure(level: str) -> None:
-    """Log to stderr, from `level` on (a name such as INFO). Raises ValueError for a level that does not exist."""
+    """Log to stderr, from `level` on (a name such as INFO). Raises StartError for a level that does not exist."""
+    if level.upper() not in logging.getLevelNamesMapping():
+        raise StartError(f"HALFMOON_LOGLEVEL is {level!r}, expected DEBUG, INFO, WARNING, ERROR or CRITICAL")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(OneLine(LINE))
     logging.basicConfig(handlers=[handler], level=level.upper())

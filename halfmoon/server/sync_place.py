@@ -33,9 +33,10 @@ class SyncPlace:
         """Whether to sync `nbytes`, for which `requests` answers wait, in the loop."""
         return self._trust >= TRUSTED and nbytes <= SMALL_BYTES and requests <= FEW_REQUESTS
 
-    def took(self, seconds: float) -> None:
-        """A sync took so long, wherever it ran."""
+    def took(self, seconds: float, nbytes: int) -> None:
+        """A sync of `nbytes` took so long, wherever it ran. What a large one took says nothing of a small one."""
         if seconds <= QUICK_S:
             self._trust = min(self._trust + 1, MOST_TRUST)
-        else:
-            self._trust = min(self._trust, TRUSTED) - (SLOW_COST if seconds < STALL_S else STALL_COST)
+        elif nbytes <= SMALL_BYTES:
+            cost = SLOW_COST if seconds < STALL_S else STALL_COST
+            self._trust = max(min(self._trust, TRUSTED) - cost, -STALL_COST)

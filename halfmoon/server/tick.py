@@ -8,7 +8,7 @@
     → batches become visible, answers leave, held requests wake
 
 Beside that, two timers: one for the earliest deadline of held requests and groups, one for what is due every few
-seconds. This is the only place that knows both the broker and a loop.
+seconds. Nothing else drives the broker; adapters only call it.
 """
 
 from __future__ import annotations
@@ -148,25 +148,27 @@ class Ticker:
                 job.run()
             except Exception as failure:
                 error = failure
-            self._ended(job, error, begun)
+            self._ended(job, nbytes, error, begun)
             return
         self._syncing = self._sync_thread.submit(job.run)
-        self._syncing.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._synced, job, done, begun))
+        self._syncing.add_done_callback(
+            lambda done: self._loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun)
+        )
 
-    def _synced(self, job: SyncJob, done: Future[None], begun: float) -> None:
+    def _synced(self, job: SyncJob, nbytes: int, done: Future[None], begun: float) -> None:
         self._syncing = None
-        self._ended(job, done.exception(), begun)
+        self._ended(job, nbytes, done.exception(), begun)
         log = self._broker.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()
         self._begin_job()
 
-    def _ended(self, job: SyncJob, error: BaseException | None, begun: float) -> None:
+    def _ended(self, job: SyncJob, nbytes: int, error: BaseException | None, begun: float) -> None:
         if error is not None and not isinstance(error, OSError):
             error = OSError(str(error))
         took_s = time.perf_counter() - begun
         self.flush_durations.add(took_s)
-        self._place.took(took_s)
+        self._place.took(took_s, nbytes)
         self._broker.finish_sync(job, error)
 
     # -- slow jobs -------------------------------------------------------------------------------------------------

@@ -157,6 +157,47 @@ def test_checkpoints_are_not_made_faster_than_their_interval(fs: FaultyFileSyste
     assert snapshot.load(fs) == first
 
 
+def test_a_checkpoint_that_was_due_too_early_is_made_at_the_clocks_turn(
+    fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    broker = made(fs, clock)
+    clock.now_ms += module.CHECKPOINT_INTERVAL_MS
+    fill(broker, "t", 3)
+    clock.now_ms += module.CHECKPOINT_INTERVAL_MS - 1
+    fill(broker, "t", 3)
+    early = snapshot.load(fs)
+    broker.housekeeping.turn()
+    turn(broker)
+    assert snapshot.load(fs) == early
+    clock.now_ms += 1
+    broker.housekeeping.turn()
+    turn(broker)
+    assert open_broker(fs.kill(), clock).report.snapshot_position == broker.log.end
+
+
+def test_a_catalog_that_takes_long_to_encode_is_checkpointed_less_often(
+    fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = made(fs, clock)
+    take = snapshot.take
+
+    def slow_take(*args: object, **options: object) -> bytes:
+        if options.get("producers", True):  # not the head of a segment
+            clock.now_ms += 50
+        return take(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(snapshot, "take", slow_take)
+    clock.now_ms += module.CHECKPOINT_INTERVAL_MS
+    fill(broker, "t", 3)
+    first = snapshot.load(fs)
+    clock.now_ms += 50 * module.CHECKPOINT_REST - 60
+    fill(broker, "t", 3)
+    assert snapshot.load(fs) == first
+    clock.now_ms += 60
+    fill(broker, "t", 3)
+    assert snapshot.load(fs) != first
+
+
 def test_what_little_was_appended_is_checkpointed_after_an_hour(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = made(fs, clock)
     send(broker, "t", b"little")

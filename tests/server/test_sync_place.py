@@ -15,9 +15,9 @@ def place() -> SyncPlace:
     return found
 
 
-def took(place: SyncPlace, seconds: float, times: int = 1) -> None:
+def took(place: SyncPlace, seconds: float, times: int = 1, nbytes: int = SMALL_BYTES) -> None:
     for _ in range(times):
-        place.took(seconds)
+        place.took(seconds, nbytes)
 
 
 def in_loop(place: SyncPlace) -> bool:
@@ -53,6 +53,17 @@ def test_after_a_stall_it_stays_in_the_thread_for_long(place: SyncPlace) -> None
     took(place, QUICK_S / 2, 900)
     assert not in_loop(place)
     took(place, QUICK_S / 2, 100)
+    assert in_loop(place)
+
+
+def test_stalls_add_up_to_no_more_than_one(place: SyncPlace) -> None:
+    took(place, STALL_S, times=50)
+    took(place, QUICK_S / 2, 1_000 + TRUSTED)
+    assert in_loop(place)
+
+
+def test_what_a_large_sync_took_says_nothing_of_a_small_one(place: SyncPlace) -> None:
+    took(place, STALL_S, nbytes=SMALL_BYTES + 1)
     assert in_loop(place)
 
 

@@ -2,7 +2,7 @@
 
 The rules, in the order in which a request meets them:
 
-1. Receiving (see `buffers`). Whole requests are handled where they were received; the rest of a read, if it is the
+1. Receiving (see `receiving`). Whole requests are handled where they were received; the rest of a read, if it is the
    beginning of a request, moves into a buffer of that request's size.
 2. A request whose bytes make no sense closes this connection, with a logged reason, and touches nothing else. So does
    an API or version that is not offered, as in Kafka; ApiVersions alone is answered in a version the client can read.
@@ -13,7 +13,8 @@ The rules, in the order in which a request meets them:
 5. Answers that become ready together are sent together. Small pieces are joined, large ones (slices of the mapped log)
    go to the socket uncopied.
 
-No task and no await here, and no log line per request. This and `server` are the adapter's only modules with asyncio.
+No task and no await here, and no log line per request. This, `receiving` and `server` are the adapter's only modules
+with asyncio.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from typing import TYPE_CHECKING, cast
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
-from halfmoon.adapters.kafka.buffers import SMALLEST_BYTES, ReceiveBuffer
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import decode_request, encode_response
+from halfmoon.adapters.kafka.receiving import CONTROL_TURN_BYTES, Receiving
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
+from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, Route
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server
@@ -46,18 +47,8 @@ MAX_UNANSWERED = 1024
 WRITE_LIMIT_BYTES = 1 << 20
 """A connection with more than this still to be sent is not read from."""
 
-MAX_CONTROL_BYTES = 4 << 20
-"""The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
-
 JOIN_BELOW_BYTES = 4 << 10
 """Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
-
-CONTROL_TURN_BYTES = 64 << 10
-"""After this much of requests that become objects, other connections have their turn. They cost up to ten
-microseconds a byte, and half a megabyte of them may lie in one read."""
-
-LARGE_REQUEST_BYTES = 128 << 10
-"""After a request of this size the next is expected to be large too: only its beginning is received into the chunk."""
 
 WAITS_FOR_OTHERS = frozenset({11, 14})
 """JoinGroup and SyncGroup: their answers depend on other members, so a stopping server does not wait for them."""
@@ -90,16 +81,13 @@ class Slot:
         self.connection.answered(self, value)
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Receiving):
     """One accepted connection. Everything runs in the loop's thread."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server
+        super().__init__(server)
         self._broker = server.broker
-        self._pool = server.pool
         self._routes = server.routes
-        self._counters = server.counters
-        self._transport: asyncio.Transport
         self.owner: object = self
         self.host = ""
         self.port = 0
@@ -111,31 +99,11 @@ class Connection(asyncio.BufferedProtocol):
         self._out: list[Buffer] = []
         self._out_bytes = 0
         self._out_total = 0
-        self._chunk: ReceiveBuffer | None = None
-        self._head = b""
-        """The beginning of a request whose size has not come yet: fewer than four bytes."""
-        self._partial: ReceiveBuffer | None = None
-        self._partial_bytes = 0
-        self._partial_size = 0
-        self._partial_since_ms = 0
-        self._aside: ReceiveBuffer | None = None
-        """Received and not handled yet, because of rule 3 or for want of memory (`_aside_start` to `_aside_end`)."""
-        self._aside_start = 0
-        self._aside_end = 0
-        self._aside_kept = False
-        """Whether the log may keep slices of `_aside`."""
-        self._expect_large = False
-        self._turn_bytes = 0
-        """Of requests handled in this turn that became objects."""
         self._handling = False
         self._flush_scheduled = False
         self._write_paused = False
-        self._reading_paused = False
-        self._closed = False
-        self._finishing = False
         self._client_raw = b""
         self._client_id: str | None = ""
-        self._active = True
         self._idle_since_ms = 0
         self._stalled_since_ms = 0
         self._sent_before = 0
@@ -161,50 +129,8 @@ class Connection(asyncio.BufferedProtocol):
         self._broker.hold.drop(self.owner)
         self._slots.clear()
         self._out.clear()
-        self._pool.forget(self._resume_soon)
-        for buffer in (self._partial, self._aside):
-            if buffer is not None:
-                self._release(buffer, self._aside_kept if buffer is self._aside else False)
-        self._partial = self._aside = None
+        self._drop_received()
         self._server.leave(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        partial = self._partial
-        if partial is not None:
-            return partial.view[self._partial_bytes : self._partial_size]
-        chunk = self._chunk = self._pool.chunk()
-        start = chunk.used + len(self._head)
-        if self._expect_large or self._pool.exhausted:
-            return chunk.view[start : chunk.used + SMALLEST_BYTES]
-        return chunk.view[start:]
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._active = True
-        self._turn_bytes = 0
-        self._counters.bytes_in += nbytes
-        partial = self._partial
-        if partial is not None:
-            self._partial_bytes += nbytes
-            if self._partial_bytes == self._partial_size:
-                self._partial = None
-                self._handle_own(partial, 0, self._partial_size, False)
-            return
-        chunk = self._chunk
-        assert chunk is not None
-        start = chunk.used
-        end = start + nbytes
-        if self._head:
-            # The chunk may have served others since; this connection's few bytes were kept beside it.
-            end += len(self._head)
-            chunk.view[start : start + len(self._head)] = self._head
-            self._head = b""
-        handled, kept = self._handle(chunk.view[start:end])
-        rest = chunk.view[start + handled : end]
-        if len(rest) and not self._closed and not self._keep_rest(rest):
-            self._set_aside(rest)
-        if kept:
-            chunk.used = start + handled
-            self._pool.pin(chunk)
 
     def eof_received(self) -> bool:
         return False
@@ -247,6 +173,14 @@ class Connection(asyncio.BufferedProtocol):
             self._handling = False
         self._flush()
         return pos, kept
+
+    def _blocked(self) -> bool:
+        """Whether no further request may be handled now (rule 3)."""
+        if self._out_bytes + self._ready_bytes > WRITE_LIMIT_BYTES:
+            self._flush()
+            if self._ready_bytes > WRITE_LIMIT_BYTES:
+                return True
+        return self._write_paused or len(self._slots) >= MAX_UNANSWERED
 
     def _request(self, frame: memoryview) -> bool:
         """Handle one request; True if the log may keep slices of it."""
@@ -391,107 +325,6 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.writelines(out)
         if self._finishing:
             self._finish_if_done()
-
-    # What to do with bytes that cannot be handled yet.
-
-    def _blocked(self) -> bool:
-        """Whether no further request may be handled now (rule 3)."""
-        if self._out_bytes + self._ready_bytes > WRITE_LIMIT_BYTES:
-            self._flush()
-            if self._ready_bytes > WRITE_LIMIT_BYTES:
-                return True
-        return self._write_paused or len(self._slots) >= MAX_UNANSWERED
-
-    def _keep_rest(self, rest: memoryview) -> bool:
-        """Keep what is left of a read, the beginning of a request.
-
-        False if it must be set aside: it is whole requests that must wait, or there is no memory now.
-        """
-        if self._blocked():
-            return False
-        if len(rest) < 4:
-            self._head = bytes(rest)
-            return True
-        (size,) = _SIZE.unpack_from(rest)
-        if len(rest) >= 4 + size:
-            return False
-        if size > MAX_CONTROL_BYTES and len(rest) >= 6 and (rest[4] or rest[5] != PRODUCE):
-            self._malformed(f"a request of {size} bytes that is not Produce")
-            return True
-        buffer = self._pool.take(4 + size)
-        if buffer is None:
-            self._pool.forget(self._resume_soon)
-            self._pool.wait(self._resume_soon)
-            return False
-        buffer.view[: len(rest)] = rest
-        self._partial = buffer
-        self._partial_bytes = len(rest)
-        self._partial_size = 4 + size
-        self._partial_since_ms = self._server.mono_ms()
-        self._expect_large = size >= LARGE_REQUEST_BYTES
-        return True
-
-    def _set_aside(self, rest: memoryview) -> None:
-        """Copy what was received and read no more, until `_resume`."""
-        buffer = self._pool.take_anyway(len(rest))
-        buffer.view[: len(rest)] = rest
-        self._aside = buffer
-        self._aside_start = 0
-        self._aside_end = len(rest)
-        self._aside_kept = False
-        self._wait_aside()
-
-    def _wait_aside(self) -> None:
-        """Read no more until `_resume`. Where only the turn is over, nobody else will call that."""
-        self._pause_reading()
-        if self._turn_bytes > CONTROL_TURN_BYTES:
-            self._server.loop.call_soon(self._resume)
-
-    def _handle_own(self, buffer: ReceiveBuffer, start: int, end: int, kept_before: bool) -> None:
-        """Handle what lies in a buffer of this connection's own, and give the buffer back if nothing is left in it."""
-        if end - start < LARGE_REQUEST_BYTES:
-            self._expect_large = False
-        handled, kept = self._handle(buffer.view[start:end])
-        start += handled
-        kept |= kept_before
-        if start < end and not self._closed and not self._keep_rest(buffer.view[start:end]):
-            self._aside, self._aside_start, self._aside_end, self._aside_kept = buffer, start, end, kept
-            self._wait_aside()
-            return
-        self._release(buffer, kept)
-
-    def _release(self, buffer: ReceiveBuffer, kept: bool) -> None:
-        if kept:
-            self._pool.pin(buffer)
-        else:
-            self._pool.give_back(buffer)
-
-    def _pause_reading(self) -> None:
-        if not self._reading_paused:
-            self._reading_paused = True
-            if not self._transport.is_closing():
-                self._transport.pause_reading()
-
-    def _resume_soon(self) -> None:
-        """Go on in a fresh call from the loop, since this may be inside a handler or a write."""
-        if self._reading_paused and not self._closed:
-            self._server.loop.call_soon(self._resume)
-
-    def _resume(self) -> None:
-        """Handle what was set aside, and read again if nothing speaks against it any more."""
-        if self._closed or not self._reading_paused or self._blocked():
-            return
-        self._turn_bytes = 0
-        buffer = self._aside
-        if buffer is not None:
-            self._aside = None
-            self._handle_own(buffer, self._aside_start, self._aside_end, self._aside_kept)
-        if self._may_read():
-            self._reading_paused = False
-            self._transport.resume_reading()
-
-    def _may_read(self) -> bool:
-        return self._aside is None and not self._closed and not self._finishing and not self._blocked()
 
     # The end.
 

@@ -440,6 +440,17 @@ def test_malformed_requests_close_their_connection_and_touch_nothing_else(rig, d
     assert len(good.answers()) == 1
 
 
+@pytest.mark.parametrize("first", [1, 3, 4, 5, 6, 7, 13, 14, 40])
+def test_a_large_request_that_is_not_produce_is_refused_however_its_beginning_comes(rig, first):
+    client = rig.client()
+    data = struct.pack(">i", 5 << 20) + HEADER.pack(3, 12, 1, -1) + bytes(60)
+    client.feed(data[:first])
+    client.feed(data[first:])
+    assert client.transport.closed
+    assert rig.server.counters.malformed == 1
+    assert rig.server.pool.in_use_bytes <= 512 << 10
+
+
 @pytest.mark.parametrize(("key", "version"), [(999, 0), (PRODUCE, 2), (FETCH, 99), (-1, 0)])
 def test_what_is_not_offered_closes_the_connection(rig, key, version, caplog):
     client = rig.client()

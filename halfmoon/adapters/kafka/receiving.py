@@ -1,0 +1,222 @@
+"""The receiving half of a connection: where bytes wait until they are a request, or until a request may be handled.
+
+Whole requests are handled where they were received, which is mostly the loop's shared chunk. What is left of a read has
+one of three places (see also `buffers`):
+
+- `_head`: a few bytes that do not say yet how long the request is and of which kind. They are kept beside the chunk.
+- `_partial`: the beginning of a request, in a buffer of that request's size. The rest is received into it.
+- `_aside`: whole requests that must wait, because the client does not read its answers, or has too many requests in the
+  air, or has had its turn, or because there is no memory for the next. Then nothing more is read until `_resume`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.kafka.buffers import SMALLEST_BYTES, ReceiveBuffer
+from halfmoon.adapters.kafka.routes import PRODUCE
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.server import Server
+
+MAX_CONTROL_BYTES = 4 << 20
+"""The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
+
+CONTROL_TURN_BYTES = 64 << 10
+"""After this much of requests that become objects, other connections have their turn. They cost up to ten
+microseconds a byte, and half a megabyte of them may lie in one read."""
+
+LARGE_REQUEST_BYTES = 128 << 10
+"""After a request of this size the next is expected to be large too: only its beginning is received into the chunk."""
+
+_START = struct.Struct(">ih")
+"""How a request begins: its size, and its API key."""
+START_BYTES = _START.size
+
+
+class Receiving(asyncio.BufferedProtocol):
+    """Everything runs in the loop's thread. Whoever derives from it has the requests and their answers."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._pool = server.pool
+        self._counters = server.counters
+        self._transport: asyncio.Transport
+        self._closed = False
+        """Nothing is handled any more."""
+        self._finishing = False
+        """Nothing is read any more; what was asked is still answered."""
+        self._active = True
+        """Something was received since the last sweep."""
+        self._turn_bytes = 0
+        """Of requests handled in this turn that became objects."""
+        self._chunk: ReceiveBuffer | None = None
+        self._head = b""
+        self._partial: ReceiveBuffer | None = None
+        self._partial_bytes = 0
+        self._partial_size = 0
+        self._partial_since_ms = 0
+        self._aside: ReceiveBuffer | None = None
+        self._aside_start = 0
+        self._aside_end = 0
+        self._aside_kept = False
+        """Whether the log may keep slices of `_aside`."""
+        self._expect_large = False
+        self._reading_paused = False
+
+    # What the other half does.
+
+    def _handle(self, view: memoryview) -> tuple[int, bool]:
+        """Handle the whole requests at the start of `view`; returns how many bytes, and whether the log keeps some."""
+        raise NotImplementedError
+
+    def _blocked(self) -> bool:
+        """Whether no further request may be handled now."""
+        raise NotImplementedError
+
+    def _malformed(self, reason: str) -> None:
+        """Close the connection: what was received makes no sense."""
+        raise NotImplementedError
+
+    # From the socket.
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        partial = self._partial
+        if partial is not None:
+            return partial.view[self._partial_bytes : self._partial_size]
+        chunk = self._chunk = self._pool.chunk()
+        start = chunk.used + len(self._head)
+        if self._expect_large or self._pool.exhausted:
+            return chunk.view[start : chunk.used + SMALLEST_BYTES]
+        return chunk.view[start:]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active = True
+        self._turn_bytes = 0
+        self._counters.bytes_in += nbytes
+        partial = self._partial
+        if partial is not None:
+            self._partial_bytes += nbytes
+            if self._partial_bytes == self._partial_size:
+                self._partial = None
+                self._handle_own(partial, 0, self._partial_size, False)
+            return
+        chunk = self._chunk
+        assert chunk is not None
+        start = chunk.used
+        end = start + nbytes
+        if self._head:
+            # The chunk may have served others since; this connection's few bytes were kept beside it.
+            end += len(self._head)
+            chunk.view[start : start + len(self._head)] = self._head
+            self._head = b""
+        handled, kept = self._handle(chunk.view[start:end])
+        rest = chunk.view[start + handled : end]
+        if len(rest) and not self._closed and not self._keep_rest(rest):
+            self._set_aside(rest)
+        if kept:
+            chunk.used = start + handled
+            self._pool.pin(chunk)
+
+    def _drop_received(self) -> None:
+        """The connection is gone: give the buffers back."""
+        self._pool.forget(self._resume_soon)
+        for buffer in (self._partial, self._aside):
+            if buffer is not None:
+                self._release(buffer, self._aside_kept if buffer is self._aside else False)
+        self._partial = self._aside = None
+
+    # What cannot be handled yet.
+
+    def _keep_rest(self, rest: memoryview) -> bool:
+        """Keep what is left of a read, the beginning of a request.
+
+        False if it must be set aside: it is whole requests that must wait, or there is no memory now.
+        """
+        if self._blocked():
+            return False
+        if len(rest) < START_BYTES:
+            self._head = bytes(rest)
+            return True
+        size, key = _START.unpack_from(rest)
+        if len(rest) >= 4 + size:
+            return False
+        if size > MAX_CONTROL_BYTES and key != PRODUCE:
+            self._malformed(f"a request of {size} bytes that is not Produce")
+            return True
+        buffer = self._pool.take(4 + size)
+        if buffer is None:
+            self._pool.forget(self._resume_soon)
+            self._pool.wait(self._resume_soon)
+            return False
+        buffer.view[: len(rest)] = rest
+        self._partial = buffer
+        self._partial_bytes = len(rest)
+        self._partial_size = 4 + size
+        self._partial_since_ms = self._server.mono_ms()
+        self._expect_large = size >= LARGE_REQUEST_BYTES
+        return True
+
+    def _set_aside(self, rest: memoryview) -> None:
+        """Copy what was received and read no more, until `_resume`."""
+        buffer = self._pool.take_anyway(len(rest))
+        buffer.view[: len(rest)] = rest
+        self._aside = buffer
+        self._aside_start = 0
+        self._aside_end = len(rest)
+        self._aside_kept = False
+        self._wait_aside()
+
+    def _wait_aside(self) -> None:
+        """Read no more until `_resume`. Where only the turn is over, nobody else will call that."""
+        self._pause_reading()
+        if self._turn_bytes > CONTROL_TURN_BYTES:
+            self._server.loop.call_soon(self._resume)
+
+    def _handle_own(self, buffer: ReceiveBuffer, start: int, end: int, kept_before: bool) -> None:
+        """Handle what lies in a buffer of this connection's own, and give the buffer back if nothing is left in it."""
+        if end - start < LARGE_REQUEST_BYTES:
+            self._expect_large = False
+        handled, kept = self._handle(buffer.view[start:end])
+        start += handled
+        kept |= kept_before
+        if start < end and not self._closed and not self._keep_rest(buffer.view[start:end]):
+            self._aside, self._aside_start, self._aside_end, self._aside_kept = buffer, start, end, kept
+            self._wait_aside()
+            return
+        self._release(buffer, kept)
+
+    def _release(self, buffer: ReceiveBuffer, kept: bool) -> None:
+        if kept:
+            self._pool.pin(buffer)
+        else:
+            self._pool.give_back(buffer)
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused:
+            self._reading_paused = True
+            if not self._transport.is_closing():
+                self._transport.pause_reading()
+
+    def _resume_soon(self) -> None:
+        """Go on in a fresh call from the loop, since this may be inside a handler or a write."""
+        if self._reading_paused and not self._closed:
+            self._server.loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        """Handle what was set aside, and read again if nothing speaks against it any more."""
+        if self._closed or not self._reading_paused or self._blocked():
+            return
+        self._turn_bytes = 0
+        buffer = self._aside
+        if buffer is not None:
+            self._aside = None
+            self._handle_own(buffer, self._aside_start, self._aside_end, self._aside_kept)
+        if self._may_read():
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _may_read(self) -> bool:
+        return self._aside is None and not self._closed and not self._finishing and not self._blocked()

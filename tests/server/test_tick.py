@@ -1,0 +1,171 @@
+"""The turns of a broker on a real loop: what they do at once, what by bytes, and what by time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvloop
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.config import load_settings
+from halfmoon.core.files import OsFileSystem
+from halfmoon.core.hold import Held
+from halfmoon.core.records import build_batch
+from halfmoon.server.clock import SystemClock
+from halfmoon.server.tick import FLUSH_BUCKETS_S, Durations, Ticker
+
+
+@asynccontextmanager
+async def ticking(directory: Path, **log: Any) -> AsyncIterator[tuple[Broker, Ticker]]:
+    """A broker that is turned, with one topic of one partition; `log` stands under `$.log`."""
+    given = {"log": {"segment_bytes": 4 << 20, "low_disk_bytes": 0} | log}
+    broker = Broker(OsFileSystem(directory), load_settings(given, {}, {}), SystemClock(), os.urandom)
+    broker.open()
+    ticker = Ticker(broker, asyncio.get_running_loop())
+    ticker.start()
+    try:
+        _, position = broker.create_topic("t", 1)
+        await durable(broker, position)
+        yield broker, ticker
+    finally:
+        await ticker.stop()
+        broker.close()
+
+
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        await asyncio.wait_for(main(), 30)
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(limited())
+
+
+def append(broker: Broker, size: int) -> int:
+    """One record of `size` bytes; returns the log position to wait for."""
+    batch = memoryview(bytearray(build_batch([(None, os.urandom(size), 0, ())])))
+    topic = broker.topic("t")
+    assert topic is not None
+    return broker.append(topic.partitions[0], batch, broker.clock.wall_ms()).position
+
+
+async def durable(broker: Broker, position: int) -> None:
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    broker.when_durable(position, lambda error: told.set_result(None) if error is None else told.set_exception(error))
+    await told
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def visible(broker: Broker) -> int:
+    topic = broker.topic("t")
+    assert topic is not None
+    return topic.partitions[0].high_watermark
+
+
+def test_with_interval_it_is_visible_after_one_turn_and_on_disk_a_while_later(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="interval", flush_interval="200ms") as (broker, _):
+            await until(lambda: broker.log.flushed == broker.log.end)
+            position = append(broker, 100)
+            await durable(broker, position)
+            assert visible(broker) == 1
+            assert broker.log.flushed < position
+            await until(lambda: broker.log.flushed >= position)
+
+    run(main)
+
+
+def test_with_interval_many_bytes_do_not_wait_for_the_time(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="interval", flush_interval="1h", flush_bytes="64KiB") as (broker, _):
+            append(broker, 100)
+            few = append(broker, 100)
+            await durable(broker, few)
+            await asyncio.sleep(0.05)
+            assert broker.log.flushed < few
+            many = append(broker, 64 << 10)
+            await until(lambda: broker.log.flushed >= many)
+
+    run(main)
+
+
+def test_with_sync_what_came_during_a_sync_shares_the_next(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="sync") as (broker, ticker):
+            syncs = sum(ticker.flush_durations.counts)
+            first = append(broker, 20_000)
+            await asyncio.sleep(0)
+            positions = [append(broker, 20_000) for _ in range(20)]
+            await asyncio.gather(*(durable(broker, position) for position in (first, *positions)))
+            assert broker.log.flushed == broker.log.end
+            assert visible(broker) == 21
+            assert sum(ticker.flush_durations.counts) - syncs <= 3
+
+    run(main)
+
+
+def test_the_next_segment_is_made_when_enough_was_written(tmp_path: Path) -> None:
+    """Not only at the turns of the clock, every five seconds: a log that grows fast would have to wait for it."""
+
+    async def main() -> None:
+        async with ticking(tmp_path, flush="interval") as (broker, _):
+            assert broker.log.wants_spare() is False
+            for _ in range(10):
+                await durable(broker, append(broker, 256 << 10))
+            await asyncio.wait_for(until(lambda: (tmp_path / "log" / "spare").exists()), 2)
+
+    run(main)
+
+
+def test_a_held_request_is_woken_by_its_message_and_at_its_deadline(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="interval") as (broker, _):
+            topic = broker.topic("t")
+            assert topic is not None
+            woken: list[str] = []
+            now_ms = broker.clock.mono_ms()
+            for name, wait_ms in (("late", 60_000), ("soon", 30)):
+                held = Held([topic.partitions[0]], 1, now_ms + wait_ms, name, partial(woken.append, name))
+                broker.hold.park(held, now_ms)
+            await until(lambda: bool(woken))
+            assert woken == ["soon"]
+            assert broker.clock.mono_ms() >= now_ms + 30
+            await durable(broker, append(broker, 100))
+            assert woken == ["soon", "late"]
+
+    run(main)
+
+
+def test_stopping_lets_a_sync_end(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="sync") as (broker, _):
+            append(broker, 100_000)
+            await asyncio.sleep(0)
+        again = Broker(OsFileSystem(tmp_path), broker.settings, SystemClock(), os.urandom)
+        again.open()
+        assert again.report.clean
+        assert visible(again) == 1
+        again.close()
+
+    run(main)
+
+
+@pytest.mark.parametrize(("bucket", "bound_s"), list(enumerate(FLUSH_BUCKETS_S)))
+def test_a_duration_counts_in_the_first_bucket_that_holds_it(bucket: int, bound_s: float) -> None:
+    durations = Durations()
+    durations.add(bound_s)
+    durations.add(bound_s * 1.01)
+    expected = [0] * (len(FLUSH_BUCKETS_S) + 1)
+    expected[bucket] = expected[bucket + 1] = 1
+    assert durations.counts == expected
+    assert durations.total_s == pytest.approx(bound_s * 2.01)

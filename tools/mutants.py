@@ -1,0 +1,91 @@
+"""Breaks one rule of the log at a time, in a copy, and says whether a test of the core notices.
+
+    python tools/mutants.py [NAME …]
+
+Each mutant is a rule of ARCHITECTURE.md's "The log", switched off. Exit 1 if one survives. Takes some minutes; run it
+after a change of recovery, of the frame, or of the crash tests.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = Path("halfmoon/core")
+
+
+class Mutant(NamedTuple):
+    """`old`, which stands once in `file`, becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    Mutant("stale-frames", "frame.py", "if frame.position != position:", "if False:"),
+    Mutant("generation", "scan.py", "if frame.generation < generation:", "if False:"),
+    Mutant("rot-is-cut", "scan.py", "return self.flushed > position", "return False"),
+    Mutant("no-look-ahead", "scan.py", "if self.flushed <= position and not self._looked_ahead:", "if False:"),
+    Mutant("half-a-group", "scan.py", "elif frame.parts == 1:", "elif True:"),
+    Mutant("group-tail-kept", "scan.py", "self.position = begin", "pass"),
+    Mutant("payload-unchecked", "frame.py", "if crc32c(payload[21:]) != crc:", "if False:"),
+    Mutant("tail-not-rewritten", "recovery.py", "self._write_again(segment, begin, end)", "pass"),
+    Mutant("index-before-tail", "recovery.py", "self._prove(frozen.end)", "pass"),
+    Mutant("head-unproven", "recovery.py", "if segment.start in indexed or segment is log.segments[0]:", "if True:"),
+    Mutant("clean-mark-stays", "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
+    Mutant("same-generation", "recovery.py", "scan.generation + 1)", "scan.generation)"),
+    Mutant("ack-before-sync", "broker.py", "self.log.flushed if self._sync", "self.log.written if self._sync"),
+    Mutant("failed-sync-counts", "commitlog.py", "        if error is not None:\n", "        if False:\n"),
+    Mutant("names-unsynced", "commitlog.py", "self._fs.sync_directory(FOLDER)", "pass"),
+    Mutant("recycled-at-once", "commitlog.py", "self._recycled = segment.file", "self._spare = segment.file"),
+    Mutant("uncondemned", "housekeeping.py", "self._condemned_at = upto, log.end", "self._condemned_at = upto, 0"),
+    Mutant("headless-segment", "commitlog.py", "self.segments[-1].start >= end:", "self.segments[-1].start > end:"),
+    Mutant("duplicates-taken", "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),
+)  # fmt: skip
+
+
+def main(names: list[str]) -> int:
+    wanted = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    survivors = []
+    with tempfile.TemporaryDirectory(prefix="halfmoon-mutants-") as folder:
+        copy = Path(folder)
+        for part in ("halfmoon", "tests", "pyproject.toml", "broker.yaml", "docs"):
+            source = ROOT / part
+            if source.is_dir():
+                shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, copy / part)
+        for mutant in wanted:
+            path = copy / CORE / mutant.file
+            text = path.read_text()
+            if text.count(mutant.old) != 1:
+                raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {path.name}")
+            path.write_text(text.replace(mutant.old, mutant.new))
+            noticed = _noticed_by(copy)
+            path.write_text(text)
+            print(f"{mutant.name:20} {noticed or 'SURVIVES'}", flush=True)
+            if noticed is None:
+                survivors.append(mutant.name)
+    return 1 if survivors else 0
+
+
+def _noticed_by(copy: Path) -> str | None:
+    """The first test that fails; None if none does."""
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/core"]
+    done = subprocess.run(command, cwd=copy, env={"PYTHONPATH": ".", "PATH": ""}, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    return next(
+        (line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))), "?"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
