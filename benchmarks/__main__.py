@@ -40,6 +40,12 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--json", type=Path, default=JSON, help="where the figures go (default: out/benchmark.json)")
     add("--work-dir", type=Path, default=ROOT / "out", help="for the brokers' data: on the disk to be measured")
     add("--leave-mb", type=int, default=6144, metavar="MB", help="hold all other memory, keep this warm (0: do not)")
+    add(
+        "--again",
+        type=Path,
+        metavar="JSON",
+        help="write the page from the figures of an earlier run, and do nothing else",
+    )
     add("--list", action="store_true", help="say what is measured, and do nothing")
     return parser.parse_args(given)
 
@@ -54,6 +60,11 @@ def main() -> int:
     if options.list:
         for cell in cells:
             say(f"{cell.name:12} {cell.title}")
+        return 0
+    if options.again:
+        page = options.page or PAGE
+        page.write_text(report.page(*report.read_json(options.again, CELLS)))
+        say(f"written: {page}")
         return 0
     if not cells:
         say(f"no cell's name matches {options.only!r}")

@@ -81,10 +81,36 @@ def table(medians: Medians) -> list[list[str]]:
     return rows
 
 
+def missed(medians: Medians) -> list[str]:
+    """For each target that was missed, what bounds it and what was tried; one paragraph for those of one reason."""
+    titles: dict[str, list[str]] = {}
+    for goal in GOALS:
+        value = goal.value(medians)
+        if value is not None and not goal.reached(value, goal.target):
+            titles.setdefault(goal.bound or "Not looked into yet.", []).append(goal.title)
+    return [f"**{'; '.join(of)}.** {bound}" for bound, of in titles.items()]
+
+
 def verdict(goal: Goal, value: float) -> str:
     if goal.reached(value, goal.stretch):
         return "stretch"
     return "yes" if goal.reached(value, goal.target) else "**no**"
+
+
+def read_json(path: Path, cells: Sequence[Cell]) -> tuple[Run, Results]:
+    """An earlier run as `write_json` left it. Raises OSError, KeyError, ValueError."""
+    content = json.loads(path.read_text())
+    ran = [cell for cell in cells if cell.name in content["cells"]]
+    run = Run(
+        content["date"],
+        content["command"],
+        content["machine"],
+        content["repeat"],
+        content["scale"],
+        content["kafka"],
+        ran,
+    )
+    return run, Results(content["values"], content["errors"], content["skipped"], content["seconds"])
 
 
 def _value(goal: Goal, value: float) -> str:
@@ -148,6 +174,7 @@ def page(run: Run, results: Results) -> str:
         f"Median of {run.repeat} repetitions at scale {run.scale:g}, in {results.seconds / 60:.0f} minutes. "
         f"At most {steal:.0%} of a core was taken away by the machine's host during a cell.",
         f"Command: `{run.command}`",
+        *(["## Targets that are missed", *reasons] if (reasons := missed(medians)) else []),
         HOW.rstrip(),
         "## What was run",
         "\n".join(f"- `{cell.name}`: {cell.title}" for cell in run.cells),
@@ -176,7 +203,8 @@ def write_json(path: Path, run: Run, results: Results) -> None:
     content = {
         "date": run.date, "command": run.command, "machine": dict(run.machine), "kafka": run.kafka_version,
         "repeat": run.repeat, "scale": run.scale, "goals": goals, "values": results.values,
-        "errors": results.errors, "skipped": results.skipped,
+        "errors": results.errors, "skipped": results.skipped, "seconds": results.seconds,
+        "cells": [cell.name for cell in run.cells],
     }  # fmt: skip
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=1) + "\n")

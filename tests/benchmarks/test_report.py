@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.bench import Cell
 from benchmarks.goals import GOALS, Goal
-from benchmarks.report import Run, as_text, page, table, write_json
+from benchmarks.report import Run, as_text, missed, page, read_json, table, write_json
 from benchmarks.runner import Results
 
 
@@ -74,6 +74,18 @@ def test_the_page_and_the_file_say_what_was_measured_and_what_not(tmp_path) -> N
     written = json.loads((tmp_path / "out" / "b.json").read_text())
     assert written["values"]["kafka"]["produce_1k.mb_s"] == [100.0, 300.0, 200.0]
     assert [goal["reached"] for goal in written["goals"]] == [True, False, True, False]
+    assert page(*read_json(tmp_path / "out" / "b.json", cells)) == text
+
+
+def test_what_is_missed_is_told_with_its_reason_once() -> None:
+    found = results()
+    for broker, p50_ms in (("kafka", 0.1), ("sync", 0.3)):
+        found.add(broker, {"e2e.p50_ms": p50_ms, "e2e_500.p50_ms": p50_ms})
+    (told,) = (line for line in missed(found.medians()) if "end to end" in line)
+    assert told.startswith(
+        "**end to end, 500 messages/s, p50, sync; end to end, one after the other, p50, sync.** The fdatasync"
+    )
+    assert not any("produce 1 KB, MB/s.**" in line for line in missed(found.medians())), "it is reached"
 
 
 def test_the_terminal_table_is_aligned() -> None:
