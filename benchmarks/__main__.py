@@ -39,7 +39,13 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--page", type=Path, help="where the page goes (default: docs/performance.md, by a full run beside Kafka)")
     add("--json", type=Path, default=JSON, help="where the figures go (default: out/benchmark.json)")
     add("--work-dir", type=Path, default=ROOT / "out", help="for the brokers' data: on the disk to be measured")
-    add("--leave-mb", type=int, default=6144, metavar="MB", help="hold all other memory, keep this warm (0: do not)")
+    add(
+        "--leave-mb",
+        type=int,
+        default=6144,
+        metavar="MB",
+        help="hold all other memory, fill this with page cache (0: do not)",
+    )
     add(
         "--again",
         type=Path,
@@ -84,8 +90,8 @@ def main() -> int:
         bench = Bench(brokers, peer, work, scale, options.cell_limit, options.retained_batches)
         if options.leave_mb and not options.quick:
             say("taking the memory that is not needed (--leave-mb)")
-            ballast = readings.Ballast(options.leave_mb)
-            bench.steady_memory = True
+            bench.ballast = ballast = readings.Ballast(work, options.leave_mb)
+            ballast.fill()
         repeat = options.repeat or (1 if options.quick else 3)
         running = start_brokers(bench, say)
         warm_up(bench, running, say)

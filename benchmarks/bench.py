@@ -52,7 +52,7 @@ class Bench:
     cell_limit_s: float = 180.0
     """A load that has not ended by then has failed. All but `retained` are made for a minute at most."""
     retained_batches: int = 20_000_000
-    steady_memory: bool = False
+    ballast: readings.Ballast | None = None
     """A ballast is held, so `settle` can warm what is free."""
     _numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
@@ -117,8 +117,8 @@ class Bench:
     def settle(self) -> None:
         """Let nothing of what was before weigh on what comes now. For loads that move much, right before them."""
         os.sync()
-        if self.steady_memory:
-            readings.touch_free_memory()
+        if self.ballast is not None:
+            self.ballast.fill()
 
 
 def named(cell: str, figures: Figures) -> Figures:

@@ -39,36 +39,38 @@ def machine_cpu_s() -> tuple[float, float]:
 
 
 class Ballast:
-    """Memory held so that little is free, and that little is warm: see `touch_free_memory`."""
+    """Memory held, and the rest of it full of page cache, as on a machine that has been in use for long.
 
-    def __init__(self, leave_mb: float) -> None:
-        """Take all that is available but `leave_mb`. The first touch of it may take a minute."""
-        self.held_mb = max(0.0, _meminfo_mb("MemAvailable") - leave_mb)
-        self._memory = _touched(self.held_mb)
+    The first touch of a page costs a virtual machine more than ten times a copy into it, because the host has to find
+    the memory; and a host may take back within seconds what is free. Whoever writes into the page cache pays for that,
+    a broker and its rival alike, so that one would compare the machine with itself. Where nothing is free, a new page
+    is one that held something else a moment ago.
+    """
+
+    def __init__(self, folder: Path, leave_mb: float) -> None:
+        """Take all that is available but `leave_mb`; a file in `folder` stands for the rest. May take a minute."""
+        held_mb = max(0.0, _meminfo_mb("MemAvailable") - leave_mb)
+        private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        self._memory = mmap.mmap(-1, int(held_mb) * MB, flags=private) if held_mb >= 1 else None
+        # A file of holes: reading it takes page cache and no disk.
+        self._holes = os.open(folder / "holes", os.O_RDWR | os.O_CREAT, 0o600)
+        self._holes_bytes = 4 * int(_meminfo_mb("MemTotal")) * MB
+        os.ftruncate(self._holes, self._holes_bytes)
+        self._at = 0
+
+    def fill(self, leave_mb: float = 400.0) -> None:
+        """Fill what has become free since, but for `leave_mb`."""
+        buffer = bytearray(4 * MB)
+        while _meminfo_mb("MemFree") > leave_mb:
+            for _ in range(8):
+                os.preadv(self._holes, [buffer], self._at)
+                self._at = (self._at + len(buffer)) % self._holes_bytes
 
     def release(self) -> None:
         if self._memory is not None:
             self._memory.close()
             self._memory = None
-
-
-def touch_free_memory(leave_mb: float = 500.0) -> None:
-    """Lay hands on the free memory and give it back at once.
-
-    The first touch of a page costs a virtual machine more than ten times a copy into it, because the host has to find
-    the memory; and a host may take back within seconds what is free. Whoever writes into the page cache pays for that,
-    a broker and its rival alike, so that one would compare the machine with itself. Which free page comes next is the
-    kernel's choice: it must be all of them, and so there must be few (`Ballast`).
-    """
-    memory = _touched(_meminfo_mb("MemFree") - leave_mb)
-    if memory is not None:
-        memory.close()
-
-
-def _touched(size_mb: float) -> mmap.mmap | None:
-    if size_mb < 1:
-        return None
-    return mmap.mmap(-1, int(size_mb) * MB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE)
+        os.close(self._holes)
 
 
 def _meminfo_mb(name: str) -> float:

@@ -27,9 +27,10 @@ HOW = """\
 - Each cell is run against one broker after the other, beginning with another one each time, and the whole is
   repeated. The figures here are medians.
 - What is dirty in the page cache is written out before each cell. The first touch of memory costs a virtual machine
-  more than a copy into it, because its host has to find a page; that cost is the same for every broker and would
-  hide the brokers. So most of the memory is held during the run, and what is left free is touched before each cell
-  that moves much (`--leave-mb 0` does without).
+  more than a copy into it, because its host has to find a page, and takes back what is free; that cost is the same
+  for every broker and would hide the brokers. So most of the memory is held during the run, and the rest is filled
+  with page cache before each cell that moves much: a new page is then an old one, as on a machine that has been in
+  use for long (`--leave-mb 0` does without).
 - The clients are the same processes for all: librdkafka (through confluent-kafka), Kafka's Java tools, and plain
   sockets where a client library would hide the broker. They share the cores with the broker, so a throughput that
   is the same for all brokers is the client's.

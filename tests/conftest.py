@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 if "halfmoon" not in {entry.name for entry in importlib.metadata.entry_points(group="pytest11")}:
     # A source tree that was not installed: nobody told pytest of the plugin.
     pytest_plugins = ["halfmoon.testing.pytest_plugin"]
+
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # The run was started in the background of a script, and what it starts would ignore Ctrl-C too: some tests send it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

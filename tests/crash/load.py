@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 from confluent_kafka import KafkaError, Message, Producer
 
@@ -12,6 +13,8 @@ TOPIC = "work"
 DEADLINE_S = 20.0
 IN_FLIGHT = 3_000
 """So many records are waiting for an acknowledgement at a time."""
+RATE = 20_000
+"""Records a second on average: a consumer that reads much again after each kill must be able to catch up."""
 
 QUICK = {
     "reconnect.backoff.ms": 10,
@@ -49,8 +52,10 @@ class Load(threading.Thread):
             self.errors.append(error)
 
     def run(self) -> None:
+        begun_s = time.monotonic()
         while not self.stopping.is_set():
-            if sum(self.sent) - len(self.acknowledged) >= IN_FLIGHT:
+            sent = sum(self.sent)
+            if sent - len(self.acknowledged) >= IN_FLIGHT or sent >= (time.monotonic() - begun_s) * RATE:
                 self._producer.poll(0.01)
                 continue
             partition = self._dice.randrange(PARTITIONS)
