@@ -19,6 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = Path("halfmoon/core")
 
 
+QUICKEST = ("scan", "recovery", "frame", "commitlog", "broker", "producer_state", "housekeeping", "crash_points")
+"""Their tests are run first, because they notice most."""
+
+
 class Mutant(NamedTuple):
     """`old`, which stands once in `file`, becomes `new`."""
 
@@ -78,7 +82,11 @@ def main(names: list[str]) -> int:
 
 def _noticed_by(copy: Path) -> str | None:
     """The first test that fails; None if none does."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "tests/core"]
+    return _failure(copy, [f"tests/core/test_{name}.py" for name in QUICKEST]) or _failure(copy, ["tests/core"])
+
+
+def _failure(copy: Path, tests: list[str]) -> str | None:
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(command, cwd=copy, env={"PYTHONPATH": ".", "PATH": ""}, capture_output=True, text=True)
     if done.returncode == 0:
         return None
