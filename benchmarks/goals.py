@@ -66,21 +66,17 @@ def _less(
 
 
 CLIENT_1K = """\
-The client. It takes about 2.2 ms of CPU for a MB, Kafka 1.35 and Halfmoon 0.66, on two cores for both. A broker
-that cost nothing would reach about 1.6x. A longer first read and waiting for more bytes before each read would
-change nothing: there are 2.5 reads for a MB already."""
+Probably the client: if both cores are busy, it takes about 2.2 ms of CPU for a MB, and a broker that cost nothing
+would reach about 1.6x. Nothing was tried but counting the reads: there are 2.5 for a MB already."""
 
 TWO_COPIES = """\
-Of 0.66 ms for a MB, 0.45 are the kernel's: the copy from the socket, the copy into the page cache, and the
-write-back, which an fdatasync every 32 MiB begins in our name and which Kafka leaves to kernel threads that count
-for nobody. Python and the checksum take 0.12 to 0.2. Less would need a way from the socket to the file without a
-copy, and with it no checksum."""
+Mostly the kernel's copies from the socket and into the page cache: 0.45 ms for a MB; Python and the checksum take 0.12
+to 0.2. No way to less was tried."""
 
 SYNC_BATCHES = """\
-An fdatasync for every one or two batches of 16 KB, before the client may send the next: client and broker wake
-three times as often, and their CPU is the limit. Tried: the sync in the loop for up to 128 KB (no change), segments
-filled with zeroes ahead so that no extent is converted (+10 %, for twice the writing), a pause of 1 ms between
-syncs (-8 %)."""
+The broker takes two to three times the CPU of `flush: interval` for the same records; why was not found out. Tried:
+the sync in the loop for up to 128 KB (no change), segments filled with zeroes ahead (+10 % in two of three tries, less
+in the third), a pause of 1 ms between syncs (-8 %)."""
 
 WAKING = """\
 Waking the client. Where the answer comes later than some 5 us, the client's processor sleeps, and its waking takes
@@ -90,44 +86,40 @@ a second), and less work in a turn (-1 us of 28). Reaching 1.3x would take a Pro
 
 DISK = """\
 The fdatasync, which Kafka does not do: 0.13 ms one after the other, 0.22 ms at 500 a second on this disk. With
-`flush: interval` and that much added it would be 1.3 to 1.4x. Tried: the fdatasync in the loop, which saves two
-wake-ups of a thread (p50 of a ping-pong 0.305 to 0.237 ms, now the rule for single small requests), segments filled
-with zeroes ahead, and O_DSYNC (no change for small requests)."""
+`flush: interval` and that much added it would be 1.3 to 1.4x. Tried in the broker: the fdatasync in the loop (p50 of a
+ping-pong 0.305 to 0.237 ms). Tried outside it only: files filled with zeroes ahead, and O_DSYNC (no change)."""
 
 ONE_COPY = """\
-The kernel's copy into the socket is most of it, and both brokers need it: Kafka's by sendfile, ours from the mapped
-log. Tried: sendfile (nothing gained, and five times slower for small batches). On a machine with a slower copy the
-rest of Kafka's work weighs less."""
+Probably the kernel's copy into the socket. Nothing was tried here; an early prototype gained nothing by sendfile."""
 
 CLIENT_SHARE = """\
-The client, which has both cores but for the broker's share: a fifth of one for Halfmoon, most of one for Kafka. What
-is left to gain is that fifth. The ratio moves with how well Kafka is warmed up: in a run whose warm-up was shorter it
-was 3.35x over 100 partitions, and 1.52x for Java."""
+Probably the client: over 100 partitions the broker takes a fifth of a core, Kafka 0.8. Nothing was tried to raise it.
+A full run of three repetitions on the same day reached 1.39x over 100 partitions and 1.22x for Java."""
 
 IMPORTS = """\
 Python's start and imports. Tried: kafka-python's clients are not imported (-20 ms), typer without pydantic (-60 ms),
 commands imported when they are used."""
 
 DISK_SPEED = """\
-The disk, which took 600 to 1,080 MB/s in these cells. With `flush: interval` the last second of the writing is still
-in the page cache when the client is done."""
+Probably the disk, which took 600 to 1,080 MB/s in these cells; what `flush: interval` wrote last is still in the page
+cache when the client is done. Nothing was tried."""
 
 FIRST_TOUCH = """\
-The first touch of memory, which some cells still meet: in an earlier run of the same day the median of three was 0.79
-ms for a MB, 0.31x."""
+Varies: 0.73 to 2.6 ms for a MB in the repetitions of one day, probably with the first touch of memory. Nothing was
+tried."""
 
 COLD_DISK = """\
-The disk, shared by the reader's 51 MB/s, what the cell before left to write, and the fdatasyncs: the two repetitions
-were 6 and 65 ms. In an earlier run of the same day the median of three was 3.5 ms, 2.25x."""
+Varies: the two repetitions were 6 and 65 ms; in an earlier run of the same day the median of three was 3.5 ms. Why was
+not looked into."""
 
 CLIENT_100 = """\
 The client: the broker takes 5 % of a core meanwhile, and the same consumer's figures vary by a third from run to
 run, against both brokers."""
 
 TWO_THOUSAND_FETCHES = """\
-2,000 fetches a second, which take a tenth of a core in the broker and more in the client, on two cores. A message
-that comes while some of them are being answered waits for them. Tried: waking at most eight at a time (no change),
-and consumers that are spread evenly instead of in twenties (p99 the same, p50 higher)."""
+2,000 fetches a second, a tenth of a core. It is the broker's loop: with these consumers at another broker on the same
+machine p99 stayed where it was. Tried: waking at most eight at a time (no change), and consumers that are spread
+evenly instead of in twenties (p99 the same, p50 higher)."""
 
 
 GOALS: tuple[Goal, ...] = (
