@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import os
 import resource
@@ -45,6 +46,10 @@ CALLED_HOOKS = (
     "halfmoon_topic_changed",
 )
 """Hooks that this broker calls today; a plugin with another one is refused rather than ignored."""
+
+COLLECT_AFTER = 20_000
+"""Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
+a second beside 1,000 consumers that wait, for 1 to 20 ms."""
 
 
 class Listener(Protocol):
@@ -152,6 +157,17 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+def _collect_rarely() -> None:
+    """Let the garbage collector look more seldom, and at less. For a process that is a broker and nothing else.
+
+    What lives now lives until the end, and a look over it stops the loop for 10 ms. What comes later goes by itself when
+    it is not needed any more: connections and requests leave no cycles behind, but for errors, and those are few.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+
+
 async def _serve(settings: Settings) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -159,6 +175,7 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     app = App(settings)
     await app.start()
+    _collect_rarely()
     try:
         http = f" http={app.http_address}" if app.http_address is not None else ""
         print(f"ready kafka={app.kafka_address} data={settings.node.data_dir}{http}", flush=True)

@@ -14,7 +14,6 @@ seconds. Nothing else drives the broker; adapters only call it.
 from __future__ import annotations
 
 import asyncio
-import gc
 import time
 from bisect import bisect_left
 from collections.abc import Callable
@@ -82,10 +81,6 @@ class Ticker:
         self._every(TURN_INTERVAL_S, self._turn)
         self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
         self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
-        if gc.isenabled():
-            # What lives now lives until the end; a full collection over it would be felt in the tail of latencies.
-            gc.collect()
-            gc.freeze()
 
     async def stop(self) -> None:
         """Let what is under way end; nothing new is begun."""

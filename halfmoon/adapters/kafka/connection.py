@@ -60,6 +60,21 @@ _RESPONSE = struct.Struct(">ii")
 _FLEXIBLE_RESPONSE = struct.Struct(">iib")
 
 
+class _Gone(asyncio.Transport):
+    """In place of the transport of a connection that is lost: the two would hold each other until a garbage
+    collection."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    abort = close
+
+
+_GONE = _Gone()
+
+
 class Slot:
     """The place of an answer in the order of answers."""
 
@@ -88,7 +103,7 @@ class Connection(Receiving):
         super().__init__(server)
         self._broker = server.broker
         self._routes = server.routes
-        self.owner: object = self
+        self.owner = object()
         self.host = ""
         self.port = 0
         self.peer_host = ""
@@ -131,6 +146,7 @@ class Connection(Receiving):
         self._out.clear()
         self._drop_received()
         self._server.leave(self)
+        self._transport = _GONE
 
     def eof_received(self) -> bool:
         return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import struct
@@ -150,6 +151,37 @@ def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
             with pytest.raises(ConnectionRefusedError):
                 await asyncio.open_connection(*address)
             writer.close()
+
+    run(main())
+
+
+def test_connections_leave_nothing_for_the_garbage_collector(tmp_path):
+    """A broker process lets it look seldom (`server.app`), so what is done with must go by itself."""
+    requests = [produce_request("t", b"x"), fetch_request("t", 0, 100), fetch_request("t", 99, 0), API_VERSIONS]
+    held = fetch_request("t", 1, 10_000)
+
+    def visit(address, count):
+        """`count` clients, each with all requests; the last request is still held when it goes."""
+        for _ in range(count):
+            with socket.create_connection(address) as client:
+                for request in requests:
+                    client.sendall(request)
+                    (size,) = struct.unpack(">i", client.recv(4, socket.MSG_WAITALL))
+                    client.recv(size, socket.MSG_WAITALL)
+                client.sendall(held)
+
+    async def garbage(server, address, count):
+        gc.collect()
+        await asyncio.to_thread(visit, address, count)
+        while server.counters.connections:
+            await asyncio.sleep(0.01)
+        return gc.collect()
+
+    async def main():
+        async with running(tmp_path) as (server, address):
+            server.broker.create_topic("t", 1)
+            await garbage(server, address, 2)
+            assert await garbage(server, address, 60) < 50
 
     run(main())
 
