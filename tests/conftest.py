@@ -18,9 +18,11 @@ if "halfmoon" not in {entry.name for entry in importlib.metadata.entry_points(gr
     pytest_plugins = ["halfmoon.testing.pytest_plugin"]
 
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # The run was started in the background of a script, and what it starts would ignore Ctrl-C too: some tests send it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        # The run was started in the background of a script, or under nohup, and what it starts would ignore the signal
+        # too: some tests send it.
+        signal.signal(_number, _default)
 
 
 @pytest.fixture(scope="session")

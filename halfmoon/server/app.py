@@ -160,8 +160,8 @@ def _allow_many_files() -> None:
 def _collect_rarely() -> None:
     """Let the garbage collector look more seldom, and at less. For a process that is a broker and nothing else.
 
-    What lives now lives until the end, and a look over it stops the loop for 10 ms. What comes later goes by itself when
-    it is not needed any more: connections and requests leave no cycles behind, but for errors, and those are few.
+    What lives now lives until the end, and a look over it stops the loop for 10 ms. What comes later goes by itself
+    when it is not needed any more: connections and requests leave no cycles behind, but for errors, which are few.
     """
     gc.collect()
     gc.freeze()

@@ -48,6 +48,20 @@ class Durations:
         self.counts[bisect_left(self.bounds_s, seconds)] += 1
 
 
+Outcome = tuple[float, OSError | None]
+"""How long a sync itself took, seconds, without the way to a thread and back; and what went wrong."""
+
+
+def _run(job: SyncJob) -> Outcome:
+    begun = time.perf_counter()
+    try:
+        job.run()
+    except Exception as failure:
+        error = failure if isinstance(failure, OSError) else OSError(str(failure))
+        return time.perf_counter() - begun, error
+    return time.perf_counter() - begun, None
+
+
 class Ticker:
     """Start it once the broker is open; stop it before the broker is closed."""
 
@@ -58,7 +72,7 @@ class Ticker:
         self._sync = self._log_settings.flush == "sync"
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
         self._job_thread = ThreadPoolExecutor(1, "halfmoon-jobs")
-        self._syncing: Future[None] | None = None
+        self._syncing: Future[Outcome] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_ms = 0
@@ -138,31 +152,24 @@ class Ticker:
             return
         begun = time.perf_counter()
         if self._sync and job.is_plain and self._place.in_loop(nbytes, self._broker.waiting_answers):
-            error = None
-            try:
-                job.run()
-            except Exception as failure:
-                error = failure
-            self._ended(job, nbytes, error, begun)
+            self._ended(job, nbytes, _run(job), begun)
             return
-        self._syncing = self._sync_thread.submit(job.run)
+        self._syncing = self._sync_thread.submit(_run, job)
         self._syncing.add_done_callback(
             lambda done: self._loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun)
         )
 
-    def _synced(self, job: SyncJob, nbytes: int, done: Future[None], begun: float) -> None:
+    def _synced(self, job: SyncJob, nbytes: int, done: Future[Outcome], begun: float) -> None:
         self._syncing = None
-        self._ended(job, nbytes, done.exception(), begun)
+        self._ended(job, nbytes, done.result(), begun)
         log = self._broker.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()
         self._begin_job()
 
-    def _ended(self, job: SyncJob, nbytes: int, error: BaseException | None, begun: float) -> None:
-        if error is not None and not isinstance(error, OSError):
-            error = OSError(str(error))
-        took_s = time.perf_counter() - begun
-        self.flush_durations.add(took_s)
+    def _ended(self, job: SyncJob, nbytes: int, outcome: Outcome, begun: float) -> None:
+        took_s, error = outcome
+        self.flush_durations.add(time.perf_counter() - begun)
         self._place.took(took_s, nbytes)
         self._broker.finish_sync(job, error)
 

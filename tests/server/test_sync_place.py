@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.server.sync_place import FEW_REQUESTS, MOST_TRUST, QUICK_S, SMALL_BYTES, STALL_S, TRUSTED, SyncPlace
+from halfmoon.server.sync_place import FEW_REQUESTS, QUICK_S, SMALL_BYTES, STALL_COST, STALL_S, SyncPlace
 
 
 @pytest.fixture
 def place() -> SyncPlace:
     """The disk has been quick for long."""
     found = SyncPlace()
-    took(found, QUICK_S / 2, MOST_TRUST * 2)
+    took(found, QUICK_S / 4, 100)
     return found
 
 
@@ -27,9 +27,9 @@ def in_loop(place: SyncPlace) -> bool:
 def test_a_disk_that_nobody_knows_does_not_stop_the_loop() -> None:
     place = SyncPlace()
     assert not in_loop(place)
-    took(place, QUICK_S, TRUSTED - 1)
+    took(place, QUICK_S / 4, 4)
     assert not in_loop(place)
-    took(place, QUICK_S)
+    took(place, QUICK_S / 4, 20)
     assert in_loop(place)
 
 
@@ -39,36 +39,51 @@ def test_only_for_little_and_for_few(place: SyncPlace) -> None:
     assert not place.in_loop(1, FEW_REQUESTS + 1)
 
 
-def test_a_slow_sync_takes_the_trust_of_many_quick_ones(place: SyncPlace) -> None:
-    took(place, QUICK_S * 2)
+def test_a_slow_one_now_and_then_changes_nothing(place: SyncPlace) -> None:
+    for _ in range(100):
+        took(place, QUICK_S * 3)
+        assert in_loop(place)
+        took(place, QUICK_S / 4, 19)
+
+
+def test_slow_ones_send_it_to_the_thread_until_quick_ones_prevail(place: SyncPlace) -> None:
+    took(place, QUICK_S * 2, 20)
     assert not in_loop(place)
-    took(place, QUICK_S / 2, TRUSTED)
+    took(place, QUICK_S / 4, 5)
     assert not in_loop(place)
-    took(place, QUICK_S / 2, TRUSTED)
+    took(place, QUICK_S / 4, 20)
     assert in_loop(place)
+
+
+def test_a_disk_that_is_often_slow_is_never_trusted() -> None:
+    place = SyncPlace()
+    for _ in range(100):
+        took(place, QUICK_S * 3)
+        assert not in_loop(place)
+        took(place, QUICK_S / 2)
+        assert not in_loop(place)
 
 
 def test_after_a_stall_it_stays_in_the_thread_for_long(place: SyncPlace) -> None:
     took(place, STALL_S)
-    took(place, QUICK_S / 2, 900)
+    took(place, QUICK_S / 4, STALL_COST - 1)
     assert not in_loop(place)
-    took(place, QUICK_S / 2, 100)
+    took(place, QUICK_S / 4)
     assert in_loop(place)
 
 
-def test_stalls_add_up_to_no_more_than_one(place: SyncPlace) -> None:
-    took(place, STALL_S, times=50)
-    took(place, QUICK_S / 2, 1_000 + TRUSTED)
+def test_many_stalls_weigh_no_more_than_one(place: SyncPlace) -> None:
+    took(place, STALL_S * 100, times=50)
+    took(place, QUICK_S / 4, STALL_COST)
     assert in_loop(place)
 
 
 def test_what_a_large_sync_took_says_nothing_of_a_small_one(place: SyncPlace) -> None:
-    took(place, STALL_S, nbytes=SMALL_BYTES + 1)
+    took(place, STALL_S, times=50, nbytes=SMALL_BYTES + 1)
     assert in_loop(place)
 
 
-def test_a_disk_that_is_often_slow_is_never_trusted(place: SyncPlace) -> None:
-    for _ in range(100):
-        took(place, QUICK_S * 3)
-        took(place, QUICK_S / 2, TRUSTED)
-        assert not in_loop(place)
+def test_a_large_one_that_was_quick_counts() -> None:
+    place = SyncPlace()
+    took(place, QUICK_S / 4, times=50, nbytes=SMALL_BYTES + 1)
+    assert in_loop(place)
