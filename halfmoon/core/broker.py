@@ -83,8 +83,12 @@ class Broker:
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
         """Called when something was appended that `write` has not seen, at most once per write."""
+        self.on_handled: Callable[[], None] = lambda: None
+        """Called when something was appended and all requests that one client sent together are handled: this may be a
+        good moment to write."""
         self._on_deadline: Callable[[int], None] = lambda deadline_ms: None
-        self._dirty = False
+        self.dirty = False
+        """Something was appended and not written."""
         self._random_bytes = random_bytes
         self._sync = settings.log.flush == "sync"
         self._validate_records = settings.log.validate == "records"
@@ -327,8 +331,8 @@ class Broker:
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         self._unseen.append(Appended(partition, base_offset, span, position, len(batch), max_ms, now_ms))
-        if not self._dirty:
-            self._dirty = True
+        if not self.dirty:
+            self.dirty = True
             self.on_dirty()
         return Produced(base_offset, append_ms, end, partition.start_offset)
 
@@ -340,8 +344,8 @@ class Broker:
             Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload, payload_crc=frame.control_crc(payload)
         )
         self.catalog.apply(record)
-        if not self._dirty:
-            self._dirty = True
+        if not self.dirty:
+            self.dirty = True
             self.on_dirty()
         return self.log.end
 
@@ -364,7 +368,7 @@ class Broker:
 
     def write(self) -> None:
         """Bring all that was appended into the page cache; afterwards the appended buffers are free."""
-        self._dirty = False
+        self.dirty = False
         try:
             self.log.write()
         except StorageError as error:

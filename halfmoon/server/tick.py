@@ -1,7 +1,8 @@
 """Drives a broker from an event loop: one turn writes, syncs, makes visible, answers, wakes.
 
-    all ready sockets are read, their requests appended      (the loop's own turn)
-    → one vectored write for all of them                     (`_tick`, once a turn, if anything was appended)
+    all ready sockets are read, their requests appended      (a round of the loop)
+    → one vectored write for all of them                     (`_tick`, at the end of a round in which anything was
+                       appended; or at once, where of late only one client has sent in a round: see `Round`)
     → flush: sync      at most one fdatasync at a time, in a thread; whoever comes meanwhile shares the next one.
                        For little on a quick disk in the loop itself (see `sync_place`)
       flush: interval  answers leave at once; an fdatasync every `flush_interval` or `flush_bytes`
@@ -32,6 +33,9 @@ JOB_CHECK_BYTES = 256 << 10
 """After so much was written it is looked whether an index, a segment or a merger is due; what waits for a sync or for
 time is looked for at their ends."""
 
+SHARED_ROUNDS = 16
+"""After a round in which several clients appended, so many turns wait for the end of theirs."""
+
 FLUSH_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
@@ -46,6 +50,35 @@ class Durations:
     def add(self, seconds: float) -> None:
         self.total_s += seconds
         self.counts[bisect_left(self.bounds_s, seconds)] += 1
+
+
+class Round:
+    """From the first append after the loop asked for events until it has handled them all.
+
+    Usually a turn waits for the end of the round, so that all who send at the same time share one write and one sync.
+    Where only one client has sent at a time of late, there is nobody to wait for.
+    """
+
+    __slots__ = ("_clients", "_shared", "open")
+
+    def __init__(self) -> None:
+        self.open = False
+        self._clients = 0
+        self._shared = 0
+        """So many rounds are still to be waited for."""
+
+    def alone(self) -> bool:
+        """A client's requests are handled: whether its turn may come at once."""
+        self._clients += 1
+        return self._clients == 1 and not self._shared
+
+    def end(self) -> None:
+        if self._clients > 1:
+            self._shared = SHARED_ROUNDS
+        elif self._shared:
+            self._shared -= 1
+        self._clients = 0
+        self.open = False
 
 
 Outcome = tuple[float, OSError | None]
@@ -81,6 +114,7 @@ class Ticker:
         self._jobs_at = 0
         self._stopped = False
         self._place = SyncPlace()
+        self._round = Round()
         self._eager = Eager(loop, time.perf_counter)
         self.flush_durations = Durations()
         self.tick_durations = Durations()
@@ -88,6 +122,7 @@ class Ticker:
     def start(self) -> None:
         broker = self._broker
         broker.on_dirty = self._schedule
+        broker.on_handled = self._handled
         broker.on_deadline = self._arm
         for deadline_ms in (broker.hold.next_deadline(), broker.groups.next_deadline()):
             if deadline_ms is not None:
@@ -102,7 +137,7 @@ class Ticker:
         for timer in (*self._timers, self._flush_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
-        self._broker.on_dirty = lambda: None
+        self._broker.on_dirty = self._broker.on_handled = lambda: None
         for pool in (self._sync_thread, self._job_thread):
             await asyncio.to_thread(pool.shutdown)
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
@@ -110,7 +145,18 @@ class Ticker:
     # -- a turn ----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
-        self._loop.call_soon(self._tick)
+        if not self._round.open:
+            self._round.open = True
+            self._loop.call_soon(self._end_of_round)
+
+    def _handled(self) -> None:
+        if self._round.alone():
+            self._tick()
+
+    def _end_of_round(self) -> None:
+        self._round.end()
+        if self._broker.dirty:
+            self._tick()
 
     def _tick(self) -> None:
         broker = self._broker

@@ -19,7 +19,7 @@ from halfmoon.core.files import OsFileSystem
 from halfmoon.core.hold import Held
 from halfmoon.core.records import build_batch
 from halfmoon.server.clock import SystemClock
-from halfmoon.server.tick import FLUSH_BUCKETS_S, Durations, Ticker
+from halfmoon.server.tick import FLUSH_BUCKETS_S, SHARED_ROUNDS, Durations, Round, Ticker
 
 
 @asynccontextmanager
@@ -83,6 +83,51 @@ def test_with_interval_it_is_visible_after_one_turn_and_on_disk_a_while_later(tm
             await until(lambda: broker.log.flushed >= position)
 
     run(main)
+
+
+def test_who_sends_alone_does_not_wait_for_the_end_of_the_round(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="interval") as (broker, _):
+            for number in range(1, 4):
+                append(broker, 100)
+                append(broker, 100)
+                assert visible(broker) == 2 * number - 2
+                broker.on_handled()
+                assert visible(broker) == 2 * number
+                await asyncio.sleep(0)
+
+    run(main)
+
+
+def test_those_who_send_at_the_same_time_share_a_turn(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="interval") as (broker, ticker):
+            append(broker, 100)
+            broker.on_handled()  # nobody knows yet that there is a second one
+            append(broker, 100)
+            broker.on_handled()
+            assert visible(broker) == 1
+            await until(lambda: visible(broker) == 2)
+            turns = sum(ticker.tick_durations.counts)
+            for _ in range(3):
+                append(broker, 100)
+                broker.on_handled()
+            assert visible(broker) == 2
+            await until(lambda: visible(broker) == 5)
+            assert sum(ticker.tick_durations.counts) == turns + 1
+
+    run(main)
+
+
+def test_a_round_is_waited_for_as_long_as_others_have_been_seen_of_late() -> None:
+    round_ = Round()
+    assert round_.alone()
+    assert not round_.alone()
+    round_.end()
+    for _ in range(SHARED_ROUNDS):
+        assert not round_.alone()
+        round_.end()
+    assert round_.alone()
 
 
 def test_with_interval_many_bytes_do_not_wait_for_the_time(tmp_path: Path) -> None:

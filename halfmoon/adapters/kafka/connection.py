@@ -10,7 +10,9 @@ The rules, in the order in which a request meets them:
    `MAX_UNANSWERED` requests in the air, is not read from until that has changed. What it had sent is set aside.
 4. An answer leaves when all answers before it have left (`_slots`). A parked fetch must not delay what comes behind it:
    the next request on its connection ends its wait (`Deferred.hurry`).
-5. Answers that become ready together are sent together. Small pieces are joined, large ones (slices of the mapped log)
+5. When all whole requests of one read are handled and something was appended, the broker is told (`on_handled`): it may
+   write now.
+6. Answers that become ready together are sent together. Small pieces are joined, large ones (slices of the mapped log)
    go to the socket uncopied.
 
 No task and no await here, and no log line per request. This, `receiving` and `server` are the adapter's only modules
@@ -187,6 +189,8 @@ class Connection(Receiving):
             self._close()
         finally:
             self._handling = False
+        if self._broker.dirty:
+            self._broker.on_handled()
         self._flush()
         return pos, kept
 

@@ -94,6 +94,35 @@ def test_requests_are_whole_whatever_pieces_they_come_in(rig):
     assert rig.server.counters.malformed == 0
 
 
+def test_a_turn_may_come_as_soon_as_what_one_client_sent_is_handled(rig):
+    """Its buffer is free again then, also where another client's requests and half of its next one lie in it."""
+    (partition,) = rig.topic("t")
+    other = rig.client()
+    other.feed(produce(other, partition, b"other"))
+    turns = []
+
+    def turn():
+        turns.append(partition.next_offset)
+        rig.turn()
+
+    rig.broker.on_handled = turn
+    client = rig.client()
+    values = [bytes([65 + number]) * 500 for number in range(4)]
+    stream = b"".join(produce(client, partition, value) for value in values)
+    client.feed(stream[:-10])
+    assert turns == [1 + 3]
+    assert client.correlation_ids() == [1, 2, 3]
+    assert len(other.answers()) == 1
+    client.feed(stream[-10:])
+    assert client.correlation_ids()[-1] == 4
+    assert turns == [1 + 3, 1 + 4]
+    assert rig.server.pool.in_use_bytes == len(rig.server.pool.chunk().view)
+    client.feed(fetch(client, partition, 0, max_wait_ms=0))
+    found = stored(rig, partition)
+    assert [found.count(value) for value in (b"other", *values)] == [1] * 5
+    assert turns == [1 + 3, 1 + 4], "a fetch appends nothing"
+
+
 def test_a_byte_at_a_time(rig):
     (partition,) = rig.topic("t")
     client, stream = three_requests(rig, partition)
