@@ -115,6 +115,8 @@ class Ticker:
         self._stopped = False
         self._place = SyncPlace()
         self._round = Round()
+        self._owed = False
+        """A turn is owed: something was appended since the last. It may be written already, where memory was short."""
         self._eager = Eager(loop, time.perf_counter)
         self.flush_durations = Durations()
         self.tick_durations = Durations()
@@ -145,6 +147,7 @@ class Ticker:
     # -- a turn ----------------------------------------------------------------------------------------------------
 
     def _schedule(self) -> None:
+        self._owed = True
         if not self._round.open:
             self._round.open = True
             self._loop.call_soon(self._end_of_round)
@@ -155,10 +158,11 @@ class Ticker:
 
     def _end_of_round(self) -> None:
         self._round.end()
-        if self._broker.dirty:
+        if self._owed:
             self._tick()
 
     def _tick(self) -> None:
+        self._owed = False
         broker = self._broker
         begun = time.perf_counter()
         log = broker.log

@@ -119,6 +119,23 @@ def test_those_who_send_at_the_same_time_share_a_turn(tmp_path: Path) -> None:
     run(main)
 
 
+@pytest.mark.parametrize("flush", ["interval", "sync"])
+def test_what_was_written_before_its_turn_is_answered_all_the_same(tmp_path: Path, flush: str) -> None:
+    """So does whoever is short of memory (`BufferPool`)."""
+
+    async def main() -> None:
+        async with ticking(tmp_path, flush=flush) as (broker, _):
+            position = append(broker, 100)
+            broker.flush_writes()
+            broker.on_handled()
+            await asyncio.wait_for(durable(broker, position), 1)
+            position = append(broker, 100)
+            broker.flush_writes()
+            await asyncio.wait_for(durable(broker, position), 1)
+
+    run(main)
+
+
 def test_a_round_is_waited_for_as_long_as_others_have_been_seen_of_late() -> None:
     round_ = Round()
     assert round_.alone()
