@@ -102,8 +102,9 @@ of what this cell reads) is copied out of the page cache first, because a slice 
 loop wait for the disk. A bare loop that sends slices takes 0.22 to 0.25 ms for a MB, of the 0.26 that a third of
 Kafka's 0.78 in an earlier run leaves. Tried in that loop: sendfile (0.50), pread and send (0.34), mapping the pages
 ahead (0.23), read buffers that are used again (0.45 instead of 0.51). Tried in the broker: `log.hot_bytes: 4GiB`, so
-that all is sent as slices (0.25 instead of 0.36). To be tried: slices also of older data, where mincore says that it
-is in memory."""
+that all is sent as slices (0.25 instead of 0.36). Slices of older data too, where mincore says that it is in memory:
+0.27 instead of 0.37 to 0.5 where all was, no gain where the kernel had dropped some; not in use yet, since the cold
+reader has not been measured well enough with it."""
 
 CLIENT_SHARE = """\
 The client: both cores are busy. A broker that throws the batches away and answers at once gets 1,060,000 records a
