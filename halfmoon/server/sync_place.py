@@ -20,7 +20,7 @@ QUICK_S = 0.001
 """A disk whose syncs take longer than this in the mean is left to the thread."""
 
 STALL_S = 0.02
-STALL_COST = 1_000
+SYNCS_AFTER_STALL = 1_000
 """After a sync as long as STALL_S, so many are left to the thread, whatever they take."""
 
 WEIGHT = 1 / 16
@@ -33,18 +33,20 @@ class SyncPlace:
     def __init__(self) -> None:
         self._mean_s = 2 * QUICK_S
         """Weighted towards the newest. Nobody knows the disk yet, so it begins as a slow one."""
-        self._banned = 0
+        self._left_to_thread = 0
+        """So many syncs more, after a stall."""
 
     def in_loop(self, nbytes: int, requests: int) -> bool:
         """Whether to sync `nbytes`, for which `requests` answers wait, in the loop."""
-        return self._mean_s <= QUICK_S and nbytes <= SMALL_BYTES and requests <= FEW_REQUESTS and not self._banned
+        quick = self._mean_s <= QUICK_S and not self._left_to_thread
+        return quick and nbytes <= SMALL_BYTES and requests <= FEW_REQUESTS
 
     def took(self, seconds: float, nbytes: int) -> None:
         """A sync of `nbytes` took so long, wherever it ran. What a large one took says nothing of a small one, unless
         it was quick."""
-        if self._banned:
-            self._banned -= 1
+        if self._left_to_thread:
+            self._left_to_thread -= 1
         if nbytes <= SMALL_BYTES or seconds <= QUICK_S:
             self._mean_s += (min(seconds, STALL_S) - self._mean_s) * WEIGHT
             if seconds >= STALL_S:
-                self._banned = STALL_COST
+                self._left_to_thread = SYNCS_AFTER_STALL

@@ -34,7 +34,7 @@ JOB_CHECK_BYTES = 256 << 10
 time is looked for at their ends."""
 
 SHARED_ROUNDS = 16
-"""After a round in which several clients appended, so many turns wait for the end of theirs."""
+"""After a round in which several clients appended, the turns of so many rounds wait for their end."""
 
 FLUSH_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 

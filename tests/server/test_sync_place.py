@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.server.sync_place import FEW_REQUESTS, QUICK_S, SMALL_BYTES, STALL_COST, STALL_S, SyncPlace
+from halfmoon.server.sync_place import FEW_REQUESTS, QUICK_S, SMALL_BYTES, STALL_S, SYNCS_AFTER_STALL, SyncPlace
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_disk_that_is_often_slow_is_never_trusted() -> None:
 
 def test_after_a_stall_it_stays_in_the_thread_for_long(place: SyncPlace) -> None:
     took(place, STALL_S)
-    took(place, QUICK_S / 4, STALL_COST - 1)
+    took(place, QUICK_S / 4, SYNCS_AFTER_STALL - 1)
     assert not in_loop(place)
     took(place, QUICK_S / 4)
     assert in_loop(place)
@@ -74,7 +74,7 @@ def test_after_a_stall_it_stays_in_the_thread_for_long(place: SyncPlace) -> None
 
 def test_many_stalls_weigh_no_more_than_one(place: SyncPlace) -> None:
     took(place, STALL_S * 100, times=50)
-    took(place, QUICK_S / 4, STALL_COST)
+    took(place, QUICK_S / 4, SYNCS_AFTER_STALL)
     assert in_loop(place)
 
 
