@@ -29,6 +29,10 @@ class Mapping(Protocol):
 
     view: memoryview
 
+    def in_memory(self, start: int, end: int) -> bool:
+        """Whether all of these bytes are in memory, so that touching them does not wait for the disk. False too where
+        that cannot be told."""
+
     def release(self) -> bool:
         """Unmap. False, and still mapped, while somebody holds a slice of `view`."""
 
@@ -87,6 +91,14 @@ class OsMapping:
     def __init__(self, fd: int, size: int) -> None:
         self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
         self.view = memoryview(self._map)
+        self._address = 0
+
+    def in_memory(self, start: int, end: int) -> bool:
+        from halfmoon.core import page_cache  # ctypes costs start-up time, and only readers of older data come here
+
+        if not self._address:
+            self._address = page_cache.address_of(self._map)
+        return page_cache.all_in_memory(self._address + start, end - start)
 
     def release(self) -> bool:
         try:

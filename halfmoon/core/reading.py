@@ -1,8 +1,11 @@
 """From places in the log to bytes for a socket (B06).
 
-Near the end of the log the bytes are certainly in the page cache, and a slice of the mapped file costs nothing. Further
-back a slice would make whoever touches it wait for the disk, and that would be the event loop: there the page cache is
-asked without waiting, and what it lacks is left to a thread.
+Near the end of the log the bytes are certainly in the page cache, and a slice of the mapped file costs nothing.
+Further back a slice might make whoever touches it wait for the disk, and that would be the event loop. There the
+kernel is asked whether all of it is in memory; what is not is left to a thread.
+
+What is may be gone by the time it is sent. So once a read had to go to the disk, memory is taken to be short: for a
+while, older data that is in memory is copied at once instead.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ NEAR_BYTES = 16 << 10
 """Two batches no further apart than this are read in one go, …"""
 STRETCH_BYTES = 1 << 20
 """… as long as that makes no more than this."""
+
+CAREFUL_BYTES = 256 << 20
+"""After a read that had to go to the disk, so much of older data is copied."""
 
 
 class Read(NamedTuple):
@@ -52,6 +58,9 @@ class Stretch(NamedTuple):
         """Meant for a thread. Raises OSError."""
         return self.cut(self.segment.file.pread(self.end - self.start, self.start - self.segment.start))
 
+    def in_memory(self) -> bool:
+        return self.segment.mapping.in_memory(self.start - self.segment.start, self.end - self.segment.start)
+
     def load_cached(self) -> list[memoryview] | None:
         data = self.segment.file.pread_cached(self.end - self.start, self.start - self.segment.start)
         return None if data is None else self.cut(data)
@@ -64,6 +73,7 @@ class Reader:
         self._log = log
         self._hot_bytes = hot_bytes
         self.cold_reads = 0
+        self._careful_bytes = 0
         self._one_search = threading.Lock()
         """A batch may be a decompression bomb. It costs its limit's memory once, and not once per thread."""
 
@@ -75,11 +85,16 @@ class Reader:
         if places[0][0] >= log.end - self._hot_bytes:
             return Read(self._views(places), size, None)
         stretches = self._stretches(places)
+        if self._careful_bytes > 0:
+            self._careful_bytes -= size
+        elif all(stretch.in_memory() for stretch in stretches):
+            return Read(self._views(places), size, None)
         slices: list[memoryview] = []
         for stretch in stretches:
             cached = stretch.load_cached()
             if cached is None:
                 self.cold_reads += 1
+                self._careful_bytes = CAREFUL_BYTES
                 return Read((), size, lambda: [piece for each in stretches for piece in each.load()])
             slices += cached
         return Read(slices, size, None)

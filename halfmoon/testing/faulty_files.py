@@ -43,9 +43,13 @@ class Inode:
 
 
 class FaultyMapping:
-    def __init__(self, inode: Inode) -> None:
+    def __init__(self, fs: FaultyFileSystem, inode: Inode) -> None:
+        self._fs = fs
         self._inode = inode
         self.view = memoryview(inode.cache).toreadonly()
+
+    def in_memory(self, start: int, end: int) -> bool:
+        return not self._fs.cold
 
     def release(self) -> bool:
         self.view.release()
@@ -115,7 +119,7 @@ class FaultyFile:
 
     def map(self) -> FaultyMapping:
         self._fs.maps += 1
-        return FaultyMapping(self._inode)
+        return FaultyMapping(self._fs, self._inode)
 
     def close(self) -> None:
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import subprocess
 import sys
@@ -60,6 +61,32 @@ def test_reading_beyond_the_end_gives_what_there_is(fs: OsFileSystem) -> None:
     assert file.pread(10, 5) == b""
     assert file.pread_cached(2, 1) == b"bc"
     assert file.pread_cached(10, 1) is None
+    file.close()
+
+
+def test_a_mapping_knows_what_of_it_is_in_memory(fs: OsFileSystem) -> None:
+    size = 64 * mmap.PAGESIZE
+    file = fs.open("f", create=True)
+    file.pwritev([os.urandom(size)], 0)
+    file.sync()
+    mapping = file.map()
+    assert mapping.in_memory(0, size)
+    assert mapping.in_memory(5, 6)
+    assert mapping.in_memory(mmap.PAGESIZE - 1, mmap.PAGESIZE + 1)
+    assert not mapping.in_memory(7, 7), "of nothing it cannot be told"
+    assert mapping.release(), "the question leaves nothing behind"
+    fd = os.open(Path(fs.root) / "f", os.O_RDWR)
+    os.posix_fadvise(fd, 0, size, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+    mapping = file.map()
+    if mapping.in_memory(0, size):
+        pytest.skip("this file system keeps its files in memory")
+    file.pread(mmap.PAGESIZE, 0)
+    assert mapping.in_memory(0, mmap.PAGESIZE)
+    assert not mapping.in_memory(0, size)
+    file.pread(size, 0)
+    assert mapping.in_memory(0, size)
+    mapping.release()
     file.close()
 
 

@@ -10,7 +10,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.reading import Place, Reader
-from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, turn
 from tests.core.log_bench import append_batch, flush, new_fs, open_log
 
@@ -58,14 +58,36 @@ def test_hot_reads_reach_over_segments(log: CommitLog) -> None:
     assert offsets(Reader(log, hot_bytes=1 << 30).read(places).slices) == list(range(20))
 
 
-def test_further_back_cached_bytes_are_copied(log: CommitLog) -> None:
+def is_slice(log: CommitLog, piece: object) -> bool:
+    """Whether it is one of the first segment's mapping."""
+    return isinstance(piece, memoryview) and piece.obj is log.segments[0].view.obj
+
+
+def test_further_back_what_is_in_memory_is_handed_out_as_slices_too(log: CommitLog) -> None:
     places = written(log, *[9_000] * 20)
     reader = Reader(log, hot_bytes=0)
     read = reader.read(places)
     assert read.cold is None
     assert offsets(read.slices) == list(range(20))
-    assert log.segments[0].mapping.view.obj is not read.slices[0].obj  # type: ignore[union-attr]
+    assert is_slice(log, read.slices[0])
     assert reader.cold_reads == 0
+
+
+def test_once_the_disk_was_needed_older_data_is_copied_for_a_while(
+    fs: FaultyFileSystem, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places = written(log, *[9_000] * 4)
+    monkeypatch.setattr(reading, "CAREFUL_BYTES", 2 * places[0][1])
+    reader = Reader(log, hot_bytes=0)
+    fs.cold = True
+    assert reader.read(places).cold is not None
+    fs.cold = False
+    for _ in range(2):
+        (piece,) = reader.read(places[:1]).slices
+        assert offsets([piece]) == [0]
+        assert not is_slice(log, piece)
+    (piece,) = reader.read(places[:1]).slices
+    assert is_slice(log, piece)
 
 
 def test_what_is_not_cached_is_left_to_a_thread(fs: FaultyFileSystem, log: CommitLog) -> None:
@@ -126,7 +148,8 @@ def test_batches_close_together_are_read_in_one_go_and_those_far_apart_are_not(
     assert fs.bytes_read < 3_000
 
 
-def test_what_lies_between_small_batches_is_not_kept_in_memory(log: CommitLog) -> None:
+def test_what_lies_between_small_batches_is_not_kept_in_memory(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FaultyMapping, "in_memory", lambda mapping, start, end: False)
     places = written(log, *[10, 3_000] * 8)
     pieces = Reader(log, hot_bytes=0).read(places[::2]).slices
     assert offsets(pieces) == list(range(0, 16, 2))

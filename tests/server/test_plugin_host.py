@@ -80,6 +80,7 @@ async def test_a_cold_read_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
         plugin.ctx.append("t", 0, batch(b"a"))
         await until(lambda: topic.partitions[0].high_watermark == 1)
         segment = app.broker.log.segments[0]
+        monkeypatch.setattr(type(segment.mapping), "in_memory", lambda mapping, start, end: False)
         monkeypatch.setattr(type(segment.file), "pread_cached", lambda file, length, position: None)
         (found,) = plugin.ctx.read("t", 0, 0, 1000)
         assert [record.value for record in iter_records(found)] == [b"a"]
