@@ -79,7 +79,7 @@ class Broker:
         self.catalog = Catalog(settings)
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
-        self.reader = Reader(self.log, settings.log.hot_bytes)
+        self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
         """Called when something was appended that `write` has not seen, at most once per write."""

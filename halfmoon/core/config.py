@@ -86,7 +86,10 @@ class LogSettings(Section, frozen=True, kw_only=True):
     """Writes are refused when less is free; None means two segments (`low_disk_mark_bytes`)."""
     index_checkpoint_bytes: PositiveSize = 64 << 20
     hot_bytes: Size = 128 << 20
-    """Reads this near the log's end are served from the mapped file in the loop; older ones in a thread."""
+    """Reads this near the log's end are served from the mapped file in the loop; older ones in a thread if they have
+    to wait for the disk."""
+    cold_bytes: Size | None = None
+    """So much of what was read from the disk stays in the page cache; None means a quarter of the memory."""
 
     @property
     def low_disk_mark_bytes(self) -> int:

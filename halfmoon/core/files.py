@@ -48,6 +48,9 @@ class File(Protocol):
     def pread_cached(self, length: int, position: int) -> bytes | bytearray | None:
         """As `pread`, but None where that would wait for the disk."""
 
+    def forget(self, length: int, position: int) -> None:
+        """Nobody is expected to read this again soon: what of it is on the disk need not stay in memory."""
+
     def sync(self) -> None:
         """fdatasync: what was written before this call survives power loss once it returns. Raises OSError."""
 
@@ -85,6 +88,9 @@ class FileSystem(Protocol):
 
     def free_bytes(self) -> int:
         """Bytes that may still be written."""
+
+    def memory_bytes(self) -> int:
+        """The most memory that its files may take as page cache."""
 
 
 class OsMapping:
@@ -142,6 +148,12 @@ class OsFile:
         except OSError:  # not cached (EAGAIN), or a file system without RWF_NOWAIT
             return None
         return buffer if done == length else None
+
+    def forget(self, length: int, position: int) -> None:
+        # The kernel leaves out a page that is not wholly inside.
+        begin = position - position % mmap.PAGESIZE
+        end = position + length + -(position + length) % mmap.PAGESIZE
+        os.posix_fadvise(self._fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)
@@ -234,6 +246,11 @@ class OsFileSystem:
     def free_bytes(self) -> int:
         stat = os.statvfs(self.root)
         return stat.f_bavail * stat.f_frsize
+
+    def memory_bytes(self) -> int:
+        from halfmoon.core import page_cache  # see OsMapping.in_memory
+
+        return page_cache.memory_bytes()
 
 
 @runtime_checkable

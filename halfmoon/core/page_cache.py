@@ -1,6 +1,7 @@
-"""Which pages of a mapped file are in memory: mincore(2), which Python does not offer.
+"""Which pages of a mapped file are in memory, and how much memory there is for all of them.
 
-Since Linux 5.2 it tells the truth only to whoever may write the file, which we always may.
+The first is mincore(2), which Python does not offer. Since Linux 5.2 it tells the truth only to whoever may write the
+file, which we always may.
 """
 
 from __future__ import annotations
@@ -8,9 +9,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
+from pathlib import Path
 from typing import Any
 
 PAGE = mmap.PAGESIZE
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+OWN_GROUPS = Path("/proc/self/cgroup")
 
 
 class _Buffer(ctypes.Structure):
@@ -62,3 +68,27 @@ def all_in_memory(address: int, length: int) -> bool:
     count = -(-(address + length - begin) // PAGE)
     pages = ctypes.create_string_buffer(count)
     return bool(_mincore(begin, count * PAGE, pages) == 0 and pages.raw.count(b"\x01") == count)
+
+
+def memory_bytes() -> int:
+    """The memory of the machine, or less where a control group limits it, page cache included (cgroups(7))."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * PAGE]
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = OWN_GROUPS.read_text().splitlines()
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, name = CONTROL_GROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = CONTROL_GROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        # A container may see its own group as the root, or only a part of the path.
+        group = root / path.lstrip("/")
+        for folder in (group, *group.parents):
+            with contextlib.suppress(OSError, ValueError):  # it is not there; it says "max"
+                limits.append(int((folder / name).read_text()))
+            if folder == root:
+                break
+    return min(limits)

@@ -6,12 +6,17 @@ kernel is asked whether all of it is in memory; what is not is left to a thread.
 
 What is may be gone by the time it is sent. So once a read had to go to the disk, memory is taken to be short: for a
 while, older data that is in memory is copied at once instead.
+
+What comes from the disk takes a place in the page cache, and somebody has to make room for it. Once memory is full,
+that is every write: a reader that races over an old log then holds up the producers. So what cold reads have brought
+in is kept to `log.cold_bytes`, and what nobody has asked for in the longest time is forgotten (`ColdBlocks`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.commitlog import CommitLog, Segment
@@ -27,6 +32,12 @@ STRETCH_BYTES = 1 << 20
 
 CAREFUL_BYTES = 256 << 20
 """After a read that had to go to the disk, so much of older data is copied."""
+
+BLOCK_BYTES = 4 << 20
+"""What cold reads bring in is forgotten in steps of so much."""
+
+COLD_SHARE = 4
+"""Unless it is configured, the page cache that cold reads may fill is memory divided by this."""
 
 
 class Read(NamedTuple):
@@ -61,17 +72,59 @@ class Stretch(NamedTuple):
     def in_memory(self) -> bool:
         return self.segment.mapping.in_memory(self.start - self.segment.start, self.end - self.segment.start)
 
+    def forget(self) -> None:
+        self.segment.file.forget(self.end - self.start, self.start - self.segment.start)
+
     def load_cached(self) -> list[memoryview] | None:
         data = self.segment.file.pread_cached(self.end - self.start, self.start - self.segment.start)
         return None if data is None else self.cut(data)
 
 
+class ColdBlocks:
+    """Where cold reads have been, in blocks of the log. What nobody has read for the longest time goes first."""
+
+    def __init__(self, log: CommitLog, hot_bytes: int, limit_bytes: int | None) -> None:
+        """No `limit_bytes`: a share of the memory."""
+        self._log = log
+        self._hot_bytes = hot_bytes
+        self._limit_bytes = limit_bytes
+        self._numbers: OrderedDict[int, None] = OrderedDict()
+
+    def add(self, stretches: Sequence[Stretch]) -> list[Stretch]:
+        """These are being read from the disk. Returns what is to be forgotten once they are."""
+        if self._limit_bytes is None:
+            self._limit_bytes = self._log.fs.memory_bytes() // COLD_SHARE
+        numbers = self._numbers
+        for stretch in stretches:
+            for number in range(stretch.start // BLOCK_BYTES, (stretch.end - 1) // BLOCK_BYTES + 1):
+                numbers[number] = None
+                numbers.move_to_end(number)
+        forgotten: list[Stretch] = []
+        while len(numbers) * BLOCK_BYTES > self._limit_bytes:
+            (number, _) = numbers.popitem(last=False)
+            forgotten += self._stretches(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES)
+        return forgotten
+
+    def _stretches(self, start: int, end: int) -> Iterator[Stretch]:
+        """A block may lie in several segments, have expired, or reach into what is read from the mapped files."""
+        log = self._log
+        start = max(start, log.start)
+        end = min(end, log.end - self._hot_bytes)
+        while start < end:
+            segment = log.segment_at(start)
+            stop = min(end, segment.end)
+            yield Stretch(segment, start, stop, [], segment.view[:0])
+            start = stop
+
+
 class Reader:
     """Reads batches; counts what it had to leave to a thread."""
 
-    def __init__(self, log: CommitLog, hot_bytes: int) -> None:
+    def __init__(self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None) -> None:
+        """`cold_bytes`: what cold reads may leave in the page cache; None is a share of the memory."""
         self._log = log
         self._hot_bytes = hot_bytes
+        self._cold_blocks = ColdBlocks(log, hot_bytes, cold_bytes)
         self.cold_reads = 0
         self._careful_bytes = 0
         self._one_search = threading.Lock()
@@ -95,9 +148,20 @@ class Reader:
             if cached is None:
                 self.cold_reads += 1
                 self._careful_bytes = CAREFUL_BYTES
-                return Read((), size, lambda: [piece for each in stretches for piece in each.load()])
+                return Read((), size, self._cold(stretches))
             slices += cached
         return Read(slices, size, None)
+
+    def _cold(self, stretches: list[Stretch]) -> Callable[[], list[memoryview]]:
+        forgotten = self._cold_blocks.add(stretches)
+
+        def load() -> list[memoryview]:
+            pieces = [piece for stretch in stretches for piece in stretch.load()]
+            for stretch in forgotten:
+                stretch.forget()
+            return pieces
+
+        return load
 
     def _views(self, places: Sequence[Place]) -> list[memoryview]:
         """Slices of the mapped files. Thousands of small batches come in one read, so the segment is looked up once."""

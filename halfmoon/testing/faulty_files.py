@@ -93,6 +93,9 @@ class FaultyFile:
     def pread_cached(self, length: int, position: int) -> bytes | None:
         return None if self._fs.cold else self.pread(length, position)
 
+    def forget(self, length: int, position: int) -> None:
+        self._fs.forgotten.append((position, position + length))
+
     def sync(self) -> None:
         inode = self._inode
         self._fs.operation()
@@ -142,6 +145,9 @@ class FaultyFileSystem:
         self.dead = False
         self.syncs = 0
         self.bytes_read = 0
+        self.memory = 1 << 30
+        self.forgotten: list[tuple[int, int]] = []
+        """The (start, end) of whatever a file was told to forget. It is still read as before."""
         self.maps = 0
         self.names: dict[str, Inode] = {}
         self._disk_names: dict[str, Inode] = {}
@@ -233,6 +239,9 @@ class FaultyFileSystem:
 
     def free_bytes(self) -> int:
         return self.free
+
+    def memory_bytes(self) -> int:
+        return self.memory
 
     def _settle_names(self, count: int) -> None:
         """Bring the first changes of names to disk. Journals keep their order across folders, so one order serves

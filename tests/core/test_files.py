@@ -90,6 +90,35 @@ def test_a_mapping_knows_what_of_it_is_in_memory(fs: OsFileSystem) -> None:
     file.close()
 
 
+def test_what_is_forgotten_leaves_memory_and_nothing_beside_it(fs: OsFileSystem) -> None:
+    page = mmap.PAGESIZE
+    file = fs.open("f", create=True)
+    data = os.urandom(64 * page)
+    file.pwritev([data], 0)
+    file.sync()
+    # Read with read-ahead switched off, so that each page stands for itself in the cache.
+    file.forget(64 * page, 0)
+    mapping = file.map()
+    if mapping.in_memory(0, page):
+        pytest.skip("this file system keeps its files in memory")
+    file.pread(64 * page, 0)
+    file.forget(2 * page, 10 * page + 5)
+    for number in range(64):
+        forgotten = 10 <= number <= 12
+        assert mapping.in_memory(number * page, (number + 1) * page) is not forgotten, number
+    assert file.pread(64 * page, 0) == data
+    mapping.release()
+    file.close()
+
+
+def test_what_is_not_on_the_disk_yet_is_not_forgotten(fs: OsFileSystem) -> None:
+    file = fs.open("f", create=True)
+    file.pwritev([b"new" * 5000], 0)
+    file.forget(15_000, 0)
+    assert file.pread(15_000, 0) == b"new" * 5000
+    file.close()
+
+
 def test_allocated_space_reads_as_zeros_and_counts_in_the_size(fs: OsFileSystem) -> None:
     file = fs.open("f", create=True)
     file.allocate(10_000)

@@ -102,6 +102,82 @@ def test_what_is_not_cached_is_left_to_a_thread(fs: FaultyFileSystem, log: Commi
     assert reader.cold_reads == 1
 
 
+class ColdReading:
+    """Reads batches that are all cold, one at a time, and sees what is forgotten meanwhile, in positions of the log."""
+
+    def __init__(self, fs: FaultyFileSystem, log: CommitLog, cold_bytes: int | None, hot_bytes: int = 0) -> None:
+        fs.cold = True
+        self.fs = fs
+        self.reader = Reader(log, hot_bytes, cold_bytes)
+
+    def forgotten(self, *places: Place) -> list[tuple[int, int]]:
+        self.fs.forgotten.clear()
+        read = self.reader.read(places)
+        assert read.cold is not None
+        assert not self.fs.forgotten, "that is left to the thread too"
+        assert len(read.cold()) == len(places)
+        return self.fs.forgotten
+
+
+@pytest.fixture
+def block(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(reading, "BLOCK_BYTES", 10_000)
+    return 10_000
+
+
+def at(places: list[Place], block: int, number: int) -> Place:
+    """The first batch that lies wholly in this block."""
+    return next(place for place in places if place[0] >= number * block)
+
+
+def test_of_what_cold_reads_bring_in_no_more_than_the_limit_stays(
+    fs: FaultyFileSystem, log: CommitLog, block: int
+) -> None:
+    places = written(log, *[900] * 60)
+    cold = ColdReading(fs, log, 2 * block)
+    assert cold.forgotten(at(places, block, 0)) == []
+    assert cold.forgotten(at(places, block, 3)) == []
+    assert cold.forgotten(at(places, block, 0)) == [], "it counts once"
+    assert cold.forgotten(at(places, block, 1)) == [(3 * block, 4 * block)], "what was read longest ago goes"
+    assert cold.forgotten(at(places, block, 2)) == [(0, block)]
+    assert cold.forgotten(at(places, block, 4), at(places, block, 5)) == [(block, 2 * block), (2 * block, 3 * block)]
+
+
+def test_without_a_limit_it_is_a_quarter_of_the_memory(fs: FaultyFileSystem, log: CommitLog, block: int) -> None:
+    places = written(log, *[900] * 60)
+    fs.memory = 4 * block + 3
+    cold = ColdReading(fs, log, None)
+    assert cold.forgotten(at(places, block, 0)) == []
+    assert cold.forgotten(at(places, block, 1)) == [(0, block)]
+
+
+def test_what_is_forgotten_may_lie_in_two_segments_or_have_expired(
+    fs: FaultyFileSystem, log: CommitLog, block: int
+) -> None:
+    places = written(log, *[900] * 200)
+    border = log.segments[1].start
+    number = border // block
+    assert number * block < border < (number + 1) * block
+    cold = ColdReading(fs, log, 0)
+    assert cold.forgotten(at(places, block, number)) == [(number * block, border), (0, (number + 1) * block - border)]
+    cold = ColdReading(fs, log, block)
+    assert cold.forgotten(at(places, block, number)) == []
+    log.remove_oldest()
+    later = at(places, block, 10)
+    assert cold.forgotten(later) == [(0, (number + 1) * block - border)]
+    while log.start <= later[0]:
+        log.remove_oldest()
+    assert cold.forgotten(at(places, block, 18)) == []
+
+
+def test_what_is_read_from_the_mapped_files_is_never_forgotten(
+    fs: FaultyFileSystem, log: CommitLog, block: int
+) -> None:
+    places = written(log, *[900] * 30)
+    cold = ColdReading(fs, log, 0, hot_bytes=log.end - 12_345)
+    assert cold.forgotten(at(places, block, 1)) == [(block, 12_345)]
+
+
 def test_a_segment_may_retire_while_a_cold_read_is_under_way(fs: FaultyFileSystem, log: CommitLog) -> None:
     places = written(log, *[9_000] * 30)
     fs.cold = True
