@@ -97,14 +97,12 @@ a ping-pong 0.305 to 0.237 ms), the turn at once (0.257 to 0.251 ms). Tried outs
 ahead, and O_DSYNC (no change)."""
 
 ONE_COPY = """\
-The kernel's copy into the socket, and one more before it: what lies further back than `log.hot_bytes` (128 MiB; most
-of what this cell reads) is copied out of the page cache first, because a slice of the mapped file could make the
-loop wait for the disk. A bare loop that sends slices takes 0.22 to 0.25 ms for a MB, of the 0.26 that a third of
-Kafka's 0.78 in an earlier run leaves. Tried in that loop: sendfile (0.50), pread and send (0.34), mapping the pages
-ahead (0.23), read buffers that are used again (0.45 instead of 0.51). Tried in the broker: `log.hot_bytes: 4GiB`, so
-that all is sent as slices (0.25 instead of 0.36). Slices of older data too, where mincore says that it is in memory:
-0.27 instead of 0.37 to 0.5 where all was, no gain where the kernel had dropped some; not in use yet, since the cold
-reader has not been measured well enough with it."""
+The kernel's copy into the socket. A bare loop that sends slices of a mapped file takes 0.22 to 0.25 ms for a MB, of
+the 0.16 to 0.26 that a third of Kafka's leaves from run to run. Tried in that loop: sendfile (0.50), pread and send
+(0.34), mapping the pages ahead (0.23), read buffers that are used again (0.45 instead of 0.51). Tried in the broker:
+slices of older data too, where mincore says that it is in memory (0.23 to 0.30 instead of 0.31 to 0.37; in use), a
+send buffer of 4 MiB (0.25 instead of 0.30). Where some of it is not in memory it is copied once more; on this machine
+something takes an eighth of all clean page cache away every five seconds, without any need."""
 
 CLIENT_SHARE = """\
 The client: both cores are busy. A broker that throws the batches away and answers at once gets 1,060,000 records a
@@ -128,14 +126,12 @@ time for a MB, and 0.56, 1.7 and 2.7 ms of system time. Tried: touching 5 GB bef
 machine's host takes back what is free), filling the page cache from a file before (in use here)."""
 
 COLD_DISK = """\
-Varies: in one full run p99 was 6 and 65 ms with sync and 1.4 with interval, in another 5.9 and 3.0, in three
-repetitions of this cell alone 3.4 to 3.8 and 1.6 to 2.3. Tried: everything written out before (in use since), the
-cell alone."""
+Memory: who writes has to make room first. Tried: no more than a quarter of it left to what was read from the disk
+(p99 1.1 to 1.9 instead of 2 to 6 ms; in use), nothing of it left (0.9 to 2.1), reads in steps of 128 KB (2 to 3.7)."""
 
 CONSUMING_CLIENT = """\
-The client: the broker takes 5 to 25 % of a core meanwhile, and the same consumer's figures vary by a third from run
-to run, against both brokers; `flush: sync`, which reads in the same way, is above and below. No second way was tried
-to raise it."""
+The client: the broker takes a quarter of a core meanwhile. Tried, seven times each in turn: slices of older data too
+(738 instead of 742 MB/s, with less CPU in the broker), send buffers of 4 MiB (746) and 512 KiB (733)."""
 
 TWO_THOUSAND_FETCHES = """\
 2,000 fetches a second, a fifth of the loop with their reads and writes. Tried: looking for garbage seldom (p99 3.5
