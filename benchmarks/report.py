@@ -33,7 +33,8 @@ HOW = """\
   use for long (`--leave-mb 0` does without).
 - The clients are the same processes for all: librdkafka (through confluent-kafka), Kafka's Java tools, and plain
   sockets where a client library would hide the broker. They share the cores with the broker, so a throughput that
-  is the same for all brokers is the client's.
+  is the same for all brokers is the client's. librdkafka's queues hold a million records, and
+  a consumer that is 64 MB ahead of the program stops for 5 ms, not for a second (`fetch.queue.backoff.ms`).
 - CPU is that of the broker's process, user and system. Memory is `RssAnon`: what is the process's own. The page
   cache, where both brokers keep messages, is not counted.
 - Starting counts from the start of the process to the first Metadata answer that names a broker, with an empty
