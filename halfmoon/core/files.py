@@ -153,7 +153,8 @@ class OsFile:
         # The kernel leaves out a page that is not wholly inside.
         begin = position - position % mmap.PAGESIZE
         end = position + length + -(position + length) % mmap.PAGESIZE
-        os.posix_fadvise(self._fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
+        with contextlib.suppress(OSError):  # advice; a file system may not take it
+            os.posix_fadvise(self._fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

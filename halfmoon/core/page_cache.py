@@ -79,16 +79,17 @@ def memory_bytes() -> int:
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            root, name = CONTROL_GROUPS, "memory.max"
+            root, names = CONTROL_GROUPS, ("memory.max", "memory.high")
         elif "memory" in controllers.split(","):
-            root, name = CONTROL_GROUPS / "memory", "memory.limit_in_bytes"
+            root, names = CONTROL_GROUPS / "memory", ("memory.limit_in_bytes",)
         else:
             continue
         # A container may see its own group as the root, or only a part of the path.
         group = root / path.lstrip("/")
         for folder in (group, *group.parents):
-            with contextlib.suppress(OSError, ValueError):  # it is not there; it says "max"
-                limits.append(int((folder / name).read_text()))
+            for name in names:
+                with contextlib.suppress(OSError, ValueError):  # it is not there; it says "max"
+                    limits.append(int((folder / name).read_text()))
             if folder == root:
                 break
     return min(limits)

@@ -41,6 +41,13 @@ def test_the_groups_limit_counts(groups: Path) -> None:
     assert page_cache.memory_bytes() == 64 * MIB
 
 
+def test_so_does_where_the_kernel_begins_to_take_memory_back(groups: Path) -> None:
+    put(groups / "own", "0::/a\n")
+    put(groups / "a/memory.max", f"{64 * MIB}\n")
+    put(groups / "a/memory.high", f"{48 * MIB}\n")
+    assert page_cache.memory_bytes() == 48 * MIB
+
+
 def test_a_limit_of_a_group_above_counts_too(groups: Path) -> None:
     put(groups / "own", "0::/a/b\n")
     put(groups / "a/b/memory.max", "max\n")
