@@ -76,6 +76,7 @@ def memory_bytes() -> int:
     lines: list[str] = []
     with contextlib.suppress(OSError):
         lines = OWN_GROUPS.read_text().splitlines()
+    names: tuple[str, ...]
     for line in lines:
         _, controllers, path = line.split(":", 2)
         if not controllers:
