@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pyperf
 
-from benchmarks.micro import append, codec, fetch
+from benchmarks.micro import append, codec, fetch, filter
 
 
 def main() -> None:
     # pyperf starts each benchmark in processes of its own, which have to find this package again.
     runner = pyperf.Runner(program_args=("-m", "benchmarks.micro"))
-    for module in (append, fetch, codec):
+    for module in (append, fetch, codec, filter):
         module.add(runner)
 
 

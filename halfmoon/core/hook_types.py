@@ -7,6 +7,7 @@ called, what that costs, and what an error does is said at the hook (core/hooksp
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -133,7 +134,11 @@ class Relay:
 
 
 class MessageFilter(Protocol):
-    """A compiled filter expression."""
+    """A compiled filter expression. It keeps nothing from one record to the next."""
+
+    needle: re.Pattern[bytes] | None
+    """Something that occurs in the bytes of every record that matches, as core/record_codec.py draws them; records
+    without it are passed over unread. None if there is no such thing."""
 
     def select_by_index(self, tag_hashes: Any) -> bool:
         """Whether a batch may hold a match, going by its tag summary alone. May say yes in vain, never no in vain."""
@@ -145,11 +150,16 @@ class MessageFilter(Protocol):
 
 
 class FilterSyntaxError(HalfmoonError):
-    """An expression that cannot be compiled; `position` counts characters from 0."""
+    """An expression that cannot be compiled: what is wrong or was expected, and where.
 
-    def __init__(self, message: str, position: int) -> None:
-        super().__init__(f"{message} (at character {position + 1})")
+    `position` counts characters from 0, `line` and `column` from 1.
+    """
+
+    def __init__(self, message: str, position: int, expression: str) -> None:
         self.position = position
+        self.line = expression.count("\n", 0, position) + 1
+        self.column = position - (expression.rfind("\n", 0, position) + 1) + 1
+        super().__init__(f"{message} (line {self.line}, column {self.column})")
 
 
 @dataclass(frozen=True, slots=True)

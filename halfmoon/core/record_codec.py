@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
@@ -98,37 +99,45 @@ def read(
     """
     _check_count(body, count)
     before = -1
-    size = len(body)
     at = 0
     for index in range(count):
-        start = at
-        try:
-            length, at = varint(body, at)
-            end = at + length
-            if length < _SMALLEST_LENGTH or end > size:
-                raise invalid(index, "its length is impossible")
-            timestamp, at = varlong(body, at + 1)
-            timestamp += base_timestamp
-            if not _LONG_MIN <= timestamp <= _LONG_MAX:
-                raise _MalformedError("its timestamp has more than 64 bits")
-            offset_delta, at = varint(body, at)
-            if not before < offset_delta <= last_offset_delta:
-                raise invalid(index, f"offset delta {offset_delta} after {before}, the last being {last_offset_delta}")
-            before = offset_delta
-            key, at = _nullable(body, at, end)
-            value, at = _nullable(body, at, end)
-            headers, at = _read_headers(body, at, end)
-        except _MalformedError as error:
-            raise invalid(index, str(error)) from None
-        except IndexError:
-            raise invalid(index, "the batch ends within it") from None
-        if at != end:
-            raise invalid(index, f"it says {end - start} bytes and has {at - start}")
-        if append_time is not None:
-            timestamp = append_time
-        yield _make((offset_delta, timestamp, key, value, headers, start, end))
-    if at != size:
-        raise _wrong_end(count, at, size)
+        record = read_one(body, at, index, base_timestamp, append_time)
+        offset_delta, at = record.offset_delta, record.end
+        if not before < offset_delta <= last_offset_delta:
+            raise invalid(index, f"offset delta {offset_delta} after {before}, the last being {last_offset_delta}")
+        before = offset_delta
+        yield record
+    if at != len(body):
+        raise _wrong_end(count, at, len(body))
+
+
+def read_one(body: bytes, start: int, index: int, base_timestamp: int, append_time: int | None) -> Record:
+    """The record that begins at `start`, which is the `index`th, decoded.
+
+    Raises BrokerError(INVALID_RECORD) where it is malformed. Its offset delta is not compared with anything.
+    """
+    try:
+        length, at = varint(body, start)
+        end = at + length
+        if length < _SMALLEST_LENGTH or end > len(body):
+            raise _MalformedError("its length is impossible")
+        timestamp, at = varlong(body, at + 1)
+        timestamp += base_timestamp
+        if not _LONG_MIN <= timestamp <= _LONG_MAX:
+            raise _MalformedError("its timestamp has more than 64 bits")
+        offset_delta, at = varint(body, at)
+        key, at = _nullable(body, at, end)
+        value, at = _nullable(body, at, end)
+        headers, at = _read_headers(body, at, end)
+    except _MalformedError as error:
+        raise invalid(index, str(error)) from None
+    except IndexError:
+        raise invalid(index, "the batch ends within it") from None
+    if at != end:
+        raise invalid(index, f"it says {end - start} bytes and has {at - start}")
+    if append_time is not None:
+        timestamp = append_time
+    return _make((offset_delta, timestamp, key, value, headers, start, end))
 
 
 def glance(body: bytes, start: int, index: int, base_timestamp: int) -> tuple[int, int]:
@@ -267,14 +276,37 @@ def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
     count, at = varint(body, at)
     if not 0 <= count <= (end - at) // _SMALLEST_HEADER:
         raise _MalformedError(f"{count} headers do not fit into it")
-    headers = []
+    headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
-        name, at = _nullable(body, at, end)
-        if name is None:
-            raise _MalformedError("a header of it has no key")
-        content, at = _nullable(body, at, end)
-        headers.append((name.decode("utf-8", "surrogateescape"), content))
+        # Nearly all lengths are one byte and not negative; each call saved is a tenth of the time for a record.
+        length = body[at]
+        if length < 0x80 and not length & 1:
+            start = at + 1
+            at = start + (length >> 1)
+            if at > end:
+                raise _MalformedError("a length in it reaches beyond its end")
+            name: bytes | None = body[start:at]
+        else:
+            name, at = _nullable(body, at, end)
+            if name is None:
+                raise _MalformedError("a header of it has no key")
+        length = body[at]
+        if length < 0x80 and not length & 1:
+            start = at + 1
+            at = start + (length >> 1)
+            if at > end:
+                raise _MalformedError("a length in it reaches beyond its end")
+            headers.append((_text(name), body[start:at]))
+        else:
+            content, at = _nullable(body, at, end)
+            headers.append((_text(name), content))
     return tuple(headers), at
+
+
+@lru_cache(1024)
+def _text(name: bytes) -> str:
+    """A header's name. There are few, and they come again and again."""
+    return name.decode("utf-8", "surrogateescape")
 
 
 def _put_nullable(output: bytearray, content: bytes | None) -> None:

@@ -1,7 +1,7 @@
 """The plugins that ship with Halfmoon. They use the same hooks as everybody else's, and nothing but `halfmoon.plugin`.
 
 allocate/  which member of a group reads which queue
-filter/    which messages a reader wants                  (tag, sql92: to come)
+filter/    which messages a reader wants                  (for the command line; in the broker with views: to come)
 store/     what changes a message on its way in           (delay, transaction, retry, view: to come)
 """
 

@@ -1,0 +1,57 @@
+"""Messages looked at: 100 B, TAGS and three properties, one in ten matching. The time is for one message."""
+
+from __future__ import annotations
+
+import pyperf
+
+from halfmoon.core.compression import LZ4, NONE, ZSTD
+from halfmoon.core.filtering import matching
+from halfmoon.core.hook_types import MessageFilter
+from halfmoon.core.records import build_batch
+from halfmoon.plugins.filter.sql92 import compile_sql
+from halfmoon.plugins.filter.tag import compile_tags
+
+BATCHES = 10
+"""For batches of one record, so that matching and others are both there."""
+
+TAG = "wanted"
+SQL = "TAGS = 'wanted' AND region IN ('HZ', 'SH') AND price BETWEEN 10 AND 20"
+NO_NEEDLE = "NOT (TAGS <> 'wanted' OR price < 10 OR price > 20)"
+"""The same cannot be told from bytes alone, so every record is read."""
+
+
+def add(runner: pyperf.Runner) -> None:
+    for name, compiled in (
+        ("tag", compile_tags(TAG)), ("SQL92, three conditions", compile_sql(SQL)),
+        ("SQL92, every record read", compile_sql(NO_NEEDLE)),
+    ):  # fmt: skip
+        for codec_name, codec in (("", NONE), (", lz4", LZ4), (", zstd", ZSTD)):
+            batch = _batch(range(100), codec)
+            runner.bench_func(f"{name}, batches of 100{codec_name}", _look, compiled, [batch], inner_loops=100)
+        ones = [_batch([number], NONE) for number in range(BATCHES)]
+        runner.bench_func(f"{name}, batches of 1", _look, compiled, ones, inner_loops=BATCHES)
+
+
+def _look(compiled: MessageFilter, batches: list[bytes]) -> None:
+    for batch in batches:
+        matching(batch, compiled)
+
+
+def _batch(numbers: range | list[int], codec: int) -> bytes:
+    return build_batch(
+        (
+            (
+                None,
+                b"x" * 100,
+                1_000 + number,
+                [
+                    ("TAGS", b"wanted" if number % 10 == 0 else b"other%d" % (number % 7)),
+                    ("region", (b"HZ", b"SH")[number // 10 % 2]),
+                    ("price", b"%d" % (10 + number % 11)),
+                    ("KEYS", b"order-%d" % number),
+                ],
+            )
+            for number in numbers
+        ),
+        codec=codec,
+    )

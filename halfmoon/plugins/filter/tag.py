@@ -1,0 +1,68 @@
+"""Filter by tag: `paid`, `paid || refunded`, or `*` for all.
+
+A record's tag is its header TAGS. Tags are compared as they are written, blanks around them in the expression do not
+count. A record without a tag matches `*` alone. (org.apache.rocketmq.remoting.protocol.filter.FilterAPI.)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from halfmoon.plugin import FilterCompiler, FilterSyntaxError, MessageFilter, PluginContext, hookimpl
+from halfmoon.plugins.filter.header_needle import Header, needle
+
+api_version = 1
+
+MAX_LENGTH = 16_384
+"""Characters of an expression."""
+
+HEADER = "TAGS"
+
+
+class TagFilter:
+    """Matches the records that have one of these tags."""
+
+    def __init__(self, tags: frozenset[bytes]) -> None:
+        self._tags = tags
+        self.needle: re.Pattern[bytes] | None = needle(Header(HEADER, tag) for tag in tags)
+
+    def select_by_index(self, tag_hashes: Any) -> bool:
+        return True
+
+    def match(self, record: Any) -> bool:
+        for name, content in reversed(record.headers):  # of several, the last counts, as in Kafka's clients
+            if name == HEADER:
+                return content in self._tags
+        return False
+
+
+class EveryTag:
+    """Matches every record, with a tag or without."""
+
+    needle: re.Pattern[bytes] | None = None
+
+    def select_by_index(self, tag_hashes: Any) -> bool:
+        return True
+
+    def match(self, record: Any) -> bool:
+        return True
+
+
+def compile_tags(expression: str) -> MessageFilter:
+    """Raises FilterSyntaxError for an expression of nothing but separators, and for one that is too long."""
+    if len(expression) > MAX_LENGTH:
+        raise FilterSyntaxError(
+            f"the expression has {len(expression):,} characters, the most are {MAX_LENGTH:,}", MAX_LENGTH, expression
+        )
+    if expression.strip() in ("", "*"):
+        return EveryTag()
+    tags = frozenset(tag.strip().encode("utf-8", "surrogatepass") for tag in expression.split("||") if tag.strip())
+    if not tags:
+        raise FilterSyntaxError("expected a tag", 0, expression)
+    return TagFilter(tags)
+
+
+@hookimpl
+def halfmoon_filters(ctx: PluginContext) -> dict[str, FilterCompiler]:
+    return {"tag": compile_tags}
