@@ -61,6 +61,11 @@ def test_the_plugin_in_one_minute_works(tmp_path: Path) -> None:
     assert yaml.safe_load(BLOCKS["yaml"])["plugins"]["./my_plugin.py"] == {"favourite": "b"}
 
 
+def test_the_example_of_a_checked_filter_runs() -> None:
+    (example,) = [block for block in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL) if "check_filter" in block]
+    exec(compile(example, "docs/plugins.md", "exec"), {})
+
+
 def test_what_a_plugin_author_imports_is_listed() -> None:
     # "@…": what pytest puts into modules of an installed distribution with a pytest plugin.
     names = {name for name in vars(halfmoon.plugin) if not name.startswith(("_", "@"))}

@@ -40,6 +40,16 @@ def consume(
     group: Annotated[
         str | None, typer.Option("-g", "--group", help="Read as a member of a group and commit.", show_default=False)
     ] = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(
+            "--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False
+        ),
+    ] = None,
+    sql: Annotated[
+        str | None,
+        typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
+    ] = None,
     form: Annotated[
         str,
         typer.Option(
@@ -51,7 +61,10 @@ def consume(
 ) -> None:
     """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
     _refuse_contradictions(where, offset, partitions, last, group, count)
+    if last is not None and (tag is not None or sql is not None):
+        raise typer.BadParameter("--last goes with neither --tag nor --sql")
     formatter = _formatter(form, result)
+    keep = _filter(tag, sql)
     try:
         start = reading.Start(where, offset, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -68,9 +81,9 @@ def consume(
                 records.sort(key=lambda r: (r.timestamp, r.topic, r.partition, r.offset))
                 output.write(b"".join(map(formatter, records[-last:])))
             elif group is not None:
-                _print(reading.read_group(client, topics, exit_at_end, count), formatter, count)
+                _print(reading.read_group(client, topics, exit_at_end, count, keep), formatter, count)
             else:
-                _read(client, start.offsets(client, found), exit_at_end, count, formatter)
+                _read(client, start.offsets(client, found), exit_at_end, count, keep, formatter)
     except KeyboardInterrupt:
         # The ordinary end of a command that goes on for ever, but it cuts short one that had an end of its own.
         if exit_at_end or count is not None or last is not None:
@@ -78,14 +91,19 @@ def consume(
 
 
 def _read(
-    client: KafkaConsumer, first: dict[Any, int], exit_at_end: bool, count: int | None, formatter: Formatter
+    client: KafkaConsumer,
+    first: dict[Any, int],
+    exit_at_end: bool,
+    count: int | None,
+    keep: reading.Keep,
+    formatter: Formatter,
 ) -> None:
     end = reading.end_offsets(client, list(first)) if exit_at_end else None
     total = count
-    if end is not None:
+    if end is not None and keep is reading.every:
         there = sum(end[partition] - first[partition] for partition in first)
         total = there if count is None else min(count, there)
-    _print(reading.read_assigned(client, first, end, count), formatter, total)
+    _print(reading.read_assigned(client, first, end, count, keep), formatter, total)
 
 
 def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None) -> None:
@@ -97,6 +115,24 @@ def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None
             output.write(b"".join(map(formatter, records)))
             if display is not None and task is not None:
                 display.advance(task, len(records))
+
+
+def _filter(tag: str | None, sql: str | None) -> reading.Keep:
+    """Records of both kinds have headers, and that is all these filters look at."""
+    if tag is None and sql is None:
+        return reading.every
+    from halfmoon.plugin import FilterSyntaxError
+    from halfmoon.plugins.filter.sql92 import compile_sql
+    from halfmoon.plugins.filter.tag import compile_tags
+
+    filters = []
+    for option, expression, compiler in (("--tag", tag, compile_tags), ("--sql", sql, compile_sql)):
+        if expression is not None:
+            try:
+                filters.append(compiler(expression))
+            except FilterSyntaxError as error:
+                raise typer.BadParameter(str(error), param_hint=option) from None
+    return lambda record: all(each.match(record) for each in filters)
 
 
 def _formatter(form: str, result: Output) -> Formatter:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.cli.errors import CliError
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 POLL_MS = 500
 MAX_RECORDS = 5_000
+
+Keep = Callable[[Any], bool]
+"""Whether a record is wanted."""
 
 BEGINNING = ("beginning", "earliest", "start")
 END = ("end", "latest")
@@ -65,12 +68,21 @@ def partitions_of(client: KafkaConsumer, topics: list[str], only: list[int]) -> 
     return found
 
 
+def every(record: Any) -> bool:
+    return True
+
+
 def read_assigned(
-    client: KafkaConsumer, start: dict[TopicPartition, int], end: dict[TopicPartition, int] | None, count: int | None
+    client: KafkaConsumer,
+    start: dict[TopicPartition, int],
+    end: dict[TopicPartition, int] | None,
+    count: int | None,
+    keep: Keep = every,
 ) -> Iterator[list[Any]]:
     """Lists of records from `start` on, until `count` records were given or `end` is reached; for ever without either.
 
-    What was appended behind `end` after it was asked for is not given.
+    Only records that `keep` wants are given, or counted. What was appended behind `end` after it was asked for is not
+    given.
     """
     client.assign(list(start))
     for partition, offset in start.items():
@@ -79,13 +91,13 @@ def read_assigned(
     if open_ends is not None:
         client.pause(*(p for p in start if p not in open_ends))
     while (open_ends is None or open_ends) and (count is None or count > 0):
-        polled = client.poll(POLL_MS, max_records=MAX_RECORDS if count is None else min(count, MAX_RECORDS))
+        polled = client.poll(POLL_MS, max_records=MAX_RECORDS)
         records = [
             record
             for partition, batch in polled.items()
             for record in batch
-            if open_ends is None or record.offset < open_ends.get(partition, 0)
-        ]
+            if (open_ends is None or record.offset < open_ends.get(partition, 0)) and keep(record)
+        ][:count]
         if records:
             count = None if count is None else count - len(records)
             yield records
@@ -96,18 +108,22 @@ def read_assigned(
                 client.pause(partition)
 
 
-def read_group(client: KafkaConsumer, topics: list[str], exit_at_end: bool, count: int | None) -> Iterator[list[Any]]:
-    """Lists of records of the partitions that the group gives us.
+def read_group(
+    client: KafkaConsumer, topics: list[str], exit_at_end: bool, count: int | None, keep: Keep = every
+) -> Iterator[list[Any]]:
+    """Lists of records of the partitions that the group gives us; only of those that `keep` wants.
 
-    What was given is committed when the next list is asked for, so a record is lost by no crash, and may come twice.
+    What was read is committed when the next list is asked for, so a record is lost by no crash, and may come twice.
     """
     client.subscribe(topics)
     while count is None or count > 0:
+        # No more than may be given: what is read is committed.
         polled = client.poll(POLL_MS, max_records=MAX_RECORDS if count is None else min(count, MAX_RECORDS))
-        records = [record for batch in polled.values() for record in batch]
+        records = [record for batch in polled.values() for record in batch if keep(record)]
         if records:
             count = None if count is None else count - len(records)
             yield records
+        if polled:
             client.commit()
         elif exit_at_end and client.assignment():
             end = _answered(client.end_offsets(list(client.assignment())))

@@ -48,6 +48,54 @@ def test_the_last_ones_over_all_partitions_in_order_of_time(broker_cli: CommandL
     broker_cli.ok("topic", "delete", name)
 
 
+@pytest.fixture
+def orders(broker_cli: CommandLine, name: str) -> str:
+    """Six records a to f, with tags and prices; f has no header at all."""
+    broker_cli.ok("topic", "create", name, "-p", "1")
+    for value, tag, price in (
+        ("a", "paid", 5),
+        ("b", "refunded", 15),
+        ("c", "paid", 25),
+        ("d", "Paid", 15),
+        ("e", "", 9),
+    ):
+        broker_cli.ok("produce", name, value, "-H", f"TAGS={tag}", "-H", f"price={price}")
+    broker_cli.ok("produce", name, "f")
+    return name
+
+
+def test_only_what_a_filter_lets_through(broker_cli: CommandLine, orders: str) -> None:
+    for flags, printed in (
+        (["--tag", "paid"], "ac"),
+        (["--tag", "paid || refunded"], "abc"),
+        (["--tag", "*"], "abcdef"),
+        (["--sql", "price BETWEEN 10 AND 20"], "bd"),
+        (["--sql", "TAGS IS NULL"], "ef"),
+        (["--sql", "price > 5", "--tag", "paid"], "c"),
+        (["--sql", "price > 5", "-c", "2"], "bc"),
+        (["--sql", "price > 99"], ""),
+    ):
+        assert broker_cli.ok("consume", orders, "-e", "-f", "%s", *flags).out == printed, flags
+
+
+def test_a_group_passes_over_what_its_filter_leaves_out(broker_cli: CommandLine, orders: str, name: str) -> None:
+    member = ["consume", orders, "-g", f"{name}-group", "-f", "%s", "--tag", "paid"]
+    assert broker_cli.ok(*member, "-c", "2").out == "ac"
+    assert broker_cli.ok("consume", orders, "-g", f"{name}-group", "-f", "%s", "-e").out == "def"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--sql", "price >"], "expected a property, a text, a number, NOT or (, found the end (line 1, column 8)"),
+        (["--tag", "||"], "expected a tag (line 1, column 1)"),
+        (["--sql", "price > 5", "--last", "3"], "--last goes with neither --tag nor --sql"),
+    ],
+)
+def test_a_filter_that_makes_no_sense(broker_cli: CommandLine, flags: list[str], said: str) -> None:
+    assert said in broker_cli("consume", "orders", *flags).failed_with(2)
+
+
 def test_several_topics(broker_cli: CommandLine, ten: str, name: str) -> None:
     broker_cli.ok("topic", "create", f"{name}-two", "-p", "1")
     broker_cli.ok("produce", f"{name}-two", "x")
