@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from msgspec import Struct
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 TopicChange = Literal["created", "deleted", "grown", "configured"]
 
 
-@dataclass(frozen=True, slots=True)
-class ConfigSection:
+class ConfigSection(Struct, frozen=True):
     """The types of a plugin's settings: its own at `$.plugins.NAME`, and top-level sections it claims (`views`)."""
 
     settings: type[Struct]
@@ -32,8 +30,7 @@ class ConfigSection:
     """Section's name → its type, such as `{"views": dict[str, View]}`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
+class Put(Struct, frozen=True):
     """A produced batch that carries a header somebody declared. `batch` has passed the header-level checks."""
 
     topic: str
@@ -43,8 +40,7 @@ class Put:
     """Wall clock, Unix ms."""
 
 
-@dataclass(frozen=True, slots=True)
-class Diverted:
+class Diverted(Struct, frozen=True):
     """A batch that goes elsewhere instead, there to wait until `due_ms` (Unix ms; 0: not at all)."""
 
     topic: str
@@ -53,8 +49,7 @@ class Diverted:
     due_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(Struct, frozen=True):
     """What became of a batch that does not go as a whole where it was sent."""
 
     kept: bytes | None
@@ -62,8 +57,7 @@ class Redirect:
     diverted: tuple[Diverted, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PutInterceptor:
+class PutInterceptor(Struct, frozen=True):
     """Sees batches on their way in."""
 
     name: str
@@ -73,8 +67,7 @@ class PutInterceptor:
     """Gives the batch to store (the same one, or another) or a Redirect; raises BrokerError to refuse."""
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatcher:
+class Dispatcher(Struct, frozen=True):
     """Follows the log behind the appends and builds something from it that can be thrown away and rebuilt."""
 
     name: str
@@ -84,8 +77,7 @@ class Dispatcher:
     """The log position up to which its work is durable."""
 
 
-@dataclass(frozen=True, slots=True)
-class HoldPolicy:
+class HoldPolicy(Struct, frozen=True):
     """Has a say in which waiting requests an arrival answers."""
 
     name: str
@@ -96,8 +88,7 @@ class HoldPolicy:
     on_expire: Callable[[Held], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
+class Deliver(Struct, frozen=True):
     """A relay's decision: append the message to this topic when it is due (Unix ms; 0: now)."""
 
     topic: str
@@ -105,15 +96,13 @@ class Deliver:
     due_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Settle:
+class Settle(Struct, frozen=True):
     """A relay's decision: the message is done with and is moved nowhere."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class SourceMessage:
+class SourceMessage(Struct, frozen=True):
     """One message of a relay's source."""
 
     partition: int
@@ -124,8 +113,7 @@ class SourceMessage:
     attempt: int
 
 
-@dataclass(frozen=True, slots=True)
-class Relay:
+class Relay(Struct, frozen=True):
     """Moves messages out of one topic, each with its provenance, so that every one has exactly one effect (B41)."""
 
     name: str
@@ -162,8 +150,7 @@ class FilterSyntaxError(HalfmoonError):
         super().__init__(f"{message} (line {self.line}, column {self.column})")
 
 
-@dataclass(frozen=True, slots=True)
-class Service:
+class Service(Struct, frozen=True):
     """Something that runs beside the broker, in its event loop, from start to stop."""
 
     name: str
@@ -171,8 +158,7 @@ class Service:
     """Runs until it is cancelled; returning or raising counts as a failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Observer:
+class Observer(Struct, frozen=True):
     """Counters: told of every batch, in the loop. What is None is not called and costs nothing."""
 
     name: str

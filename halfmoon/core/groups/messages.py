@@ -1,9 +1,13 @@
-"""What goes into the group coordinator and what comes out of it. Plain values; times in milliseconds."""
+"""What goes into the group coordinator and what comes out of it. Plain values; times in milliseconds.
+
+Structs, because thirteen dataclasses would take 7 ms at every start.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from halfmoon.core.errors import Fault
 
@@ -15,8 +19,7 @@ Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
 """Assignment protocols with the member's metadata for each, in the member's order of preference."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupSettings:
+class GroupSettings(Struct, frozen=True):
     """Limits and delays. Defaults are Kafka's (GroupCoordinatorConfig) but for the first three."""
 
     initial_rebalance_delay_ms: int = 100
@@ -30,8 +33,7 @@ class GroupSettings:
     """How long a member that never got an answer to its first join is kept."""
 
 
-@dataclass(frozen=True, slots=True)
-class Join:
+class Join(Struct, frozen=True):
     """A member asks to be in the group's next generation."""
 
     group: str
@@ -52,8 +54,7 @@ class Join:
     """For the log (KIP-800)."""
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedMember:
+class JoinedMember(Struct, frozen=True):
     """One member as the leader sees it."""
 
     member_id: str
@@ -61,8 +62,7 @@ class JoinedMember:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class JoinResult:
+class JoinResult(Struct, frozen=True):
     """The answer to a Join. With a fault, only `member_id` means something."""
 
     fault: Fault | None
@@ -77,8 +77,7 @@ class JoinResult:
     """You lead a group that keeps its assignment: watch the metadata, assign nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sync:
+class Sync(Struct, frozen=True):
     """A member asks for its share; the leader brings everybody's."""
 
     group: str
@@ -90,8 +89,7 @@ class Sync:
     assignments: dict[str, bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class SyncResult:
+class SyncResult(Struct, frozen=True):
     """The answer to a Sync."""
 
     fault: Fault | None
@@ -100,8 +98,7 @@ class SyncResult:
     assignment: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class StaticMember:
+class StaticMember(Struct, frozen=True):
     """A static member as it is remembered over a restart."""
 
     member_id: str
@@ -114,8 +111,7 @@ class StaticMember:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRecord:
+class GroupRecord(Struct, frozen=True):
     """What must survive a restart: the generation, and who is static. A later record replaces an earlier one.
 
     A record without members says that the group has just become empty: its offsets' time starts to run.
@@ -133,8 +129,7 @@ class GroupRecord:
     static_members: tuple[StaticMember, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(Struct, frozen=True):
     """Answer the request that came with `token`.
 
     To be sent only once every Persist before it, in this list or an earlier one, is durable.
@@ -144,8 +139,7 @@ class Reply:
     result: JoinResult | SyncResult
 
 
-@dataclass(frozen=True, slots=True)
-class Persist:
+class Persist(Struct, frozen=True):
     """Write `record` to the log."""
 
     record: GroupRecord
@@ -154,8 +148,7 @@ class Persist:
 Effect: TypeAlias = Reply | Persist
 
 
-@dataclass(frozen=True, slots=True)
-class GroupListing:
+class GroupListing(Struct, frozen=True):
     """A group in a list of groups. `protocol_type` is "" for a group that holds nothing but offsets."""
 
     group: str
@@ -164,8 +157,7 @@ class GroupListing:
     type: str
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDescription:
+class MemberDescription(Struct, frozen=True):
     """A member as an operator sees it. `metadata` is filled in while the group is stable."""
 
     member_id: str
@@ -176,8 +168,7 @@ class MemberDescription:
     assignment: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
+class GroupDescription(Struct, frozen=True):
     """A group as an operator sees it. `protocol` is filled in while the group is stable."""
 
     group: str

@@ -21,11 +21,14 @@ def package(tmp_path, monkeypatch):
         "try:\n    from deferred_one import missing\nexcept ImportError:\n    missing_seen = True\n"
     )
     (folder / "part.py").write_text("inner = 1\n")
+    (folder / "below").mkdir()
+    (folder / "below" / "__init__.py").write_text("import builtins\nbuiltins.executed_one += 10\nfrom .leaf import *\n")
+    (folder / "below" / "leaf.py").write_text("green = 3\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr("builtins.executed_one", 0, raising=False)
     defer("deferred_one")
     yield sys.modules["deferred_one"]
-    for name in ("deferred_one", "deferred_one.part"):
+    for name in ("deferred_one", "deferred_one.part", "deferred_one.below", "deferred_one.below.leaf"):
         sys.modules.pop(name, None)
 
 
@@ -52,6 +55,18 @@ def test_a_name_of_the_package_executes_it_once_in_place(package) -> None:
     with pytest.raises(AttributeError, match="nothing"):
         _ = package.nothing
     assert executed() == 1
+
+
+def test_a_package_within_a_package(package) -> None:
+    defer("deferred_one.below")
+    from deferred_one.below.leaf import green
+
+    assert (green, executed()) == (3, 0)
+    assert package.below.green == 3
+    assert executed() == 10
+    from deferred_one.below import green as again
+
+    assert (again, executed()) == (3, 10)
 
 
 def test_threads_that_ask_at_once_wait_for_each_other(package) -> None:
