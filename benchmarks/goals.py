@@ -90,6 +90,10 @@ us before each answer reaches 15,000 a second on a quiet machine. Tried: looking
 sleeping (9,300 to 14,200 a second), the turn at once instead of at the end of a round (10,600 to 11,400), less work
 in a turn (-1 us). A Produce of about 17 us would take a compiled request path."""
 
+TAIL = """\
+Varies with the machine: the runs before this one had 0.49, 0.61 and 0.61x. Tried, and in use: looking for garbage
+seldom, the turn at once instead of at the end of a round, looking for the next request without sleeping."""
+
 DISK = """\
 The fdatasync, which Kafka does not do: 0.13 ms one after the other, 0.22 ms at 500 a second on this disk. With
 `flush: interval` and that much added it would be 1.3 to 1.4x. Tried in the broker: the fdatasync in the loop (p50 of
@@ -174,7 +178,7 @@ GOALS: tuple[Goal, ...] = (
     _less("end to end, 500 messages/s, p99", "e2e_500.p99_ms", 0.7),
     _less("end to end, 500 messages/s, p50, sync", "e2e_500.p50_ms", 1.2, of=SYNC, bound=DISK),
     _less("end to end, one after the other, p50", "e2e.p50_ms", 0.7, 0.5),
-    _less("end to end, one after the other, p99", "e2e.p99_ms", 0.7),
+    _less("end to end, one after the other, p99", "e2e.p99_ms", 0.7, bound=TAIL),
     _less("end to end, one after the other, p50, sync", "e2e.p50_ms", 1.2, of=SYNC, bound=DISK),
     _less("server CPU per MB, produce 1 KB", "produce_1k.cpu_ms_per_mb", 1 / 3, bound=TWO_COPIES),
     _less("server CPU per MB, produce 1 KB, batches made before", "ready_made.cpu_ms_per_mb", 1 / 3, bound=TWO_COPIES),
