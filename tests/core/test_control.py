@@ -7,7 +7,7 @@ import pytest
 
 from halfmoon.core import control
 from halfmoon.core.control import Committed
-from halfmoon.core.groups.messages import GroupRecord
+from halfmoon.core.groups.messages import GroupRecord, StaticMember
 
 RECORDS: list[control.Any] = [
     control.GenerationStarted(3, 1_700_000_000_000),
@@ -44,6 +44,35 @@ def test_the_bytes_of_a_record_are_an_array_that_begins_with_its_tag() -> None:
     assert control.encode(control.TopicCreated(1, "t", b"i", 2, {"k": "v"})) == (
         b"\x97\xa5topic\x01\xa1t\xc4\x01i\x02\x81\xa1k\xa1v\xc2"
     )
+
+
+def test_the_bytes_of_a_group_with_a_static_member() -> None:
+    """The group within is a map by field name, whatever kind of class it is."""
+    member = StaticMember("m-1", "m", "c", "h", 10_000, 60_000, (("range", b"x"),), b"y")
+    record = control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m-1", True, 1, (member,)), 10)
+    group = {
+        "group": "g",
+        "generation": 4,
+        "protocol_type": "consumer",
+        "protocol": "range",
+        "leader": "m-1",
+        "settled": True,
+        "dynamic_members": 1,
+        "static_members": [
+            {
+                "member_id": "m-1",
+                "instance_id": "m",
+                "client_id": "c",
+                "client_host": "h",
+                "session_timeout_ms": 10_000,
+                "rebalance_timeout_ms": 60_000,
+                "protocols": [["range", b"x"]],
+                "assignment": b"y",
+            }
+        ],
+    }
+    assert control.encode(record) == msgspec.msgpack.encode(["group", group, 10])
+    assert control.decode(control.encode(record)) == record
 
 
 def test_an_older_record_lacks_the_newest_fields() -> None:
