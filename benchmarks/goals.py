@@ -133,7 +133,8 @@ machine's host takes back what is free), filling the page cache from a file befo
 
 COLD_DISK = """\
 Memory: who writes has to make room first. Tried: no more than a quarter of it left to what was read from the disk
-(p99 1.1 to 2.3 instead of 1.4 to 6.4 ms; in use), nothing of it left (0.9 to 2.1), reads in steps of 128 KB (2 to 3.7)."""
+(p99 1.1 to 2.3 instead of 1.4 to 6.4 ms; in use), nothing of it left (0.9 to 2.1), reads in steps of 128 KB (2 to
+3.7)."""
 
 PRODUCING_CLIENT = """\
 The client: a broker that throws the batches away and answers at once gets 1.60 million records a second, Halfmoon 1.35
