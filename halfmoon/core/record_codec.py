@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
@@ -285,11 +284,12 @@ def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
             at = start + (length >> 1)
             if at > end:
                 raise _MalformedError("a length in it reaches beyond its end")
-            name: bytes | None = body[start:at]
+            name = body[start:at]
         else:
-            name, at = _nullable(body, at, end)
-            if name is None:
+            long_name, at = _nullable(body, at, end)
+            if long_name is None:
                 raise _MalformedError("a header of it has no key")
+            name = long_name
         length = body[at]
         if length < 0x80 and not length & 1:
             start = at + 1
@@ -303,10 +303,12 @@ def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
     return tuple(headers), at
 
 
-@lru_cache(1024)
 def _text(name: bytes) -> str:
-    """A header's name. There are few, and they come again and again."""
-    return name.decode("utf-8", "surrogateescape")
+    """A header's name."""
+    try:
+        return name.decode()  # twice as fast as with an error handler, which hardly any needs
+    except UnicodeDecodeError:
+        return name.decode("utf-8", "surrogateescape")
 
 
 def _put_nullable(output: bytearray, content: bytes | None) -> None:
