@@ -62,9 +62,9 @@ def evaluator(node: Node) -> Evaluate:
         ):
             return _between(name, low, high)
         case And(operands):
-            return _all(tuple(evaluator(operand) for operand in operands))
+            return _joined(tuple(map(evaluator, operands)), decisive=False)
         case Or(operands):
-            return _any(tuple(evaluator(operand) for operand in operands))
+            return _joined(tuple(map(evaluator, operands)), decisive=True)
         case IsNull(operand):
             given = evaluator(operand)
             return lambda properties: given(properties) is None
@@ -117,27 +117,15 @@ def _negative(operand: Evaluate) -> Evaluate:
     return evaluate
 
 
-def _all(operands: tuple[Evaluate, ...]) -> Evaluate:
+def _joined(operands: tuple[Evaluate, ...], decisive: bool) -> Evaluate:
+    """AND, where one False decides, or OR, where one True does; what comes behind it is not looked at."""
+
     def evaluate(properties: Properties) -> Scalar:
-        result: Scalar = True
+        result: Scalar = not decisive
         for operand in operands:
             value = operand(properties)
-            if value is False:
-                return False
-            if value is None:
-                result = None
-        return result
-
-    return evaluate
-
-
-def _any(operands: tuple[Evaluate, ...]) -> Evaluate:
-    def evaluate(properties: Properties) -> Scalar:
-        result: Scalar = False
-        for operand in operands:
-            value = operand(properties)
-            if value is True:
-                return True
+            if value is decisive:
+                return decisive
             if value is None:
                 result = None
         return result

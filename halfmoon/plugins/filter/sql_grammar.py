@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
-from halfmoon.plugin import FilterSyntaxError
+from msgspec import Struct
 
-MAX_LENGTH = 16_384
-"""Characters of an expression."""
+from halfmoon.plugin import FilterSyntaxError
+from halfmoon.plugins.filter.expression import check_length
 
 MAX_NESTING = 40
 """Parentheses, NOTs and signs within one another."""
@@ -40,75 +39,63 @@ class Long(int):
     """A whole number that Java keeps in 64 bits: properties compared with it are read as such."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True):
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
-class Property:
+class Property(Struct, frozen=True):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Negative:
+class Negative(Struct, frozen=True):
     """−operand; null unless the operand is a number."""
 
     operand: Node
 
 
-@dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(Struct, frozen=True):
     """A property where a condition stands. Properties are texts, so it is never true."""
 
     operand: Property
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(Struct, frozen=True):
     operand: Node
 
 
-@dataclass(frozen=True, slots=True)
-class And:
+class And(Struct, frozen=True):
     operands: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Or:
+class Or(Struct, frozen=True):
     operands: tuple[Node, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Equal:
+class Equal(Struct, frozen=True):
     left: Node
     right: Node
 
 
-@dataclass(frozen=True, slots=True)
-class IsNull:
+class IsNull(Struct, frozen=True):
     operand: Node
 
 
 Order = Literal[">", ">=", "<", "<="]
 
 
-@dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(Struct, frozen=True):
     symbol: Order
     left: Node
     right: Node
 
 
-@dataclass(frozen=True, slots=True)
-class In:
+class In(Struct, frozen=True):
     operand: Property
     texts: frozenset[str]
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Contains:
+class Contains(Struct, frozen=True):
     """CONTAINS, STARTSWITH or ENDSWITH; false, negated or not, where the operand is no text, or `text` is empty."""
 
     keyword: str
@@ -117,8 +104,7 @@ class Contains:
     negated: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Like:
+class Like(Struct, frozen=True):
     operand: Property
     pattern: str
     escape: str
@@ -194,10 +180,7 @@ def tokens(expression: str) -> list[Token]:
 
 def parse(expression: str) -> Node:
     """The tree of a condition. Raises FilterSyntaxError."""
-    if len(expression) > MAX_LENGTH:
-        raise FilterSyntaxError(
-            f"the expression has {len(expression):,} characters, the most are {MAX_LENGTH:,}", MAX_LENGTH, expression
-        )
+    check_length(expression)
     return _Parser(expression).whole()
 
 

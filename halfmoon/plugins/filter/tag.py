@@ -10,12 +10,10 @@ import re
 from typing import Any
 
 from halfmoon.plugin import FilterCompiler, FilterSyntaxError, MessageFilter, PluginContext, hookimpl
+from halfmoon.plugins.filter.expression import check_length
 from halfmoon.plugins.filter.header_needle import Header, needle
 
 api_version = 1
-
-MAX_LENGTH = 16_384
-"""Characters of an expression."""
 
 HEADER = "TAGS"
 
@@ -51,10 +49,7 @@ class EveryTag:
 
 def compile_tags(expression: str) -> MessageFilter:
     """Raises FilterSyntaxError for an expression of nothing but separators, and for one that is too long."""
-    if len(expression) > MAX_LENGTH:
-        raise FilterSyntaxError(
-            f"the expression has {len(expression):,} characters, the most are {MAX_LENGTH:,}", MAX_LENGTH, expression
-        )
+    check_length(expression)
     if expression.strip() in ("", "*"):
         return EveryTag()
     tags = frozenset(tag.strip().encode("utf-8", "surrogatepass") for tag in expression.split("||") if tag.strip())

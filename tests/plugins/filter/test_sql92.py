@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from halfmoon.core.filtering import matching
 from halfmoon.core.records import build_batch
 from halfmoon.plugin import FilterSyntaxError
+from halfmoon.plugins.filter.expression import MAX_LENGTH
 from halfmoon.plugins.filter.sql92 import compile_sql
 from halfmoon.plugins.filter.sql_evaluation import NoMatchError, evaluator
-from halfmoon.plugins.filter.sql_grammar import MAX_CHAINED, MAX_LENGTH, MAX_NESTING, parse
+from halfmoon.plugins.filter.sql_grammar import MAX_CHAINED, MAX_NESTING, parse
+from halfmoon.plugins.filter.sql_like import like
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "sql92_vectors.json").read_text(encoding="utf-8"))
 """Made by tools/sql92_vectors from RocketMQ 5.3.3: expression → "-" where it is refused, else T, F, N (null) or E (an
@@ -139,6 +144,19 @@ def test_like_of_nothing_is_unknown() -> None:
 
 def test_like_does_not_backtrack() -> None:
     assert not matches("p LIKE '%a%a%a%a%a%a%a%a%a%a%a%a%a%a%b'", p="a" * 100_000)
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("piece", ["_" * 10_000 + "b", "a_" * 5_000 + "b", "a" * 10_000 + "b", "_" * 10_000])
+def test_the_time_of_like_does_not_grow_with_pattern_times_text(piece: str) -> None:
+    text = "a" * 300_000
+    assert like(f"%{piece}%", "")(text) is ("b" not in piece)
+
+
+@given(st.text("ab%_", max_size=9), st.text("ab", max_size=14))
+def test_like_is_what_a_regular_expression_says(pattern: str, text: str) -> None:
+    as_regex = "".join({"%": ".*", "_": "."}.get(character, character) for character in pattern)
+    assert like(pattern, "")(text) is (re.fullmatch(as_regex, text) is not None)
 
 
 def test_of_several_headers_the_last_counts_and_an_empty_or_undecodable_one_is_none() -> None:

@@ -8,7 +8,8 @@ from halfmoon.core.batch_header import assemble
 from halfmoon.core.filtering import matching
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugin import FilterSyntaxError
-from halfmoon.plugins.filter.tag import MAX_LENGTH, compile_tags
+from halfmoon.plugins.filter.expression import MAX_LENGTH
+from halfmoon.plugins.filter.tag import compile_tags
 
 TAGS = ["paid", "refunded", "Aa", "BB", None, "", "paid2", "PAID", "\u5df2\u4ed8", "a||b"]
 BATCH = build_batch([(None, b"v", 0, [] if tag is None else [("TAGS", tag.encode())]) for tag in TAGS])
