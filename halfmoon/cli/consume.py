@@ -60,9 +60,7 @@ def consume(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
-    _refuse_contradictions(where, offset, partitions, last, group, count)
-    if last is not None and (tag is not None or sql is not None):
-        raise typer.BadParameter("--last goes with neither --tag nor --sql")
+    _refuse_contradictions(where, offset, partitions, last, group, count, filtered=tag is not None or sql is not None)
     formatter = _formatter(form, result)
     keep = _filter(tag, sql)
     try:
@@ -118,7 +116,7 @@ def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None
 
 
 def _filter(tag: str | None, sql: str | None) -> reading.Keep:
-    """Records of both kinds have headers, and that is all these filters look at."""
+    """These filters look at headers alone, and kafka-python's records have them as the broker's own do."""
     if tag is None and sql is None:
         return reading.every
     from halfmoon.plugin import FilterSyntaxError
@@ -145,12 +143,20 @@ def _formatter(form: str, result: Output) -> Formatter:
 
 
 def _refuse_contradictions(
-    where: str, offset: int | None, partitions: list[int], last: int | None, group: str | None, count: int | None
+    where: str,
+    offset: int | None,
+    partitions: list[int],
+    last: int | None,
+    group: str | None,
+    count: int | None,
+    filtered: bool,
 ) -> None:
     if offset is not None and where not in reading.BEGINNING:
         raise typer.BadParameter("--from and --offset exclude each other")
     if last is not None and (offset is not None or where not in reading.BEGINNING or group is not None or count):
         raise typer.BadParameter("--last goes with neither --from, --offset, --count nor --group")
+    if last is not None and filtered:
+        raise typer.BadParameter("--last goes with neither --tag nor --sql")
     if group is not None and (partitions or offset is not None or where not in (*reading.BEGINNING, *reading.END)):
         raise typer.BadParameter(
             "a group's members are given their partitions and go on where the group was: --group goes with neither "

@@ -3,8 +3,8 @@
 kafka-python's `__init__` imports all its clients. The broker needs its protocol classes alone, and importing
 `kafka.protocol` would run that `__init__` first: 20 ms of start-up and 4 MB, a tenth of the broker's own. And
 `kafka.protocol.admin` imports messages of ACLs, quotas, users and transactions: 6 ms. So such a package is put in place
-unexecuted. Whoever asks it for a name that is not there, as `from kafka import KafkaConsumer`
-does, has it executed then, in the same module object.
+unexecuted. Whoever asks it for a name that is not there, as `from kafka import KafkaConsumer` does, has it executed
+then, in the same module object.
 """
 
 from __future__ import annotations
