@@ -1,9 +1,11 @@
-"""What the author of a plugin lets run over it: each raises AssertionError with what is wrong.
+"""What the author of a plugin lets run over it.
 
-from halfmoon.testing import Message, check_filter
+    from halfmoon.testing import Message, check_filter, check_filter_error
 
-check_filter(compile_it, "price > 5", matching=[Message(headers={"price": "6"})], others=[Message()])
-check_filter_error(compile_it, "price >", position=7)
+    check_filter(compile_it, "price > 5", matching=[Message(headers={"price": "6"})], others=[Message()])
+    check_filter_error(compile_it, "price >", position=7)
+
+Each raises AssertionError with what is wrong.
 """
 
 from __future__ import annotations

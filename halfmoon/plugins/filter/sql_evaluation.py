@@ -163,8 +163,8 @@ def _left(left: Node, right: Node) -> Evaluate:
     return evaluator(left)
 
 
-def _number(name: str, like: int | float) -> Callable[[Properties], int | float | None]:
-    """The property as a number of the kind that `like` is. Raises NoMatchError."""
+def _number(name: str, model: int | float) -> Callable[[Properties], int | float | None]:
+    """The property as a number of the kind that `model` is. Raises NoMatchError."""
     read = _property(name)
 
     def number(properties: Properties) -> int | float | None:
@@ -172,7 +172,7 @@ def _number(name: str, like: int | float) -> Callable[[Properties], int | float 
         if content and len(content) < 10 and content.isdigit():
             return int(content)  # the same in Java's int, long and double
         text = read(properties)
-        return None if text is None else _read_as(text, like)
+        return None if text is None else _read_as(text, model)
 
     return number
 
