@@ -36,10 +36,12 @@ from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.reading import Read, Reader
-from halfmoon.core.records import check_batch, set_log_append_time, stamp, validate_records
+from halfmoon.core.records import check_batch, parse_header, set_log_append_time, stamp, validate_records
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
-from halfmoon.core.topic_configs import validate
+from halfmoon.core.relay import Relays
+from halfmoon.core.topic_configs import validate, view_configs
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.core.views import Views
 
 PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
@@ -79,6 +81,8 @@ class Broker:
         self.catalog = Catalog(settings)
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
+        self.relays = Relays(clock, self.logger)
+        self.views = Views(self)
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
@@ -142,11 +146,12 @@ class Broker:
     def close(self) -> None:
         """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
         try:
+            self.views.save_progress()
             self.flush()
             end = self.log.end
             self.housekeeping.finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
             leave_clean_mark(self.fs, end)
-        except (OSError, StorageError) as error:
+        except (OSError, BrokerError, StorageError) as error:
             self.logger.error("no clean stop; the next start will recover: %s", error)
         self.log.close()
 
@@ -157,7 +162,7 @@ class Broker:
 
     @on_deadline.setter
     def on_deadline(self, callback: Callable[[int], None]) -> None:
-        self._on_deadline = self.hold.on_deadline = callback
+        self._on_deadline = self.hold.on_deadline = self.relays.on_deadline = callback
 
     @property
     def node_id(self) -> int:
@@ -187,7 +192,11 @@ class Broker:
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
-        return found + self.housekeeping.problems
+        return found + self.housekeeping.problems + self.views.problems() + self.relays.problems()
+
+    def warnings(self) -> list[str]:
+        """What somebody should know although everything works, a sentence each."""
+        return self.views.warnings()
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -218,23 +227,29 @@ class Broker:
         check_topic_name(name)
         if name in self.catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
-        count = self.settings.topics.partitions if partitions == -1 else partitions
-        self._check_partitions(count, count)
         configs = dict(configs or {})
         validate(configs)
+        view, partitions = self.views.bind(configs, partitions)
+        count = self.settings.topics.partitions if partitions == -1 else partitions
+        self._check_partitions(count, count)
         record = control.TopicCreated(
-            self.catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal
+            self.catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal, view
         )
         if validate_only:
             return self.catalog.make_topic(record), 0
         position = self._change_topic(record, name, "created")
         self._partition_count += count
+        if view is not None:
+            self.views.topics_changed()
         return self.catalog.by_name[name], position
 
     def _change_topic(self, record: control.Any, name: str, change: TopicChange) -> int:
         position = self.append_control(record)
-        self.when_durable(position, lambda error: None if error else self.on_topic_changed(name, change))
+        self._announce(position, name, change)
         return position
+
+    def _announce(self, position: int, name: str, change: TopicChange) -> None:
+        self.when_durable(position, lambda error: None if error else self.on_topic_changed(name, change))
 
     def _check_partitions(self, count: int, more: int) -> None:
         """Raises BrokerError unless a topic may have `count` partitions, and the node `more` than it has."""
@@ -249,31 +264,52 @@ class Broker:
             )
 
     def delete_topic(self, topic: Topic) -> int:
-        """Forget a topic, its messages, and all groups' progress in it; returns the log position to wait for."""
+        """Forget a topic, its messages, and all groups' progress in it; returns the log position to wait for.
+
+        Raises BrokerError(POLICY_VIOLATION) where views are filled from it.
+        """
+        self.views.check_deletion(topic)
         position = self._change_topic(control.TopicDeleted(topic.number), topic.name, "deleted")
         self._partition_count -= len(topic.partitions)
         for partition in topic.partitions:
             self.hold.wake_partition(partition)
+        self.views.topics_changed()
         return position
 
     def add_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> int:
-        """Grow a topic to `total` partitions; returns the log position to wait for. Raises BrokerError."""
+        """Grow a topic to `total` partitions, and its views too; returns the log position to wait for.
+
+        Raises BrokerError(INVALID_PARTITIONS).
+        """
+        if topic.view is not None:
+            raise BrokerError(
+                Fault.INVALID_PARTITIONS, f"topic '{topic.name}' is a view: it has the partitions of its source"
+            )
         if total <= len(topic.partitions):
             raise BrokerError(
                 Fault.INVALID_PARTITIONS,
                 f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}",
             )
-        more = total - len(topic.partitions)
+        views = self.catalog.views_of(topic)
+        more = sum(total - len(each.partitions) for each in (topic, *views))
         self._check_partitions(total, more)
         if validate_only:
             return 0
         position = self._change_topic(control.PartitionsAdded(topic.number, total), topic.name, "grown")
         self._partition_count += more
+        for view in views:
+            self._announce(position, view.name, "grown")
+        self.views.topics_changed()
         return position
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
         """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
         validate(configs)
+        if view_configs(configs) != view_configs(topic.configs):
+            raise BrokerError(
+                Fault.INVALID_CONFIG,
+                "the definition of a view never changes: create another one, and delete this one when it is not needed",
+            )
         if validate_only:
             return 0
         return self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
@@ -299,8 +335,11 @@ class Broker:
 
         `batch` is writable and is kept until `write` has run. Raises BrokerError; nothing is stored then.
         """
-        rules = partition.topic.rules
+        topic = partition.topic
+        rules = topic.rules
         header = check_batch(batch, rules.max_message_bytes)
+        if topic.view is not None:
+            raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: only its source is produced to")
         if self._validate_records:
             validate_records(batch)
         producer_id = header.producer_id
@@ -317,24 +356,42 @@ class Broker:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
         base_offset = partition.next_offset
+        end = self._store(partition, batch, span, max_ms, now_ms)
+        if producers is not None:
+            producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
+        return Produced(base_offset, append_ms, end, partition.start_offset)
+
+    def append_relayed(self, partition: Partition, batch: bytearray, provenance: bytes) -> int:
+        """Append a batch that the broker made from other messages, with the proof of which; returns the log position
+        to wait for. Raises BrokerError."""
+        now_ms = self.clock.wall_ms()
+        view = memoryview(batch)
+        if partition.topic.rules.log_append_time:
+            set_log_append_time(view, now_ms)
+        header = parse_header(view)
+        return self._store(partition, view, header.last_offset_delta + 1, header.max_timestamp, now_ms, provenance)
+
+    def _store(
+        self, partition: Partition, batch: memoryview, span: int, max_ms: int, now_ms: int, provenance: bytes = b""
+    ) -> int:
+        """Give a checked batch its place; returns the log position behind it."""
+        base_offset = partition.next_offset
         log = self.log
         generation = log.generation
         stamp(batch, base_offset, generation)
         position = log.append(
-            Kind.BATCH, partition.topic.number, partition.index, span, base_offset, span, span, now_ms, batch
-        )
-        end = log.end
+            Kind.BATCH, partition.topic.number, partition.index, span, base_offset, span, span, now_ms, batch,
+            provenance=provenance,
+        )  # fmt: skip
         partition.next_offset = base_offset + span
         epochs = partition.epochs
         if not epochs or epochs[-1][0] != generation:
             partition.began_epoch(generation, base_offset)
-        if producers is not None:
-            producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         self._unseen.append(Appended(partition, base_offset, span, position, len(batch), max_ms, now_ms))
         if not self.dirty:
             self.dirty = True
             self.on_dirty()
-        return Produced(base_offset, append_ms, end, partition.start_offset)
+        return log.end
 
     def append_control(self, record: control.Any) -> int:
         """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change
@@ -412,6 +469,8 @@ class Broker:
             on_arrival = self.hold.on_arrival
             for partition, nbytes in arrivals.items():
                 on_arrival(partition, nbytes)
+            if self.views.followers:
+                self.views.arrived(arrivals)
 
     @property
     def waiting_answers(self) -> int:

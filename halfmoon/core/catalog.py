@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Partition:
     """One partition (RocketMQ: queue) of a topic."""
 
-    __slots__ = ("epochs", "index", "next_offset", "producers", "queue", "start_offset", "topic")
+    __slots__ = ("epochs", "index", "next_offset", "producers", "queue", "source_next", "start_offset", "topic")
 
     def __init__(self, topic: Topic, index: int) -> None:
         self.topic = topic
@@ -42,6 +42,8 @@ class Partition:
         self.producers: Producers | None = None
         self.epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), both growing."""
+        self.source_next = 0
+        """Of a view: the first offset of the source's partition that is not dealt with yet."""
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -82,7 +84,7 @@ class Partition:
 class Topic:
     """A topic as it is now; `rules` is what its configs mean."""
 
-    __slots__ = ("configs", "id", "internal", "name", "number", "partitions", "rules")
+    __slots__ = ("configs", "id", "internal", "name", "number", "partitions", "rules", "view")
 
     def __init__(self, record: control.TopicCreated, rules: TopicRules) -> None:
         self.number = record.number
@@ -91,7 +93,12 @@ class Topic:
         self.internal = record.internal
         self.configs = record.configs
         self.rules = rules
+        self.view = record.view
+        """Set for a view (B39): the topic that it is filled from. Clients do not produce to it."""
         self.partitions = [Partition(self, index) for index in range(record.partitions)]
+        if record.view is not None:
+            for partition, start in zip(self.partitions, record.view.starts, strict=False):
+                partition.source_next = start  # a partition that came later begins at 0
 
     def __repr__(self) -> str:
         return f"Topic({self.name})"
@@ -109,6 +116,8 @@ class Catalog:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.by_number: dict[int, Topic] = {}
+        self.views: dict[int, dict[int, Topic]] = {}
+        """Topic number of a source → its views, by their number. A source may be gone already."""
         self.next_topic_number = 0
         self.next_producer_id = 0
         self.offsets: dict[str, GroupProgress] = {}
@@ -143,13 +152,27 @@ class Catalog:
 
     def add_topic(self, topic: Topic) -> None:
         self.by_name[topic.name] = self.by_id[topic.id] = self.by_number[topic.number] = topic
+        if topic.view is not None:
+            self.views.setdefault(topic.view.source_number, {})[topic.number] = topic
         self.changes += 1
+
+    def views_of(self, topic: Topic) -> list[Topic]:
+        """The views filled from this topic, and those filled from them, each after its source."""
+        found = [topic]
+        for source in found:  # which grows meanwhile
+            found += self.views.get(source.number, {}).values()
+        return found[1:]
 
     def _topic_deleted(self, record: control.TopicDeleted) -> None:
         topic = self.by_number.pop(record.number, None)
         if topic is None:
             return
         del self.by_name[topic.name], self.by_id[topic.id]
+        if topic.view is not None:
+            siblings = self.views[topic.view.source_number]
+            del siblings[topic.number]
+            if not siblings:
+                del self.views[topic.view.source_number]
         for group, progress in list(self.offsets.items()):
             kept = {place: committed for place, committed in progress.items() if place[0] != record.number}
             if kept:
@@ -159,9 +182,11 @@ class Catalog:
         self.changes += 1
 
     def _partitions_added(self, record: control.PartitionsAdded) -> None:
+        """A topic has grown, and with it its views: their new partitions begin at the source's offset 0."""
         topic = self.by_number.get(record.number)
         if topic is not None:
-            topic.partitions += [Partition(topic, index) for index in range(len(topic.partitions), record.total)]
+            for each in (topic, *self.views_of(topic)):
+                each.partitions += [Partition(each, index) for index in range(len(each.partitions), record.total)]
             self.changes += 1
 
     def _configs_set(self, record: control.ConfigsSet) -> None:
@@ -176,6 +201,12 @@ class Catalog:
             partition = self.partition(number, index)
             if partition is not None:
                 partition.move_start(start)
+
+    def _relayed(self, record: control.Relayed) -> None:
+        for number, index, source_next in record.progress:
+            partition = self.partition(number, index)
+            if partition is not None:
+                partition.source_next = max(partition.source_next, source_next)
 
     def partition(self, number: int, index: int) -> Partition | None:
         topic = self.by_number.get(number)
@@ -214,6 +245,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.PartitionsAdded: Catalog._partitions_added,
     control.ConfigsSet: Catalog._configs_set,
     control.StartOffsetsMoved: Catalog._starts_moved,
+    control.Relayed: Catalog._relayed,
     control.OffsetsCommitted: Catalog._offsets_committed,
     control.OffsetsDeleted: Catalog._offsets_deleted,
     control.GroupSaved: Catalog._group_saved,

@@ -21,6 +21,14 @@ class GenerationStarted(Record, frozen=True, tag="generation"):
     wall_ms: int
 
 
+class Binding(msgspec.Struct, array_like=True, frozen=True):
+    """What a view is bound to: its source by topic number, which like the id is never handed out again, and where in
+    each of the source's partitions it begins."""
+
+    source_number: int
+    starts: list[int]
+
+
 class TopicCreated(Record, frozen=True, tag="topic"):
     number: int
     name: str
@@ -28,6 +36,8 @@ class TopicCreated(Record, frozen=True, tag="topic"):
     partitions: int
     configs: dict[str, str]
     internal: bool = False
+    view: Binding | None = None
+    """Of a view (B39); its definition is in `configs`."""
 
 
 class TopicDeleted(Record, frozen=True, tag="topic-deleted"):
@@ -50,6 +60,13 @@ class StartOffsetsMoved(Record, frozen=True, tag="starts"):
     """(topic number, partition, new start offset)."""
 
     moves: list[tuple[int, int, int]]
+
+
+class Relayed(Record, frozen=True, tag="relayed"):
+    """Views have dealt with their source, without a match since their last batch: (topic number of the view,
+    partition, next source offset)."""
+
+    progress: list[tuple[int, int, int]]
 
 
 class Committed(msgspec.Struct, array_like=True, frozen=True):
@@ -107,6 +124,7 @@ Any = (
     | PartitionsAdded
     | ConfigsSet
     | StartOffsetsMoved
+    | Relayed
     | OffsetsCommitted
     | OffsetsDeleted
     | GroupSaved

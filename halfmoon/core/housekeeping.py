@@ -99,6 +99,10 @@ class Housekeeping:
             log.low_disk = False
         if log.flushed >= self._condemned_at and log.failed is None:
             self._remove_upto(self._condemned)
+        try:
+            broker.views.save_progress()
+        except BrokerError as error:
+            self.problems.append(f"progress of views: {error}")
         now_ms = broker.clock.mono_ms()
         owed = self._checkpoint_owed and now_ms >= self._checkpoint_due_ms
         if owed or (log.end > self._planned and now_ms - self._frozen_ms >= IDLE_CHECKPOINT_MS):

@@ -56,7 +56,16 @@ def walk(body: bytes, count: int) -> array[int]:
 
     Raises BrokerError(INVALID_RECORD) unless they fill `body` exactly.
     """
-    _check_count(body, count)
+    bounds = walk_part(body, 0, 0, checked_count(body, count))
+    check_end(body, count, bounds[-1])
+    return bounds
+
+
+def walk_part(body: bytes, at: int, index: int, count: int) -> array[int]:
+    """As `walk`, for `count` records of which the first begins at `at` and is the `index`th of the batch.
+
+    Raises BrokerError(INVALID_RECORD) where one is malformed; whether they end where the body ends is not looked at.
+    """
     bounds = array("I")  # a list of ints takes nine times as much, and there may be millions
     append = bounds.append
     largest = 2 * len(body)
@@ -75,14 +84,14 @@ def walk(body: bytes, count: int) -> array[int]:
                 else:
                     length, at = _unsigned(body, at - 1, 5)
             if length & 1 or length < 2 * _SMALLEST_LENGTH or length > largest:
-                raise invalid(len(bounds) - 1, "its length is impossible")
+                raise invalid(index + len(bounds) - 1, "its length is impossible")
             at += length >> 1
     except _MalformedError as error:
-        raise invalid(len(bounds) - 1, str(error)) from None
+        raise invalid(index + len(bounds) - 1, str(error)) from None
     except IndexError:
-        raise invalid(len(bounds) - 1, "the batch ends before it") from None
-    if at != len(body):
-        raise _wrong_end(count, at, len(body))
+        raise invalid(index + len(bounds) - 1, "the batch ends before it") from None
+    if at > len(body):
+        raise invalid(index + count - 1, "the batch ends within it")
     append(at)
     return bounds
 
@@ -96,7 +105,7 @@ def read(
     one before it and `last_offset_delta` (two records of one offset would be one message to a relay), or after the last
     record if more bytes follow.
     """
-    _check_count(body, count)
+    checked_count(body, count)
     before = -1
     at = 0
     for index in range(count):
@@ -106,8 +115,7 @@ def read(
             raise invalid(index, f"offset delta {offset_delta} after {before}, the last being {last_offset_delta}")
         before = offset_delta
         yield record
-    if at != len(body):
-        raise _wrong_end(count, at, len(body))
+    check_end(body, count, at)
 
 
 def read_one(body: bytes, start: int, index: int, base_timestamp: int, append_time: int | None) -> Record:
@@ -182,6 +190,20 @@ def write(
     output += record
 
 
+def renumber(output: bytearray, body: bytes, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+    """Append `record` of `body` to `output` with other deltas; all that follows them stays byte for byte."""
+    at = record.start + _varint_size(body, record.start)
+    head = bytearray(body[at : at + 1])  # the attributes
+    at += 1
+    at += _varint_size(body, at)
+    at += _varint_size(body, at)
+    put_varint(head, timestamp_delta)
+    put_varint(head, offset_delta)
+    put_varint(output, len(head) + record.end - at)
+    output += head
+    output += body[at : record.end]
+
+
 def varint(body: bytes, at: int) -> tuple[int, int]:
     """The zigzag number at `at`, 32 bits at most, and where it ends. IndexError where the bytes run out."""
     byte = body[at]
@@ -214,6 +236,14 @@ def varlong(body: bytes, at: int) -> tuple[int, int]:
     return number, at
 
 
+def _varint_size(body: bytes, at: int) -> int:
+    """How many bytes the number at `at` takes; that it ends is known."""
+    size = 1
+    while body[at + size - 1] >= 0x80:
+        size += 1
+    return size
+
+
 def put_varint(output: bytearray, number: int) -> None:
     """Append `number`, of any size up to 64 bits, zigzag-coded."""
     raw = (number << 1) ^ (number >> 63)
@@ -223,21 +253,25 @@ def put_varint(output: bytearray, number: int) -> None:
     output.append(raw)
 
 
+def checked_count(body: bytes, count: int) -> int:
+    """`count`, if so many records could fit into `body`. Raises BrokerError(INVALID_RECORD)."""
+    if count < 0 or count * SMALLEST_RECORD > len(body):
+        raise BrokerError(Fault.INVALID_RECORD, f"{count} records do not fit into {len(body)} bytes")
+    return count
+
+
+def check_end(body: bytes, count: int, at: int) -> None:
+    """Raises BrokerError(INVALID_RECORD) unless the last of the `count` records, which ends at `at`, ends the body."""
+    if at != len(body):
+        raise BrokerError(Fault.INVALID_RECORD, f"the {count} records of the batch end at byte {at} of {len(body)}")
+
+
 def invalid(index: int, reason: str) -> BrokerError:
     return BrokerError(Fault.INVALID_RECORD, f"record {index} of the batch is malformed: {reason}")
 
 
 class _MalformedError(Exception):
     """What is wrong with a record, said where its index is not known."""
-
-
-def _check_count(body: bytes, count: int) -> None:
-    if count < 0 or count * SMALLEST_RECORD > len(body):
-        raise BrokerError(Fault.INVALID_RECORD, f"{count} records do not fit into {len(body)} bytes")
-
-
-def _wrong_end(count: int, at: int, size: int) -> BrokerError:
-    return BrokerError(Fault.INVALID_RECORD, f"the {count} records of the batch end at byte {at} of {size}")
 
 
 def _unsigned(body: bytes, at: int, most: int) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfmoon.core import control, index, snapshot
+from halfmoon.core import control, index, provenance, snapshot
 from halfmoon.core.catalog import Catalog, Partition
 from halfmoon.core.commitlog import CommitLog, Segment, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
@@ -36,7 +36,7 @@ from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records import HEADER, BatchHeader
 from halfmoon.core.salvage import Salvage
-from halfmoon.core.scan import Scan, read_frame
+from halfmoon.core.scan import Scan, read_frame, read_provenance
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
@@ -198,6 +198,8 @@ class Recovery:
             if scan.damaged:
                 self._dispatch(frame.position)
                 salvage.frame(frame, payload)
+            if frame.provenance_length:
+                self._apply_provenance(frame)
             if payload is None:
                 continue
             if frame.kind == Kind.BATCH:
@@ -226,6 +228,17 @@ class Recovery:
                 frame.end, frame.store_ms,
             )  # fmt: skip
         self._index(frame, batch.max_timestamp)
+
+    def _apply_provenance(self, frame: Frame) -> None:
+        """What a relayed batch was made from is dealt with, even where the batch itself is lost to rot."""
+        partition = self._catalog.partition(frame.topic_number, frame.partition)
+        if partition is None or partition.topic.view is None:
+            return
+        try:
+            source = provenance.decode(read_provenance(self._log.segment_at(frame.position), frame))
+        except provenance.UnknownProvenanceError as error:
+            raise StartError(f"the log holds {error}, which this version does not know, at {frame.position}") from error
+        partition.source_next = max(partition.source_next, source.next_offset)
 
     def _apply_control(self, frame: Frame, payload: memoryview) -> None:
         try:

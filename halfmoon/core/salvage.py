@@ -106,7 +106,7 @@ class Salvage:
         else:
             catalog.by_name.pop(topic.name, None)
             catalog.by_id.pop(topic.id, None)
-            topic.name, topic.id, topic.internal = said.name, said.id, said.internal
+            topic.name, topic.id, topic.internal, topic.view = said.name, said.id, said.internal, said.view
             topic.configs, topic.rules = said.configs, said.rules
             have, said_to_have = len(topic.partitions), len(said.partitions)
             topic.partitions += [Partition(topic, index) for index in range(have, said_to_have)]
@@ -119,5 +119,6 @@ def _reconcile_partition(partition: Partition, kept: PartitionState) -> None:
     for low, high in kept.damaged:
         partition.queue.lose(low, high)
     partition.next_offset = max(partition.next_offset, kept.next_offset)
+    partition.source_next = max(partition.source_next, kept.source_next)
     partition.epochs = list(kept.epochs)
     partition.move_start(kept.start_offset)

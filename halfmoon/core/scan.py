@@ -214,6 +214,12 @@ def read_payload(segment: Segment, frame: Frame) -> memoryview:
     return payload
 
 
+def read_provenance(segment: Segment, frame: Frame) -> memoryview:
+    """The provenance list of a frame whose header was checked, which covers the list too; empty where it has none."""
+    at = frame.position + HEADER_BYTES - segment.start
+    return segment.view[at : at + frame.provenance_length]
+
+
 def read_frame(segment: Segment, position: int, generation: int) -> tuple[Frame, memoryview]:
     """The whole, checked frame at a log position. Raises BadFrameError; StartError where a newer program wrote it."""
     frame = read_header(segment, position, generation)

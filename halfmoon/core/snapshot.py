@@ -20,7 +20,7 @@ import msgspec
 
 from halfmoon.core import control
 from halfmoon.core.catalog import Catalog, Partition, Topic
-from halfmoon.core.control import Committed
+from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
 from halfmoon.core.groups.messages import GroupRecord
@@ -47,6 +47,7 @@ class PartitionState(msgspec.Struct, array_like=True):
     epochs: list[tuple[int, int]]
     damaged: list[tuple[int, int]]
     producers: list[ProducerState] = []
+    source_next: int = 0
 
 
 class TopicState(msgspec.Struct, array_like=True):
@@ -56,6 +57,7 @@ class TopicState(msgspec.Struct, array_like=True):
     internal: bool
     configs: dict[str, str]
     partitions: list[PartitionState]
+    view: Binding | None = None
 
 
 class Snapshot(msgspec.Struct, array_like=True):
@@ -93,7 +95,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
 
 def _topic(topic: Topic, producers: bool) -> TopicState:
     partitions = [_partition(partition, producers) for partition in topic.partitions]
-    return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions)
+    return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions, topic.view)
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:
@@ -106,6 +108,7 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         [ProducerState(i, p.epoch, p.last_ms, p.batches) for i, p in known.by_id.items()]
         if producers and known is not None
         else [],
+        partition.source_next,
     )
 
 
@@ -127,6 +130,7 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
             partition.next_offset = kept.next_offset
             partition.epochs = list(kept.epochs)
             partition.queue.damaged = list(kept.damaged)
+            partition.source_next = kept.source_next
             if kept.producers:
                 partition.producers = _producers(kept.producers)
         catalog.add_topic(topic)
@@ -136,7 +140,7 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
 def created(state: TopicState) -> control.TopicCreated:
     """The record that would make such a topic."""
     return control.TopicCreated(
-        state.number, state.name, state.id, len(state.partitions), state.configs, state.internal
+        state.number, state.name, state.id, len(state.partitions), state.configs, state.internal, state.view
     )
 
 

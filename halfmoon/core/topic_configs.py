@@ -12,6 +12,9 @@ A configuration is accepted only if it is obeyed. So there are three kinds:
 - those of Kafka's that cannot hold here (`segment.bytes`: all topics share one commitlog): refused with the reason.
   Some are still shown, read-only, because tools look for them.
 
+The definition of a view (`halfmoon.view.source`, `.from`, and the filter, `halfmoon.view.<language>`) is stored and
+shown like the others; what it means, and that it never changes, is core/views.py's.
+
 Any other name is refused by name. Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig and
 ConfigDef); `halfmoon.*` are ours.
 """
@@ -28,6 +31,10 @@ from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
+
+VIEW_PREFIX = "halfmoon.view."
+VIEW_SOURCE = "halfmoon.view.source"
+VIEW_FROM = "halfmoon.view.from"
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -54,7 +61,8 @@ class TopicConfig:
     check: Callable[[str], object]
     documentation: str
     node_name: str
-    """What the node-wide setting is called that the default comes from, in Kafka's words; shown as a synonym."""
+    """What the node-wide setting is called that the default comes from, in Kafka's words; shown as a synonym. Empty:
+    there is no such setting, and no default."""
     read_only: bool = False
 
 
@@ -82,6 +90,8 @@ class TopicRules:
     """Whether the broker's clock stamps the records (LogAppendTime)."""
     headers_enabled: bool
     """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
+    delete_force: bool
+    """Whether the topic may be deleted although views are filled from it."""
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
@@ -118,6 +128,12 @@ def _only(truth: str, why: str) -> Callable[[str], str]:
         return value
 
     return check
+
+
+def _not_empty(value: str) -> str:
+    if not value:
+        raise ValueError("expected the name of a topic")
+    return value
 
 
 def _cleanup_policy(value: str) -> str:
@@ -159,6 +175,14 @@ _ROWS = (
         _only("producer", "batches are kept byte for byte as they came"),
         'The codec batches are kept in. Only "producer": the one they came in.',
         "compression.type",
+    ),
+    TopicConfig(
+        "halfmoon.delete.force",
+        Kind.BOOLEAN,
+        lambda settings: "false",
+        _boolean,
+        "Whether the topic may be deleted although views are filled from it. They keep what they have then.",
+        "halfmoon.delete.force",
     ),
     TopicConfig(
         "halfmoon.headers.enable",
@@ -283,6 +307,8 @@ _NOT_HERE: Mapping[str, str] = {
 def find(name: str) -> TopicConfig:
     """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
     config = TOPIC_CONFIGS.get(name)
+    if config is None and name.startswith(VIEW_PREFIX) and name != VIEW_PREFIX:
+        return _view_config(name)
     if config is None:
         reason = _NOT_HERE.get(name)
         raise BrokerError(
@@ -290,6 +316,23 @@ def find(name: str) -> TopicConfig:
             f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
         )
     return config
+
+
+def _view_config(name: str) -> TopicConfig:
+    check: Callable[[str], object]
+    if name == VIEW_SOURCE:
+        check, documentation = _not_empty, "The topic that this view is filled from."
+    elif name == VIEW_FROM:
+        check, documentation = _one_of("earliest", "latest"), "Whether the view holds what came before its creation."
+    else:
+        language = name.removeprefix(VIEW_PREFIX)
+        check, documentation = str, f"What of the source is in this view, in the filter language {language}."
+    return TopicConfig(name, Kind.STRING, lambda settings: "", check, documentation, "", read_only=True)
+
+
+def view_configs(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Those of the overrides that define a view; empty where the topic is none."""
+    return {name: value for name, value in overrides.items() if name.startswith(VIEW_PREFIX)}
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -311,7 +354,8 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> list[Effectiv
         override = overrides.get(config.name)
         default = config.default(settings)
         found.append(Effective(config, default if override is None else override.strip(), override, default))
-    return found
+    found += [Effective(find(name), value.strip(), value, "") for name, value in view_configs(overrides).items()]
+    return sorted(found, key=lambda each: each.config.name)
 
 
 def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
@@ -327,4 +371,5 @@ def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
         max_message_bytes=_max_message_bytes(value("max.message.bytes")),
         log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
         headers_enabled=_boolean(value("halfmoon.headers.enable")),
+        delete_force=_boolean(value("halfmoon.delete.force")),
     )

@@ -1,8 +1,8 @@
 """The plugins that ship with Halfmoon. They use the same hooks as everybody else's, and nothing but `halfmoon.plugin`.
 
 allocate/  which member of a group reads which queue
-filter/    which messages a reader wants                  (for the command line; in the broker with views: to come)
-store/     what changes a message on its way in           (delay, transaction, retry, view: to come)
+filter/    which messages a reader wants
+store/     what changes a message on its way in           (delay, transaction, retry: to come)
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ BUILT_IN: dict[str, str] = {
     "consistent_hash": "halfmoon.plugins.allocate.consistent_hash",
     "machine_room": "halfmoon.plugins.allocate.machine_room",
     "machine_room_nearby": "halfmoon.plugins.allocate.machine_room_nearby",
+    "sql92": "halfmoon.plugins.filter.sql92",
     "sticky": "halfmoon.plugins.allocate.sticky",
+    "tag": "halfmoon.plugins.filter.tag",
 }
 """Plugin name (as in broker.yaml) → module, imported only where the plugin is on."""

@@ -32,6 +32,7 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.plugin_host import Host
+from halfmoon.server.relaying import Relaying
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
 
@@ -40,6 +41,7 @@ logger = logging.getLogger("halfmoon.server")
 CALLED_HOOKS = (
     "halfmoon_allocators",
     "halfmoon_config",
+    "halfmoon_filters",
     "halfmoon_services",
     "halfmoon_started",
     "halfmoon_stopping",
@@ -105,6 +107,11 @@ class App:
         self.ticker = Ticker(broker, loop)
         self.ticker.start()
         self._undo.append(self.ticker.stop)
+        broker.views.languages = self.plugins.filters
+        broker.views.start()
+        self.relaying = Relaying(broker.relays, loop)
+        self.relaying.start()
+        self._undo.append(self.relaying.stop)
         self.plugin_host = Host(broker, fs.root)
         self.plugins.attach(self.plugin_host)
         broker.on_topic_changed = self.plugins.topic_changed
@@ -124,6 +131,10 @@ class App:
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""
         return self.broker.health() + self.services.problems()
+
+    def warnings(self) -> list[str]:
+        """What somebody should know although everything works, a sentence each."""
+        return self.broker.warnings()
 
     async def _listen(self, server: Listener, bind: Address) -> Address:
         try:

@@ -126,9 +126,8 @@ class Ticker:
         broker.on_dirty = self._schedule
         broker.on_handled = self._handled
         broker.on_deadline = self._arm
-        for deadline_ms in (broker.hold.next_deadline(), broker.groups.next_deadline()):
-            if deadline_ms is not None:
-                self._arm(deadline_ms)
+        for deadline_ms in self._deadlines():
+            self._arm(deadline_ms)
         self._every(TURN_INTERVAL_S, self._turn)
         self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
         self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
@@ -259,11 +258,16 @@ class Ticker:
         now_ms = broker.clock.mono_ms()
         broker.hold.expire(now_ms)
         broker.groups.expire(now_ms)
+        broker.relays.expire(now_ms)
         if self._stopped:
             return
-        for deadline_ms in (broker.hold.next_deadline(), broker.groups.next_deadline()):
-            if deadline_ms is not None:
-                self._arm(max(deadline_ms, now_ms + 1))
+        for deadline_ms in self._deadlines():
+            self._arm(max(deadline_ms, now_ms + 1))
+
+    def _deadlines(self) -> list[int]:
+        broker = self._broker
+        found = (broker.hold.next_deadline(), broker.groups.next_deadline(), broker.relays.next_deadline())
+        return [deadline_ms for deadline_ms in found if deadline_ms is not None]
 
     def _every(self, interval_s: float, what: Callable[[], None]) -> None:
         slot = len(self._timers)

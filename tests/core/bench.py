@@ -4,6 +4,8 @@ turn."""
 from __future__ import annotations
 
 import random
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from halfmoon.core.broker import Broker, Produced
@@ -11,10 +13,40 @@ from halfmoon.core.catalog import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
+from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 SEGMENT = 64 << 10
+
+
+class ValueFilter:
+    """Matches records by their value; `needle` as it is asked for."""
+
+    def __init__(self, wanted: Callable[[bytes], bool], needle: bytes | None = None) -> None:
+        self._wanted = wanted
+        self.needle = None if needle is None else re.compile(re.escape(needle))
+
+    def select_by_index(self, tag_hashes: Any) -> bool:
+        return True
+
+    def match(self, record: Any) -> bool:
+        return self._wanted(record.value or b"")
+
+
+def compile_prefix(expression: str) -> ValueFilter:
+    """Values that begin so. Every record is read."""
+    if not expression:
+        raise FilterSyntaxError("expected a prefix", 0, expression)
+    return ValueFilter(lambda value: value.startswith(expression.encode()))
+
+
+def compile_holding(expression: str) -> ValueFilter:
+    """Values that hold this."""
+    return ValueFilter(lambda value: expression.encode() in value, expression.encode())
+
+
+LANGUAGES: dict[str, FilterCompiler] = {"prefix": compile_prefix, "holding": compile_holding}
 
 
 class VirtualClock:
@@ -29,7 +61,12 @@ class VirtualClock:
 
 
 def open_broker(
-    fs: FileSystem, clock: VirtualClock, *, sections: dict[str, dict[str, Any]] | None = None, **log: Any
+    fs: FileSystem,
+    clock: VirtualClock,
+    *,
+    sections: dict[str, dict[str, Any]] | None = None,
+    languages: Mapping[str, FilterCompiler] = LANGUAGES,
+    **log: Any,
 ) -> Broker:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
@@ -37,6 +74,8 @@ def open_broker(
     dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
     broker = Broker(fs, settings, clock, dice.randbytes)
     broker.open()
+    broker.views.languages = languages
+    broker.views.start()
     return broker
 
 
@@ -68,6 +107,22 @@ def jobs(broker: Broker) -> None:
             job.failed(error)
         else:
             job.done(result)
+
+
+def relay(broker: Broker) -> None:
+    """Turns and relays, until there is nothing left to move."""
+    turn(broker)
+    while broker.relays.has_work:
+        while broker.relays.has_work:
+            loading = broker.relays.step()
+            if loading is not None:
+                try:
+                    value = loading.load()
+                except (OSError, BrokerError) as error:
+                    loading.failed(error)
+                else:
+                    loading.loaded(value)
+        turn(broker)
 
 
 def batch(

@@ -12,10 +12,12 @@ from halfmoon.core.groups.messages import GroupRecord, StaticMember
 RECORDS: list[control.Any] = [
     control.GenerationStarted(3, 1_700_000_000_000),
     control.TopicCreated(7, "orders", b"0123456789abcdef", 4, {"retention.ms": "5"}, True),
+    control.TopicCreated(8, "orders.paid", b"0123456789abcdeg", 2, {}, False, control.Binding(7, [3, 1 << 40])),
     control.TopicDeleted(7),
     control.PartitionsAdded(7, 9),
     control.ConfigsSet(7, {}),
     control.StartOffsetsMoved([(7, 0, 100), (7, 1, 1 << 40)]),
+    control.Relayed([(8, 0, 12)]),
     control.OffsetsCommitted("g", [(7, 0, Committed(5, -1, "note", 9))]),
     control.OffsetsDeleted("g", [(7, 0)]),
     control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, 1, ()), 10),
@@ -42,8 +44,11 @@ def test_the_bytes_of_a_record_are_an_array_that_begins_with_its_tag() -> None:
     """What is in a log must be read for ever: this may only change together with a version."""
     assert control.encode(control.PartitionsAdded(7, 300)) == b"\x93\xaapartitions\x07\xcd\x01\x2c"
     assert control.encode(control.TopicCreated(1, "t", b"i", 2, {"k": "v"})) == (
-        b"\x97\xa5topic\x01\xa1t\xc4\x01i\x02\x81\xa1k\xa1v\xc2"
+        b"\x98\xa5topic\x01\xa1t\xc4\x01i\x02\x81\xa1k\xa1v\xc2\xc0"
     )
+    view = control.TopicCreated(1, "t", b"i", 2, {}, False, control.Binding(3, [4, 5]))
+    assert control.encode(view) == b"\x98\xa5topic\x01\xa1t\xc4\x01i\x02\x80\xc2\x92\x03\x92\x04\x05"
+    assert control.encode(control.Relayed([(1, 0, 9)])) == b"\x92\xa7relayed\x91\x93\x01\x00\x09"
 
 
 def test_the_bytes_of_a_group_with_a_static_member() -> None:
@@ -77,7 +82,7 @@ def test_the_bytes_of_a_group_with_a_static_member() -> None:
 
 def test_an_older_record_lacks_the_newest_fields() -> None:
     older = b"\x96\xa5topic\x01\xa1t\xc4\x01i\x02\x80"
-    assert control.decode(older) == control.TopicCreated(1, "t", b"i", 2, {}, False)
+    assert control.decode(older) == control.TopicCreated(1, "t", b"i", 2, {}, False, None)
 
 
 def test_a_newer_record_of_a_known_kind_has_more_fields() -> None:

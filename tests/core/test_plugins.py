@@ -70,8 +70,9 @@ def plugin(name: str = "mine", **hooks: Any) -> object:
 def test_without_a_word_the_built_in_plugins_are_on() -> None:
     loaded = load()
     assert [info.name for info in loaded.infos if info.enabled] == list(BUILT_IN)
-    assert set(loaded.allocators) == set(BUILT_IN)
-    assert all("halfmoon_allocators" in info.hooks for info in loaded.infos)
+    assert set(loaded.allocators) | set(loaded.filters) == set(BUILT_IN)
+    assert set(loaded.filters) == {"tag", "sql92"}
+    assert all({"halfmoon_allocators", "halfmoon_filters"} & set(info.hooks) for info in loaded.infos)
     assert loaded.interceptors == loaded.relays == loaded.observers == ()
 
 

@@ -89,14 +89,14 @@ def test_overrides_stand_before_what_the_node_says():
 
 
 def test_rules_by_default():
-    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True)
+    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True, False)
 
 
 def test_rules_for_ever():
     settings = load_settings(
         {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False}}, {}, {}
     )
-    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False)
+    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, False)
 
 
 def test_rules_of_a_topic():
@@ -106,6 +106,7 @@ def test_rules_of_a_topic():
         "max.message.bytes": "7",
         "message.timestamp.type": "LogAppendTime",
         "halfmoon.headers.enable": "FALSE",
+        "halfmoon.delete.force": "true",
     }
     validate(overrides)
-    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False)
+    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False, True)

@@ -72,9 +72,10 @@ def _alter_topic(ctx: Context, resource: Any, validate_only: bool, overrides_aft
     overrides = overrides_after(ctx, topic, resource)
     validate(overrides)
     topic = topic_named(ctx.broker, name)
-    if validate_only or overrides == topic.configs:
+    if overrides == topic.configs:
         return None
-    return ctx.broker.alter_configs(topic, overrides, validate_only=False)
+    written = ctx.broker.alter_configs(topic, overrides, validate_only=validate_only)
+    return None if validate_only else written
 
 
 def refuse_nulls(names: Collection[str]) -> None:

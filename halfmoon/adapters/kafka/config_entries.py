@@ -116,7 +116,9 @@ def topic_entries(overrides: Mapping[str, str], settings: Settings) -> list[Entr
     """Every configuration of a topic with these overrides, sorted by name."""
     entries = []
     for config, value, override, default in effective(overrides, settings):
-        synonyms = [Synonym(config.node_name, default, _source(default, config.default(_DEFAULTS)))]
+        synonyms = []
+        if config.node_name:
+            synonyms.append(Synonym(config.node_name, default, _source(default, config.default(_DEFAULTS))))
         if override is not None:
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))
         entries.append(Entry(config.name, value, config.kind, config.read_only, synonyms, config.documentation))

@@ -9,14 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
 
-
-class Header(NamedTuple):
-    """A header that a record needs: with this value, or with any if it is None."""
-
-    name: str
-    value: bytes | None
+Header = tuple[str, bytes | None]
+"""A header that a record needs: with this value, or with any if it is None."""
 
 
 def needle(alternatives: Iterable[Header]) -> re.Pattern[bytes]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from halfmoon.plugin import FilterCompiler, FilterSyntaxError, MessageFilter, PluginContext, hookimpl
 from halfmoon.plugins.filter.expression import check_length
-from halfmoon.plugins.filter.header_needle import Header, needle
+from halfmoon.plugins.filter.header_needle import needle
 
 api_version = 1
 
@@ -23,7 +23,7 @@ class TagFilter:
 
     def __init__(self, tags: frozenset[bytes]) -> None:
         self._tags = tags
-        self.needle: re.Pattern[bytes] | None = needle(Header(HEADER, tag) for tag in tags)
+        self.needle: re.Pattern[bytes] | None = needle((HEADER, tag) for tag in tags)
 
     def select_by_index(self, tag_hashes: Any) -> bool:
         return True

@@ -48,6 +48,7 @@ class FakeTopic:
     internal: bool = False
     configs: dict[str, str] = field(default_factory=dict)
     partitions: list[FakePartition] = field(default_factory=list)
+    number: int = 0
 
     def grow(self, total: int) -> None:
         while len(self.partitions) < total:

@@ -40,6 +40,7 @@ def test_topic(client, version, keys):
     assert {name: (c.value, c.config_source, c.read_only) for name, c in found.items()} == {
         "cleanup.policy": ("delete", 5, False),
         "compression.type": ("producer", 5, False),
+        "halfmoon.delete.force": ("false", 5, False),
         "halfmoon.headers.enable": ("true", 5, False),
         "max.message.bytes": ("1000", 1, False),
         "message.timestamp.after.max.ms": (str(2**63 - 1), 5, False),

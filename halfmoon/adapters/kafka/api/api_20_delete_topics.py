@@ -1,6 +1,7 @@
 """DeleteTopics (20): by name, from version 6 on also by topic id. Rules: ControllerApis.deleteTopics.
 
-A topic named twice, or once by name and once by id, is not deleted: the request contradicts itself. Kafka shuffles its
+A topic named twice, or once by name and once by id, is not deleted: the request contradicts itself. Views go before
+their sources, in whatever order they are named: a topic that a view is filled from is not deleted. Kafka shuffles its
 answers to hide which topics exist; there is no authorization here that could be circumvented, so ours keep the order.
 """
 
@@ -37,6 +38,7 @@ def delete_topics(ctx: Context, request: Any) -> object:
     both_ways = by_name & {target.topic_id.bytes for target in targets if target.topic_id is not None}
     position: int | None = None
     results, deleted = [], []
+    found: list[tuple[Topic, Any]] = []
     for target in dict.fromkeys(targets):
         result = DeleteTopicsResponse.DeletableTopicResult(
             name=target.name, topic_id=target.topic_id or UUID(int=0), error_code=0, error_message=None
@@ -49,6 +51,12 @@ def delete_topics(ctx: Context, request: Any) -> object:
             if topic.id in both_ways:
                 raise BrokerError(Fault.INVALID_REQUEST, "the topic is given by its name and by its id")
             result.name, result.topic_id = topic.name, UUID(bytes=topic.id)
+            found.append((topic, result))
+        except BrokerError as error:
+            refuse(result, error)
+    # A view was created after its source, so its number is higher.
+    for topic, result in sorted(found, key=lambda pair: -pair[0].number):
+        try:
             position = later(position, ctx.broker.delete_topic(topic))
             deleted.append(result)
         except BrokerError as error:

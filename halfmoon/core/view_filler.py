@@ -1,0 +1,320 @@
+"""Fills one partition of a view from the same partition of its source (B39).
+
+It walks over the source's batches up to the stable offset, leaves out control batches and what rot has taken, and
+appends the records that match, in their order. Key, value and headers stay byte for byte; the deltas in front of them
+are written anew, since a view's offsets are dense (there are clients that stall on a batch without records, or loop
+on a trimmed one), and so is the batch's header. Matches of several small batches become one.
+
+Each appended batch carries the range [from, next) of source offsets that it stands for. So after a crash the view
+goes on exactly where its last whole batch ended, also when the source's records have expired since. A stretch without
+a match is not written down at once: to look at it again does no harm (`Views.save_progress`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from halfmoon.core import provenance
+from halfmoon.core.batch_header import CODEC_MASK, CONTROL, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE, BatchHeader, assemble
+from halfmoon.core.compression import compress
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.filtering import matches
+from halfmoon.core.provenance import SourceRange
+from halfmoon.core.record_codec import Record, renumber
+from halfmoon.core.records import batch_body, parse_header
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+    from halfmoon.core.hook_types import MessageFilter
+    from halfmoon.core.relay import Load
+
+READ_BYTES = 1 << 20
+"""Bytes of the source that are looked up at once."""
+MERGE_BYTES = 128 << 10
+"""Matches are appended once they take so much, before compression, or when the source is at its end."""
+WHOLE_BYTES = 16 << 10
+"""A batch of this size that matches as a whole is not taken apart."""
+THREAD_BYTES = 64 << 10
+"""Compressed batches of this size and more are decompressed in a thread, so that nobody waits for that."""
+
+_LONGEST_DELTA_MS = (1 << 63) - 1
+
+
+class ViewCounters(Struct):
+    """Of one view."""
+
+    looked_at: int = 0
+    """Records of the source."""
+    matched: int = 0
+    skipped: int = 0
+    """Source offsets that had expired, or were lost to rot, before the view came to them."""
+    malformed: int = 0
+    """Batches of the source that cannot be read."""
+    filter_errors: int = 0
+    """Records at which the filter raised; they count as no match."""
+
+
+class ViewFiller:
+    """A mover (core/relay.py) for one partition of a view."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        view: Partition,
+        source: Partition,
+        message_filter: MessageFilter,
+        counters: ViewCounters,
+    ) -> None:
+        self._broker = broker
+        self._view = view
+        self.source = source
+        self._filter = message_filter
+        self._counters = counters
+        self.next_offset = view.source_next
+        """The source's offset that is looked at next."""
+        self.passed_offset = view.source_next
+        """What lies before it is in the view, or does not match."""
+        self.skipped_ms: int | None = None
+        """When it last had to skip something (wall clock)."""
+
+    def __str__(self) -> str:
+        return f"view {self._view!r}"
+
+    @property
+    def lag(self) -> int:
+        """Source offsets still to be looked at."""
+        return max(0, self.source.stable_offset - self.next_offset)
+
+    def run(self) -> Generator[Load | None, Any, None]:
+        """Raises BrokerError where nothing can be appended."""
+        gathered = _Gathered(self.passed_offset)
+        self.next_offset = self.passed_offset  # the last run may have ended in the middle
+        while self.next_offset < self.source.stable_offset:
+            batches = yield from self._read()
+            for batch in batches:
+                yield from self._look_into(batch, gathered)
+                if len(gathered.body) >= MERGE_BYTES:
+                    yield from self._append(gathered)
+                if gathered.is_empty:
+                    self.passed_offset = self.next_offset
+                yield None
+        yield from self._append(gathered)
+        self.passed_offset = self.next_offset
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Generator[Load | None, Any, list[memoryview]]:
+        """Whole batches from `next_offset` on; none where something had to be skipped."""
+        source = self.source
+        if self.next_offset < source.start_offset:
+            self._skip(source.start_offset, "they have expired")
+            return []
+        try:
+            read = self._broker.read(source, self.next_offset, READ_BYTES, min_one=True)
+        except BrokerError as error:
+            if error.fault is not Fault.CORRUPT_MESSAGE:
+                raise
+            self._skip(
+                next(high for low, high in source.queue.damaged if low <= self.next_offset < high), error.message
+            )
+            return []
+        batches = read.slices if read.cold is None else (yield read.cold)
+        if not batches:  # the index has a hole that nobody knows of
+            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"offset {self.next_offset} of {source!r} cannot be found")
+        return [memoryview(batch) for batch in batches]
+
+    def _skip(self, offset: int, reason: str) -> None:
+        self._broker.logger.warning(
+            "event=view_skips view=%r source=%r from=%d next=%d reason=%s",
+            self._view, self.source, self.next_offset, offset, reason,
+        )  # fmt: skip
+        self._counters.skipped += offset - self.next_offset
+        self.skipped_ms = self._broker.clock.wall_ms()
+        self.next_offset = offset
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def _look_into(self, batch: memoryview, gathered: _Gathered) -> Generator[Load | None, Any, None]:
+        header = parse_header(batch)
+        after = header.base_offset + header.last_offset_delta + 1
+        if header.attributes & CONTROL:
+            self.next_offset = after
+            return
+        if gathered.codec != header.attributes & CODEC_MASK:
+            yield from self._append(gathered)
+            gathered.codec = header.attributes & CODEC_MASK
+        mark = gathered.mark()
+        try:
+            body = yield from self._body(header, batch)
+            try:
+                yield from self._gather(header, body, gathered)
+            except _TimestampsTooFarApartError:
+                gathered.back_to(mark)
+                yield from self._append(gathered)
+                gathered.far_apart = True
+                mark = gathered.mark()
+                yield from self._gather(header, body, gathered)
+        except BrokerError as error:
+            if error.fault is Fault.KAFKA_STORAGE_ERROR:
+                raise
+            gathered.back_to(mark)
+            self._counters.malformed += 1
+            self._broker.logger.warning(
+                "event=view_skips_batch view=%r source=%r offset=%d reason=%s",
+                self._view, self.source, header.base_offset, error.message,
+            )  # fmt: skip
+        else:
+            kept = gathered.count - mark.count
+            self._counters.looked_at += header.record_count
+            self._counters.matched += kept
+            if _is_whole(header, batch, kept):
+                gathered.back_to(mark)
+                yield from self._append(gathered)
+                gathered.whole = header, batch[HEADER_BYTES:]
+        self.next_offset = after
+        if gathered.whole is not None:
+            yield from self._append(gathered)
+
+    def _body(self, header: BatchHeader, batch: memoryview) -> Generator[Load | None, Any, bytes]:
+        if not header.attributes & CODEC_MASK or len(batch) < THREAD_BYTES:
+            return bytes(batch_body(batch))
+        body = yield partial(_body_or_error, batch)
+        if isinstance(body, BrokerError):
+            raise body
+        assert isinstance(body, bytes)
+        return body
+
+    def _gather(self, header: BatchHeader, body: bytes, gathered: _Gathered) -> Generator[Load | None, Any, None]:
+        first = self.next_offset - header.base_offset
+        for part in matches(body, header, self._filter, self._filter_failed):
+            for _, record in part:
+                if record.offset_delta >= first:  # else DeleteRecords has cut into the batch
+                    gathered.add(body, record)
+            yield None
+
+    def _filter_failed(self, error: Exception) -> None:
+        self._counters.filter_errors += 1
+        if self._counters.filter_errors == 1:
+            self._broker.logger.error("event=filter_failed view=%r reason=%r", self._view, error, exc_info=error)
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def _append(self, gathered: _Gathered) -> Generator[Load | None, Any, None]:
+        """Append what was gathered, if anything: it stands for all that was looked at since the last batch."""
+        if gathered.is_empty:
+            return
+        batch = (yield gathered.batch) if gathered.takes_long else gathered.batch()
+        view, source = self._view, self.source
+        dealt_with = SourceRange(source.topic.number, source.index, gathered.from_offset, self.next_offset)
+        self._broker.append_relayed(view, batch, provenance.encode_range(dealt_with))
+        view.source_next = self.passed_offset = self.next_offset
+        gathered.begin(self.next_offset)
+
+
+class _TimestampsTooFarApartError(Exception):
+    """More than 64 bits lie between two timestamps of what is to become one batch."""
+
+
+class _Mark:
+    """How far a batch was gathered."""
+
+    __slots__ = ("count", "max_ms", "size")
+
+    def __init__(self, size: int, count: int, max_ms: int) -> None:
+        self.size = size
+        self.count = count
+        self.max_ms = max_ms
+
+
+class _Gathered:
+    """The batch that the next matches go into."""
+
+    __slots__ = ("base_ms", "body", "codec", "count", "far_apart", "from_offset", "max_ms", "whole")
+
+    def __init__(self, from_offset: int) -> None:
+        self.codec = 0
+        self.begin(from_offset)
+
+    def begin(self, from_offset: int) -> None:
+        """Anew, for what is found from this source offset on."""
+        self.from_offset = from_offset
+        self.body = bytearray()
+        self.count = 0
+        self.base_ms = self.max_ms = 0
+        self.far_apart = False
+        """Timestamps are counted from 0, because they may lie further apart than 64 bits reach."""
+        self.whole: tuple[BatchHeader, memoryview] | None = None
+        """A batch of which everything goes in, as it stands: its header and body. Nothing else is gathered then."""
+
+    def add(self, body: bytes, record: Record) -> None:
+        """Raises _TimestampsTooFarApartError."""
+        if not self.count:
+            self.max_ms = record.timestamp
+            self.base_ms = 0 if self.far_apart else record.timestamp
+        elif record.timestamp > self.max_ms:
+            self.max_ms = record.timestamp
+        delta_ms = record.timestamp - self.base_ms
+        if not -_LONGEST_DELTA_MS <= delta_ms <= _LONGEST_DELTA_MS and not self.far_apart:
+            raise _TimestampsTooFarApartError
+        renumber(self.body, body, record, self.count, delta_ms)
+        self.count += 1
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.count and self.whole is None
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether making the batch is for a thread."""
+        return self.codec != 0 and len(self.body) > 2 * MERGE_BYTES
+
+    def mark(self) -> _Mark:
+        return _Mark(len(self.body), self.count, self.max_ms)
+
+    def back_to(self, mark: _Mark) -> None:
+        del self.body[mark.size :]
+        self.count, self.max_ms = mark.count, mark.max_ms
+
+    def batch(self) -> bytearray:
+        """As one record batch, of no producer; it must not be empty."""
+        if self.whole is not None:
+            header, body = self.whole
+            return bytearray(assemble(header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1), body))
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=self.codec,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self.base_ms,
+            max_timestamp=self.max_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=self.count,
+        )
+        return bytearray(assemble(header, compress(self.codec, self.body) if self.codec else self.body))
+
+
+def _is_whole(header: BatchHeader, batch: memoryview, kept: int) -> bool:
+    """Whether the batch can go into the view as it stands: nothing of it is left out, and nothing needs correcting."""
+    return (
+        kept == header.record_count == header.last_offset_delta + 1
+        and len(batch) >= WHOLE_BYTES
+        and not header.attributes & TIMESTAMP_TYPE
+    )
+
+
+def _body_or_error(batch: memoryview) -> bytes | BrokerError:
+    """For a thread. A batch that cannot be read is no reason for the mover to stop."""
+    try:
+        return bytes(batch_body(batch))
+    except BrokerError as error:
+        return error
