@@ -52,6 +52,7 @@ from halfmoon.core.hookspecs import PROJECT
 from halfmoon.core.plugin_context import PluginContext
 from halfmoon.core.plugins import API_VERSION
 from halfmoon.core.sections import Section, SettingError
+from halfmoon.core.sections import join as setting_path
 from halfmoon.core.units import Duration, HostPort, PositiveDuration, PositiveSize, Size
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -95,6 +96,7 @@ __all__ = [
     "allocate",
     "check_assignment",
     "hookimpl",
+    "setting_path",
     "sorted_members",
     "sorted_queues",
     "unowned",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -23,6 +23,19 @@ class PluginHost(Protocol):
         """Whole batches from `queue_offset` on, up to the stable offset. Raises BrokerError."""
         ...
 
+    def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int) -> None:
+        """As Kafka's CreateTopics; −1 partitions: the default, or the source's where it is a view. Raises
+        BrokerError."""
+        ...
+
+    def topic_configs(self, topic: str) -> Mapping[str, str] | None:
+        """What the topic itself says of its configurations; None where there is no such topic."""
+        ...
+
+    def check_view(self, configs: Mapping[str, str]) -> None:
+        """Raises BrokerError(INVALID_CONFIG) where no view could be defined so, whatever topics there are."""
+        ...
+
     def count(self, plugin: str, name: str, amount: int) -> None:
         """Add to the counter `halfmoon_plugin_total{plugin=…, name=…}`."""
         ...
@@ -35,17 +48,25 @@ class PluginHost(Protocol):
 class PluginContext:
     """One plugin's view of the broker; every plugin has its own.
 
-    `name`, `settings` and `logger` are there from the start. `append`, `read`, `count` and `state_dir` need the running
-    broker: they may be called from `halfmoon_started` on, and raise RuntimeError before, or where there is no broker at
-    all (an allocator used by `halfmoon.kafka.assignor` in a client).
+    `name`, `settings`, `sections` and `logger` are there from the start. All the others need the running broker: they
+    may be called from `halfmoon_started` on, and raise RuntimeError before, or where there is no broker at all (an
+    allocator used by `halfmoon.kafka.assignor` in a client).
     """
 
-    __slots__ = ("_host", "logger", "name", "settings")
+    __slots__ = ("_host", "logger", "name", "sections", "settings")
 
-    def __init__(self, name: str, settings: Struct | None = None, host: PluginHost | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        settings: Struct | None = None,
+        host: PluginHost | None = None,
+        sections: Mapping[str, Any] | None = None,
+    ) -> None:
         self.name = name
         self.settings: Any = settings
         """The plugin's section, of the type its `halfmoon_config` gave; None without one."""
+        self.sections: Mapping[str, Any] = sections or {}
+        """The top-level sections that its `halfmoon_config` claimed and broker.yaml has, by name."""
         self.logger = logging.getLogger(f"halfmoon.plugin.{name}")
         self._host = host
 
@@ -66,6 +87,18 @@ class PluginContext:
     def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
         """See PluginHost.read."""
         return self._running().read(topic, partition, queue_offset, max_bytes)
+
+    def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int = -1) -> None:
+        """See PluginHost.create_topic."""
+        self._running().create_topic(topic, configs, partitions)
+
+    def topic_configs(self, topic: str) -> Mapping[str, str] | None:
+        """See PluginHost.topic_configs."""
+        return self._running().topic_configs(topic)
+
+    def check_view(self, configs: Mapping[str, str]) -> None:
+        """See PluginHost.check_view."""
+        self._running().check_view(configs)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to one of the plugin's counters in /metrics."""

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from typing import Any
 
+import pluggy
+
 from halfmoon.core.allocation import AnyAllocator
 from halfmoon.core.config import PluginSettings, Settings
 from halfmoon.core.errors import StartError
@@ -136,10 +138,7 @@ def load_plugins(
     hooks = {source.name: check_hooks(manager, source, plugin, called) for source, plugin in plugins}
     manager.check_pending()
     reader = SettingsReader(settings.plugins)
-    registered = [
-        Registered(source, plugin, PluginContext(source.name, reader.read(source, section_of(manager, source, plugin))))
-        for source, plugin in plugins
-    ]
+    registered = [Registered(source, plugin, _context(manager, reader, source, plugin)) for source, plugin in plugins]
     reader.refuse_leftovers()
     loaded = Plugins(
         infos=tuple(_info(source, hooks.get(source.name, ())) for source in sources),
@@ -152,6 +151,14 @@ def load_plugins(
         problem = f"got {wanted!r}, which no plugin that is on offers{suggestion(wanted, loaded.allocators)}"
         raise SettingError("$.groups.default_assignor", problem)
     return loaded
+
+
+def _context(manager: pluggy.PluginManager, reader: SettingsReader, source: Source, plugin: object) -> PluginContext:
+    section = section_of(manager, source, plugin)
+    settings = reader.read(source, section)
+    claimed = {} if section is None else section.extensions or {}
+    sections = {name: reader.extensions[name] for name in claimed if name in reader.extensions}
+    return PluginContext(source.name, settings, sections=sections)
 
 
 def installed_plugins(

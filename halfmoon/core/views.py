@@ -19,7 +19,7 @@ from msgspec import Struct
 from halfmoon.core import control
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, MessageFilter
-from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, view_configs
+from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, validate, view_configs
 from halfmoon.core.view_filler import ViewCounters, ViewFiller
 
 if TYPE_CHECKING:
@@ -117,6 +117,14 @@ class Views:
             )
         starts = [each.next_offset if view.from_latest else each.start_offset for each in source.partitions]
         return control.Binding(source.number, starts), count
+
+    def check(self, configs: Mapping[str, str]) -> None:
+        """Raises BrokerError(INVALID_CONFIG) unless these configurations define a view, whatever topics there are."""
+        validate(configs)
+        view = definition(configs)
+        if view is None:
+            raise _invalid(f"a view needs {VIEW_SOURCE}, the topic that it is filled from")
+        self._compile(view)
 
     def _compile(self, view: Definition) -> MessageFilter:
         """Raises BrokerError(INVALID_CONFIG)."""

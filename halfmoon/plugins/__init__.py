@@ -2,7 +2,7 @@
 
 allocate/  which member of a group reads which queue
 filter/    which messages a reader wants
-store/     what changes a message on its way in           (delay, transaction, retry: to come)
+store/     what changes or moves messages                 (delay, transaction, retry: to come)
 """
 
 from __future__ import annotations
@@ -17,5 +17,6 @@ BUILT_IN: dict[str, str] = {
     "sql92": "halfmoon.plugins.filter.sql92",
     "sticky": "halfmoon.plugins.allocate.sticky",
     "tag": "halfmoon.plugins.filter.tag",
+    "view": "halfmoon.plugins.store.view",
 }
 """Plugin name (as in broker.yaml) → module, imported only where the plugin is on."""

@@ -152,7 +152,7 @@ class HttpServer:
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered\n", headers=allow)
         try:
             if request.path == "/healthz":
-                return health_answer(self._app.health(), json_wanted=request.wants_json)
+                return health_answer(self._app.health(), self._app.warnings(), json_wanted=request.wants_json)
             return Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
         except Exception:
             logger.exception("event=http_failed path=%s", request.path)
@@ -173,11 +173,12 @@ class HttpServer:
         return await asyncio.get_running_loop().run_in_executor(self._thread, metrics.render, taken)
 
 
-def health_answer(problems: list[str], *, json_wanted: bool) -> Answer:
-    """200 if there are none, else 503 with them."""
+def health_answer(problems: list[str], warnings: list[str], *, json_wanted: bool) -> Answer:
+    """200 if there are no problems, else 503 with them. Warnings are told, and change nothing but the word for it."""
     status = HTTPStatus.SERVICE_UNAVAILABLE if problems else HTTPStatus.OK
     if json_wanted:
-        document = {"status": "unhealthy" if problems else "ok", "reasons": problems}
+        word = "unhealthy" if problems else "warning" if warnings else "ok"
+        document = {"status": word, "reasons": problems, "warnings": warnings}
         return Answer(status, json.dumps(document).encode() + b"\n", "application/json")
-    lines = [" ".join(problem.split()) for problem in problems] or ["ok"]
-    return Answer(status, "".join(f"{line}\n" for line in lines).encode())
+    lines = [*(problems or ["ok"]), *(f"warning: {warning}" for warning in warnings)]
+    return Answer(status, "".join(f"{' '.join(line.split())}\n" for line in lines).encode())

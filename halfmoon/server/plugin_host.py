@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -36,6 +36,18 @@ class Host:
         """
         read = self._broker.read(self._partition(topic, partition), queue_offset, max_bytes, min_one=True)
         return read.slices if read.cold is None else read.cold()
+
+    def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int) -> None:
+        """The topic is there at once, and durable a moment later. Raises BrokerError."""
+        self._broker.create_topic(topic, partitions, configs)
+
+    def topic_configs(self, topic: str) -> Mapping[str, str] | None:
+        found = self._broker.topic(topic)
+        return None if found is None else dict(found.configs)
+
+    def check_view(self, configs: Mapping[str, str]) -> None:
+        """Raises BrokerError(INVALID_CONFIG)."""
+        self._broker.views.check(configs)
 
     def count(self, plugin: str, name: str, amount: int) -> None:
         self.counts[plugin, name] += amount

@@ -86,6 +86,7 @@ async def take(app: App) -> Readings:
     _read_log(broker, readings)
     _read_requests(app, readings)
     _read_plugins(app, readings)
+    _read_views(broker, readings)
     slices = _Slices()
     readings.topics = [await _topic(topic, slices) for topic in list(broker.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
@@ -101,6 +102,7 @@ def _read_node(app: App, readings: Readings) -> None:
     put("halfmoon_info", 1, __version__, broker.cluster_id, node_id)
     put("halfmoon_healthy", not problems)
     put("halfmoon_health_problems", len(problems))
+    put("halfmoon_health_warnings", len(app.warnings()))
     put("halfmoon_generation", broker.generation)
     put("kafka_brokers", 1)
     address = app.settings.listeners.kafka.advertise or app.kafka_address
@@ -162,6 +164,17 @@ def _read_plugins(app: App, readings: Readings) -> None:
         readings.put("halfmoon_plugin_total", count, plugin, name)
     for service, failures in app.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
+
+
+def _read_views(broker: Broker, readings: Readings) -> None:
+    for view in broker.views.readings():
+        name, counters = view.name, view.counters
+        readings.put("halfmoon_view_lag", view.lag, name)
+        readings.put("halfmoon_view_looked_at_total", counters.looked_at, name)
+        readings.put("halfmoon_view_matched_total", counters.matched, name)
+        readings.put("halfmoon_view_skipped_total", counters.skipped, name)
+        readings.put("halfmoon_view_malformed_batches_total", counters.malformed, name)
+        readings.put("halfmoon_view_filter_errors_total", counters.filter_errors, name)
 
 
 async def _topic(topic: Topic, slices: _Slices) -> TopicReading:

@@ -27,6 +27,9 @@ class StubApp:
     def health(self) -> list[str]:
         return self.problems
 
+    def warnings(self) -> list[str]:
+        return []
+
 
 class Client:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -88,13 +91,24 @@ async def test_healthz_in_json_where_accept_says_so() -> None:
         well, app.problems = await client.ask(request), ["broken"]
         ill = await client.ask(request)
     assert well[1]["Content-Type"] == "application/json"
-    assert (well[0], json.loads(well[2])) == (200, {"status": "ok", "reasons": []})
-    assert (ill[0], json.loads(ill[2])) == (503, {"status": "unhealthy", "reasons": ["broken"]})
+    assert (well[0], json.loads(well[2])) == (200, {"status": "ok", "reasons": [], "warnings": []})
+    assert (ill[0], json.loads(ill[2])) == (503, {"status": "unhealthy", "reasons": ["broken"], "warnings": []})
 
 
 def test_health_answer_is_the_same_whoever_asks() -> None:
-    assert health_answer([], json_wanted=False).status is HTTPStatus.OK
-    assert health_answer(["no"], json_wanted=True).status is HTTPStatus.SERVICE_UNAVAILABLE
+    assert health_answer([], [], json_wanted=False).status is HTTPStatus.OK
+    assert health_answer(["no"], [], json_wanted=True).status is HTTPStatus.SERVICE_UNAVAILABLE
+
+
+def test_a_warning_is_told_and_no_reason_to_take_a_node_out_of_service() -> None:
+    plain, machine = health_answer([], ["look\nhere"], json_wanted=False), health_answer([], ["x"], json_wanted=True)
+    assert (plain.status, plain.body) == (HTTPStatus.OK, b"ok\nwarning: look here\n")
+    assert (machine.status, json.loads(machine.body)) == (
+        HTTPStatus.OK,
+        {"status": "warning", "reasons": [], "warnings": ["x"]},
+    )
+    both = health_answer(["no"], ["x"], json_wanted=True)
+    assert json.loads(both.body) == {"status": "unhealthy", "reasons": ["no"], "warnings": ["x"]}
 
 
 @in_loop

@@ -1,0 +1,1 @@
+"""What changes or moves messages once they are here."""
