@@ -1,69 +1,199 @@
-"""docs/plugins.md says every hook with its exact arguments, and what it says can be run."""
+"""docs/hooks.md says of every hook what halfmoon/core/hookspecs.py says, word for word; and what it and docs/plugins.md
+show can be run.
+"""
 
 from __future__ import annotations
 
+import ast
+import asyncio
+import inspect
 import re
-from inspect import getdoc, signature
+import time
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import yaml
 
 import halfmoon.plugin
-from halfmoon.core import hookspecs
+from halfmoon.core import allocation, hook_types, hookspecs, record_codec
 from halfmoon.core.config import load_settings
-from halfmoon.core.plugins import HOOKS, load_plugins
+from halfmoon.core.plugins import HOOKS, installed_plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.app import CALLED_HOOKS
 
 ROOT = Path(__file__).parents[1]
-DOCS = (ROOT / "docs/plugins.md").read_text(encoding="utf-8")
-BLOCKS: dict[str, str] = dict(re.findall(r"```(\w+)\n(.*?)```", DOCS, re.DOTALL)[::-1])
-"""The first block of each language."""
+REFERENCE = (ROOT / "docs/hooks.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs/plugins.md").read_text(encoding="utf-8")
+
+SECTIONS: dict[str, str] = dict(re.findall(r"^### `(\w+)`\n(.*?)(?=^### |\Z)", REFERENCE, re.DOTALL | re.MULTILINE))
+"""Hook → what docs/hooks.md says of it."""
+
+
+def blocks(text: str, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def module_tree(module: ModuleType) -> list[ast.stmt]:
+    return ast.parse(inspect.getsource(module)).body
+
+
+def signature(function: ast.stmt) -> tuple[str, str, str]:
+    assert isinstance(function, ast.FunctionDef)
+    assert function.returns is not None
+    return function.name, ast.unparse(function.args), ast.unparse(function.returns)
+
+
+# -------------------------------------------------------------------------------------------------------- the reference
+
+
+def test_every_hook_has_a_section_in_the_order_of_the_specifications() -> None:
+    assert list(SECTIONS) == list(HOOKS)
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_every_hook_is_documented_with_its_arguments(hook: str) -> None:
-    arguments = ", ".join(signature(getattr(hookspecs, hook)).parameters)
-    assert f"### `{hook}({arguments})`\n" in DOCS
+def test_a_hook_has_the_signature_that_is_shown(hook: str) -> None:
+    (shown,) = ast.parse(blocks(SECTIONS[hook], "python")[0]).body
+    specified = {statement.name: statement for statement in module_tree(hookspecs) if hasattr(statement, "name")}
+    assert signature(shown) == signature(specified[hook])
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_every_hook_says_when_it_is_called_what_it_costs_and_what_an_error_does(hook: str) -> None:
-    text = getdoc(getattr(hookspecs, hook)) or ""
-    section = DOCS.partition(f"### `{hook}(")[2].partition("\n#")[0]
-    for word in ("Called", "Cost", "Error"):
-        assert f"{word}" in text, f"{word} is missing in the specification of {hook}"
-        assert f"*{word}*" in section, f"{word} is missing in the documentation of {hook}"
+def test_what_is_said_of_a_hook_is_what_its_specification_says(hook: str) -> None:
+    """The sentence, and when it is called, what it costs, what an error does: word for word."""
+    _, _, text = SECTIONS[hook].partition("```\n")
+    summary = text.strip().partition("\n\n")[0]
+    points = re.findall(r"^- \*(.+?)\*: (.*?)(?=^- \*|\n\n)", text, re.DOTALL | re.MULTILINE)
+    assert [name.split()[0] for name, _ in points] == ["Called", "Cost", "Error"]
+    said = " ".join([summary, *(f"{name}: {sentence}" for name, sentence in points)])
+    assert words(said) == words(inspect.getdoc(getattr(hookspecs, hook)) or "")
 
 
-def test_the_hooks_this_version_calls_are_named() -> None:
-    sentence = DOCS.partition("**This version calls**")[2].partition(".")[0]
-    assert sorted(re.findall(r"`(halfmoon_\w+)`", sentence)) == sorted(CALLED_HOOKS)
+@pytest.mark.parametrize("hook", HOOKS)
+def test_whether_this_version_calls_a_hook(hook: str) -> None:
+    called = hook in CALLED_HOOKS
+    (row,) = [line for line in REFERENCE.splitlines() if line.startswith(f"| [`{hook}`](#{hook}) |")]
+    assert row.endswith("| yes |" if called else "| not yet |")
+    assert ("**Not called yet.**" in SECTIONS[hook]) is not called
 
 
-def test_no_hook_is_documented_that_does_not_exist() -> None:
-    assert re.findall(r"^### `(halfmoon_\w+)\(", DOCS, re.MULTILINE) == list(HOOKS)
-    assert set(re.findall(r"halfmoon_\w+", DOCS)) <= set(HOOKS)
+# --------------------------------------------------------------------------------------------------- types and examples
+
+
+def members(class_definition: ast.ClassDef) -> list[tuple[str, ...]]:
+    """Fields with types and defaults, methods with their signatures."""
+    found: list[tuple[str, ...]] = []
+    for statement in class_definition.body:
+        if isinstance(statement, ast.AnnAssign):
+            default = "" if statement.value is None else ast.unparse(statement.value)
+            found.append((ast.unparse(statement.target), ast.unparse(statement.annotation), default))
+        elif isinstance(statement, ast.FunctionDef) and statement.name != "__str__":
+            found.append(signature(statement))
+    return found
+
+
+def types_in(statements: list[ast.stmt]) -> dict[str, object]:
+    """Name → what can be compared, of classes and of aliases."""
+    found: dict[str, object] = {}
+    for statement in statements:
+        if isinstance(statement, ast.ClassDef):
+            found[statement.name] = members(statement)
+        elif isinstance(statement, ast.Assign):
+            found[ast.unparse(statement.targets[0])] = ast.unparse(statement.value)
+    return found
+
+
+EXAMPLES = [(hook, block) for hook in HOOKS for block in blocks(SECTIONS[hook], "python") if "@hookimpl" in block]
+SHOWN_TYPES = {
+    name: shown
+    for hook in HOOKS
+    for block in blocks(SECTIONS[hook], "python")[1:]
+    if "@hookimpl" not in block
+    for name, shown in types_in(ast.parse(block).body).items()
+}
+
+
+def test_types_are_as_they_are_shown() -> None:
+    declared: dict[str, object] = {}
+    for module in (record_codec, allocation, hook_types):
+        declared |= types_in(module_tree(module))
+    assert {name: declared[name] for name in SHOWN_TYPES} == SHOWN_TYPES
+
+
+def test_every_type_of_a_hook_is_shown() -> None:
+    declared = {name for name in types_in(module_tree(hook_types)) if name in halfmoon.plugin.__all__}
+    assert declared <= set(SHOWN_TYPES)
+    assert len(declared) > 10
+
+
+@pytest.mark.parametrize(("hook", "example"), EXAMPLES, ids=[hook for hook, _ in EXAMPLES])
+def test_an_example_is_a_plugin(hook: str, example: str) -> None:
+    module = ModuleType("example")
+    vars(module).update({name: getattr(halfmoon.plugin, name) for name in halfmoon.plugin.__all__})
+    vars(module).update(api_version=1, asyncio=asyncio, time=time)
+    exec(compile(example, f"docs/hooks.md, {hook}", "exec", dont_inherit=True), vars(module))
+    loaded = load_plugins(load_settings(None, {}, {}), BUILT_IN, installed=[], extra=[module])
+    assert loaded.infos[-1].hooks == (hook,)
+
+
+def test_most_hooks_have_an_example() -> None:
+    assert {hook for hook, _ in EXAMPLES} == set(HOOKS) - {"halfmoon_hold"}
+
+
+# ------------------------------------------------------------------------------------------------------------ the guide
 
 
 def test_every_built_in_allocator_is_documented() -> None:
     for name in load_plugins(load_settings(None, {}, {}), BUILT_IN, installed=[]).allocators:
-        assert f"| `{name}` |" in DOCS
+        assert f"| `{name}` |" in GUIDE
+
+
+def test_how_plugins_are_switched_on() -> None:
+    settings = load_settings(yaml.safe_load(blocks(GUIDE, "yaml")[0]), {}, {})
+    installed = [EntryPoint(name, "not.imported", "halfmoon") for name in ("jsonpath", "another")]
+    states = {info.name: info.enabled for info in installed_plugins(settings, BUILT_IN, installed)}
+    expected = dict.fromkeys(BUILT_IN, True) | {"machine_room": False, "jsonpath": True, "another": False}
+    assert states == expected | {"my_plugin": True}
 
 
 def test_the_plugin_in_one_minute_works(tmp_path: Path) -> None:
-    (tmp_path / "my_plugin.py").write_text(BLOCKS["python"], encoding="utf-8")
-    (tmp_path / "broker.yaml").write_text(BLOCKS["yaml"], encoding="utf-8")
+    _, _, section = GUIDE.partition("## A plugin in one minute\n")
+    code, config = blocks(section, "python")[0], blocks(section, "yaml")[0]
+    (tmp_path / "my_plugin.py").write_text(code, encoding="utf-8")
+    (tmp_path / "broker.yaml").write_text(config, encoding="utf-8")
     loaded = load_plugins(load_settings(tmp_path / "broker.yaml", {}, {}), BUILT_IN, installed=[])
     queue = halfmoon.plugin.Queue("t", "b", 0)
     assert loaded.allocators["one_for_all"](["a", "b"], [queue]) == {"a": [], "b": [queue]}
-    assert yaml.safe_load(BLOCKS["yaml"])["plugins"]["./my_plugin.py"] == {"favourite": "b"}
+    assert yaml.safe_load(config)["plugins"]["./my_plugin.py"] == {"favourite": "b"}
 
 
 def test_the_example_of_a_checked_filter_runs() -> None:
-    (example,) = [block for block in re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL) if "check_filter" in block]
+    (example,) = [block for block in blocks(GUIDE, "python") if "check_filter" in block]
     exec(compile(example, "docs/plugins.md", "exec"), {})
+
+
+def test_no_hook_is_named_that_does_not_exist() -> None:
+    assert set(re.findall(r"halfmoon_\w+", REFERENCE + GUIDE)) <= set(HOOKS)
+
+
+@pytest.mark.parametrize(
+    "document", ["docs/hooks.md", "docs/plugins.md", "examples/halfmoon-filter-jsonpath/README.md"]
+)
+def test_links_lead_somewhere(document: str) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)]+)\)", (ROOT / document).read_text(encoding="utf-8"))
+    assert links
+    for link in links:
+        file, _, anchor = link.partition("#")
+        target = (ROOT / document).parent / file if file else ROOT / document
+        assert target.exists(), link
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}, link
 
 
 def test_what_a_plugin_author_imports_is_listed() -> None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 TOPIC_ALREADY_EXISTS = 36
+FORCE = "halfmoon.delete.force"
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -50,16 +51,8 @@ def create(
         state = "exists" if exists else "would be created" if dry_run else "created"
         failed = entry["error_code"] and not exists
         error = describe_code(entry["error_code"], entry["error_message"]) if failed else None
-        partitions_made = entry.get("num_partitions", -1)
-        rows.append(
-            {
-                "topic": entry["name"],
-                "result": error or state,
-                "partitions": partitions_made if partitions_made > 0 else None,
-                "ok": error is None,
-            }
-        )
-    _report(rows, result)
+        rows.append(outcome_row("topic", entry["name"], error, state, partitions=partitions_made(entry)))
+    report(rows, result)
 
 
 @app.command("list")
@@ -97,7 +90,7 @@ def describe(
 ) -> None:
     """Show a topic's partitions with their offsets, and its settings."""
     with admin(bootstrap_server) as client:
-        described = [_describe(client, topic, every) for topic in _existing(client, topics)]
+        described = [read_topic(client, topic, every) for topic in existing(client, topics)]
     if result is Output.JSON:
         output.json_document(described)
         return
@@ -128,46 +121,75 @@ def alter(
         raise typer.BadParameter("nothing to alter: give --config, --unset or --partitions")
     rows = []
     with admin(bootstrap_server) as client:
-        _existing(client, topics)
+        existing(client, topics)
         for name in topics:
             problem = _alter_settings(client, name, changes, dry_run) if changes else None
             if problem is None and partitions is not None:
                 problem = _add_partitions(client, name, partitions, dry_run)
             done = "would be altered" if dry_run else "altered"
-            rows.append({"topic": name, "result": problem or done, "ok": problem is None})
-    _report(rows, result)
+            rows.append(outcome_row("topic", name, problem, done))
+    report(rows, result)
 
 
 @app.command()
 def delete(
     topics: Names,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Also what views are filled from: they keep what they have, and get no more."),
+    ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Delete topics with everything in them."""
     with admin(bootstrap_server) as client:
-        answer = client.delete_topics(topics, raise_errors=False)
-    rows = []
-    for entry in _in_order(answer["topics"], topics):
-        error = describe_code(entry["error_code"], entry.get("error_message")) if entry["error_code"] else None
-        rows.append({"topic": entry["name"], "result": error or "deleted", "ok": error is None})
-    _report(rows, result)
+        refused = _allow_deletion(client, topics) if force else {}
+        outcome = refused | delete_topics(client, [name for name in topics if name not in refused])
+    report([outcome_row("topic", name, outcome[name], "deleted") for name in dict.fromkeys(topics)], result)
 
 
-def _report(rows: list[dict[str, Any]], result: Output) -> None:
-    """One line per topic; raises CliError, after all are shown, if one of them failed."""
+def delete_topics(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
+    """Delete topics; for each None, or what the broker had against it."""
+    if not names:
+        return {}
+    answer = client.delete_topics(names, raise_errors=False)
+    return {
+        entry["name"]: describe_code(entry["error_code"], entry.get("error_message")) if entry["error_code"] else None
+        for entry in answer["topics"]
+    }
+
+
+def missing(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
+    """Those of the topics that the broker does not have, with what it says of them."""
+    described = client.describe_topics(names)
+    return {topic["name"]: describe_code(topic["error_code"], None) for topic in described if topic["error_code"]}
+
+
+def outcome_row(kind: str, name: str, problem: str | None, done: str, **more: Any) -> dict[str, Any]:
+    """What became of one topic, as `report` wants it."""
+    return {kind: name, "result": problem or done, **more, "ok": problem is None}
+
+
+def report(rows: list[dict[str, Any]], result: Output, kind: str = "topic") -> None:
+    """One line per `outcome_row`; raises CliError, after all are shown, if one failed."""
     failures = [row for row in rows if not row["ok"]]
     if result is Output.JSON:
         output.json_document(rows)
     else:
         for row in rows:
             if row["ok"]:
-                output.line(f"{row['topic']}: {row['result']}")
+                output.line(f"{row[kind]}: {row['result']}")
         # The last failure is the command's own error line.
         for row in failures[:-1]:
-            output.note(f"halfmoon: {row['topic']}: {row['result']}")
+            output.note(f"halfmoon: {row[kind]}: {row['result']}")
     if failures:
-        raise CliError(f"{failures[-1]['topic']}: {failures[-1]['result']}")
+        raise CliError(f"{failures[-1][kind]}: {failures[-1]['result']}")
+
+
+def partitions_made(entry: dict[str, Any]) -> int | None:
+    """How many partitions a topic got, where the broker's answer to its creation says so."""
+    count: int = entry.get("num_partitions", -1)
+    return count if count > 0 else None
 
 
 def _in_order(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
@@ -175,7 +197,7 @@ def _in_order(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str,
     return sorted(entries, key=lambda entry: names.index(entry["name"]))
 
 
-def _existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]]:
+def existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]]:
     """Metadata of topics that must exist; CliError names the first that does not."""
     described = {topic["name"]: topic for topic in client.describe_topics(names)}
     for name in names:
@@ -184,7 +206,7 @@ def _existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]
     return [described[name] for name in names]
 
 
-def _describe(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> dict[str, Any]:
+def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> dict[str, Any]:
     from kafka import TopicPartition
     from kafka.admin import ConfigResource, OffsetSpec
 
@@ -231,10 +253,28 @@ def _print_topic(topic: dict[str, Any]) -> None:
     )
     output.line("")
     output.table(partitions, ("partition", "leader", "epoch", "replicas", "start", "end", "records"))
-    if topic["configs"]:
+    print_settings(topic["configs"])
+
+
+def print_settings(configs: dict[str, Any]) -> None:
+    """A paragraph with a topic's settings, if there are any."""
+    if configs:
         output.line("")
-        rows = [{"setting": name, **config} for name, config in topic["configs"].items()]
+        rows = [{"setting": name, **config} for name, config in configs.items()]
         output.table(rows, ("setting", "value", "source"))
+
+
+def _allow_deletion(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
+    """Have the topics deleted whatever needs them; those that cannot, with what the broker had against it."""
+    from kafka.admin import ConfigResource
+
+    # Deleting will say of those that are missing that they are.
+    absent = missing(client, names)
+    resources = [ConfigResource("TOPIC", name, {FORCE: ("SET", "true")}) for name in names if name not in absent]
+    if not resources:
+        return {}
+    answer = client.alter_configs(resources, raise_on_unknown=False)
+    return {name: without_number(said) for name, said in answer["topic"].items() if said != "OK"}
 
 
 def _alter_settings(client: KafkaAdminClient, name: str, changes: dict[str, Any], dry_run: bool) -> str | None:

@@ -69,7 +69,6 @@ def walk_part(body: bytes, at: int, index: int, count: int) -> array[int]:
     bounds = array("I")  # a list of ints takes nine times as much, and there may be millions
     append = bounds.append
     largest = 2 * len(body)
-    at = 0
     try:
         for _ in range(count):
             append(at)

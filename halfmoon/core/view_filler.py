@@ -164,10 +164,11 @@ class ViewFiller:
                 raise
             gathered.back_to(mark)
             self._counters.malformed += 1
-            self._broker.logger.warning(
-                "event=view_skips_batch view=%r source=%r offset=%d reason=%s",
-                self._view, self.source, header.base_offset, error.message,
-            )  # fmt: skip
+            if self._counters.malformed == 1:  # the others are counted
+                self._broker.logger.warning(
+                    "event=view_skips_batch view=%r source=%r offset=%d reason=%s",
+                    self._view, self.source, header.base_offset, error.message,
+                )  # fmt: skip
         else:
             kept = gathered.count - mark.count
             self._counters.looked_at += header.record_count

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from halfmoon.core.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.filtering import matching
-from halfmoon.core.records import Record, build_batch, splice
+from halfmoon.core.filtering import READ, WALKED, matches, matching
+from halfmoon.core.records import Record, build_batch, iter_records, parse_header, splice
 
 
 class Filter:
@@ -49,6 +49,32 @@ def test_the_records_that_match(codec: int, needle: re.Pattern[bytes] | None) ->
     batch = painted(b"red", b"blue", b"red", b"infrared", b"red", codec=codec)
     assert matching(batch, Filter(colour(b"red"), needle)) == [0, 2, 4]
     assert matching(batch, Filter(colour(b"green"), needle)) == []
+
+
+@pytest.mark.parametrize("count", [READ, READ + 1, WALKED, WALKED + 1, 3 * WALKED, 3 * WALKED + 5])
+@pytest.mark.parametrize("needle", [None, re.compile(b"red")])
+def test_large_batches_come_in_parts(count: int, needle: re.Pattern[bytes] | None) -> None:
+    colours = [b"red" if at % 97 == 0 or at == count - 1 else b"blue" for at in range(count)]
+    batch = painted(*colours)
+    wanted = [at for at, colour in enumerate(colours) if colour == b"red"]
+    assert matching(batch, Filter(colour(b"red"), needle)) == wanted
+    parts = list(matches(batch[61:], parse_header(batch), Filter(colour(b"red"), needle)))
+    assert len(parts) == -(-count // (WALKED if needle else READ))
+    records = list(iter_records(batch))
+    assert [found for part in parts for found in part] == [(at, records[at]) for at in wanted]
+
+
+def test_what_a_filter_raises_may_count_as_no_match() -> None:
+    def match(record: Record) -> bool:
+        if record.offset_delta == 1:
+            raise ValueError("one")
+        return True
+
+    batch = painted(b"a", b"b", b"c")
+    errors: list[Exception] = []
+    parts = matches(batch[61:], parse_header(batch), Filter(match), errors.append)
+    assert [index for part in parts for index, _ in part] == [0, 2]
+    assert [str(error) for error in errors] == ["one"]
 
 
 def test_only_what_holds_the_bytes_is_read() -> None:

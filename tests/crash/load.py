@@ -62,7 +62,13 @@ class Load(threading.Thread):
             number = self.sent[partition]
             self.sent[partition] += 1
             filler = b"." * self._dice.randrange(300)
-            self._producer.produce(TOPIC, b"%d %s" % (number, filler), partition=partition, on_delivery=self._ended)
+            self._producer.produce(
+                TOPIC,
+                b"%d %s" % (number, filler),
+                partition=partition,
+                headers={"TAGS": "odd" if number % 2 else "even", "rest": str(number % 3)},
+                on_delivery=self._ended,
+            )
             self._producer.poll(0)
         if self._producer.flush(DEADLINE_S):
             self.errors.append("not everything could be sent in the end")

@@ -1,7 +1,7 @@
 """kill −9, again and again, under a producer and a consumer that know nothing of it.
 
 What was acknowledged is there, in the order it was sent, once; and the group's consumer gets all of it and goes on
-after each restart. What a killed process wrote stays in the page cache, so `flush: interval` must hold it too;
+after each restart. A view of it, and a view of that view, hold what matches, in that order, once. What a killed process wrote stays in the page cache, so `flush: interval` must hold it too;
 losing power is another test's business (tests/core/test_crashes.py).
 
 The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again, as far as threads allow.
@@ -75,16 +75,26 @@ class Reader(threading.Thread):
             pass  # nothing consumed since the last one, or no group at the moment
 
 
-def stored(servers: str) -> list[list[int]]:
-    """What is in the log: per partition, the numbers by offset."""
+VIEWS = {
+    "even": {"halfmoon.view.source": TOPIC, "halfmoon.view.tag": "even"},
+    "sixth": {"halfmoon.view.source": "even", "halfmoon.view.sql": "TAGS = 'even' AND rest = '0'"},
+}
+
+
+def stored(servers: str, topic: str, expected: int) -> list[list[int]]:
+    """What is in the log: per partition, the numbers by offset. Waits until so many are there."""
     found: list[list[int]] = [[] for _ in range(PARTITIONS)]
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False, **QUICK})
     try:
-        places = [TopicPartition(TOPIC, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
-        ends = [consumer.get_watermark_offsets(place, timeout=10) for place in places]
-        assert [low for low, _ in ends] == [0] * PARTITIONS
+        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+
+        def ends() -> list[tuple[int, int]]:
+            return [consumer.get_watermark_offsets(place, timeout=10) for place in places]
+
+        wait_until(lambda: sum(high for _, high in ends()) >= expected, DEADLINE_S, f"{topic} has it all")
+        assert [low for low, _ in ends()] == [0] * PARTITIONS
         consumer.assign(places)
-        wanted = sum(high for _, high in ends)
+        wanted = sum(high for _, high in ends())
 
         def step() -> bool:
             for message in consumer.consume(10_000, timeout=0.1):
@@ -110,6 +120,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     serving.start()
     admin = AdminClient({"bootstrap.servers": serving.address, **QUICK})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
+    for name, view in VIEWS.items():
+        admin.create_topics([NewTopic(name, -1, 1, config=view)])[name].result(10)
     load, reader = Load(serving.address, random.Random(seed)), Reader(serving.address)
     threads: list[Any] = [load, reader]
     try:
@@ -131,7 +143,11 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
         load.join(DEADLINE_S + 5)
         assert not load.is_alive()
         wait_until(lambda: sum(reader.offsets) + PARTITIONS == sum(load.sent), DEADLINE_S, "the consumer gets it all")
-        log = stored(serving.address)
+        log = stored(serving.address, TOPIC, sum(load.sent))
+        views = {
+            name: stored(serving.address, name, sum(-(-count // step) for count in load.sent))
+            for name, step in (("even", 2), ("sixth", 6))
+        }
     finally:
         for thread in threads:
             thread.stopping.set()
@@ -142,6 +158,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     assert not reader.errors
     # Everything that was sent was acknowledged in the end; so the log is exactly what was sent, in that order.
     assert log == [list(range(count)) for count in load.sent]
+    assert views["even"] == [list(range(0, count, 2)) for count in load.sent]
+    assert views["sixth"] == [list(range(0, count, 6)) for count in load.sent]
     assert len(load.acknowledged) == sum(load.sent)
     assert all(log[partition][offset] == number for partition, offset, number in load.acknowledged if offset >= 0)
     assert all(log[partition][offset] == number for partition, offset, number in reader.seen)

@@ -1,0 +1,232 @@
+"""`halfmoon view`: create, list, describe and delete filtered views.
+
+A view is a topic, and its definition stands in the topic's settings (core/views.py). So `halfmoon topic` can do all of
+this too; here it takes fewer words, and topics that are no views are kept apart. How far a view is behind its source
+cannot be asked in Kafka's protocol, so it is not shown.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halfmoon.cli import output, topic
+from halfmoon.cli.connect import admin
+from halfmoon.cli.errors import CliError, describe_code
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+ASKED_AT_ONCE = 5_000
+"""Topics in a request: a broker limits what one may name."""
+
+DEFINED = ("source", "language", "expression", "start")
+NO_VIEW = "that topic is no view"
+
+app = typer.Typer(help="Create, list, describe and delete filtered views.", no_args_is_help=True)
+
+Names = Annotated[list[str], typer.Argument(metavar="VIEW...", show_default=False)]
+
+
+class Start(StrEnum):
+    """Where in its source a view begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@app.command()
+def create(
+    name: Annotated[str, typer.Argument(metavar="VIEW", show_default=False)],
+    source: Annotated[
+        str, typer.Option("--from", metavar="SOURCE", help="The topic that it is filled from.", show_default=False)
+    ],
+    tag: Annotated[
+        list[str], typer.Option("--tag", metavar="TAGS", help="What has this header TAGS: 'paid || refunded'.")
+    ] = [],
+    sql: Annotated[
+        list[str], typer.Option("--sql", metavar="SQL92", help="What has headers like this: 'price > 5'.")
+    ] = [],
+    other: Annotated[
+        list[str],
+        typer.Option("--filter", metavar="LANGUAGE=EXPRESSION", help="What a language of a plugin lets through."),
+    ] = [],
+    start: Annotated[
+        Start, typer.Option("--start", help="earliest: also what the source holds; latest: only what comes.")
+    ] = Start.EARLIEST,
+    settings: topic.ConfigPairs = [],
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="A view that exists, and is defined like this, is no error.")
+    ] = False,
+    dry_run: topic.DryRun = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Create a view: a topic that the broker fills from another one, with what a filter lets through.
+
+    It takes one filter. Its partitions are those of its source.
+    """
+    filters = [*(("tag", text) for text in tag), *(("sql", text) for text in sql)]
+    filters += [pair for text in other for pair in key_values([text], "--filter").items()]
+    more = key_values(settings, "--config")
+    _refuse_contradictions(filters, more)
+    (language, expression), *_ = filters
+    wanted = {VIEW_SOURCE: source, VIEW_PREFIX + language: expression, VIEW_FROM: start.value}
+    with admin(bootstrap_server) as client:
+        answer = client.create_topics({name: {"configs": wanted | more}}, validate_only=dry_run, raise_errors=False)
+        (entry,) = answer["topics"]
+        problem, done = None, "would be created" if dry_run else "created"
+        if entry["error_code"] == topic.TOPIC_ALREADY_EXISTS and if_not_exists:
+            problem, done = _difference(client, name, wanted), "exists"
+        elif entry["error_code"]:
+            problem = describe_code(entry["error_code"], entry["error_message"])
+        elif not dry_run:
+            client.wait_for_topics([name])
+    row = topic.outcome_row("view", name, problem, done, partitions=topic.partitions_made(entry))
+    topic.report([row], result, "view")
+
+
+@app.command("list")
+def list_views(
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern, such as 'orders.*'.")] = "*",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """List views."""
+    with admin(bootstrap_server) as client:
+        partitions = {entry["name"]: len(entry["partitions"]) for entry in client.describe_topics()}
+        found = _definitions(client, sorted(name for name in partitions if fnmatchcase(name, pattern)))
+    rows: list[dict[str, Any]] = [
+        {"view": name, **defined, "partitions": partitions[name]} for name, defined in found.items()
+    ]
+    if result is Output.JSON:
+        output.json_document(rows)
+        return
+    columns = ("view", "source", "partitions", "start", "language", "expression")
+    output.table([row | {"expression": _unbroken(row["expression"])} for row in rows], columns)
+
+
+@app.command()
+def describe(
+    views: Names,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show how a view is defined, its partitions with their offsets, and its settings."""
+    with admin(bootstrap_server) as client:
+        there = topic.existing(client, views)
+        defined = _definitions(client, views)
+        for name in views:
+            if name not in defined:
+                raise CliError(f"{name}: {NO_VIEW}")
+        described = [_described(topic.read_topic(client, entry, False), defined[entry["name"]]) for entry in there]
+    if result is Output.JSON:
+        output.json_document(described)
+        return
+    for number, view in enumerate(described):
+        if number:
+            output.line("")
+        _print(view)
+
+
+@app.command()
+def delete(
+    views: Names,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Delete views with everything in them. What is no view is left alone, and so are their sources."""
+    with admin(bootstrap_server) as client:
+        defined = _definitions(client, views)
+        outcome: dict[str, str | None] = {name: NO_VIEW for name in views if name not in defined}
+        outcome |= topic.missing(client, views)
+        outcome |= topic.delete_topics(client, [name for name in views if name not in outcome])
+    rows = [topic.outcome_row("view", name, outcome[name], "deleted") for name in dict.fromkeys(views)]
+    topic.report(rows, result, "view")
+
+
+def _refuse_contradictions(filters: list[tuple[str, str]], settings: dict[str, str]) -> None:
+    if len(filters) != 1:
+        raise typer.BadParameter("a view has one filter: give one of --tag, --sql and --filter")
+    for language, _ in filters:
+        if VIEW_PREFIX + language in (VIEW_SOURCE, VIEW_FROM):
+            raise typer.BadParameter(f"'{language}' is no filter language", param_hint="--filter")
+    for name in settings:
+        if name.startswith(VIEW_PREFIX):
+            raise typer.BadParameter(
+                f"{name} is part of the definition: give --from, --start and a filter", param_hint="--config"
+            )
+
+
+def _definitions(client: KafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
+    """Those of the topics that are views, in this order, with their definitions. What is not there is no view."""
+    # Of all topics only what tells views apart; of those, all.
+    sourced = _settings(client, names, [VIEW_SOURCE])
+    settings = _settings(client, [name for name in names if sourced.get(name)])
+    return {name: _definition(settings[name]) for name in names if settings.get(name)}
+
+
+def _settings(client: KafkaAdminClient, names: list[str], keys: list[str] | None = None) -> dict[str, dict[str, str]]:
+    """What these topics say themselves; of that only what `keys` names, if given."""
+    from kafka.admin import ConfigResource
+
+    found: dict[str, dict[str, str]] = {}
+    for first in range(0, len(names), ASKED_AT_ONCE):
+        resources = [ConfigResource("TOPIC", name, keys) for name in names[first : first + ASKED_AT_ONCE]]
+        for name, configs in client.describe_configs(resources)["topic"].items():
+            found[name] = {key: config["value"] for key, config in configs.items()}
+    return found
+
+
+def _definition(settings: dict[str, str]) -> dict[str, str]:
+    """What these settings make of a topic, which must be a view: by `DEFINED`."""
+    from halfmoon.core.views import definition
+
+    view = definition(settings)
+    assert view is not None
+    start = Start.LATEST if view.from_latest else Start.EARLIEST
+    return dict(zip(DEFINED, (view.source, view.language, view.expression.strip(), start.value), strict=True))
+
+
+def _difference(client: KafkaAdminClient, name: str, wanted: dict[str, str]) -> str | None:
+    """None, or in what a topic that exists differs from the view that these settings define."""
+    there = _definitions(client, [name]).get(name)
+    if there is None:
+        return "a topic of that name exists, and is no view"
+    asked = _definition(wanted)
+    differing = [f"{key} {there[key]!r}, not {asked[key]!r}" for key in DEFINED if there[key] != asked[key]]
+    return f"it exists, but with {'; '.join(differing)}" if differing else None
+
+
+def _described(entry: dict[str, Any], defined: dict[str, str]) -> dict[str, Any]:
+    """`topic.read_topic`, with the definition instead of the settings that it stands in."""
+    configs = {key: config for key, config in entry.pop("configs").items() if not key.startswith(VIEW_PREFIX)}
+    return {"view": entry.pop("topic"), **defined, **entry, "configs": configs}
+
+
+def _print(view: dict[str, Any]) -> None:
+    partitions = view["partitions"]
+    output.facts(
+        {
+            "view": view["view"],
+            "source": view["source"],
+            "language": view["language"],
+            "expression": _unbroken(view["expression"]),
+            "start": view["start"],
+            "partitions": len(partitions),
+            "records": sum(partition["records"] for partition in partitions),
+        }
+    )
+    output.line("")
+    output.table(partitions, ("partition", "start", "end", "records"))
+    topic.print_settings(view["configs"])
+
+
+def _unbroken(expression: str) -> str:
+    """An expression on one line, for people."""
+    return " ".join(expression.splitlines())
