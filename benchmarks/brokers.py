@@ -34,6 +34,8 @@ class Broker:
     """From the start of its process to the first Metadata answer that names a broker."""
     idle_mb: float = 0.0
     """Anonymous memory before its first work."""
+    http: str | None = None
+    """HOST:PORT of /metrics, where one was asked for."""
     process: subprocess.Popen[str] | None = None
     data: Path | None = None
 
@@ -90,7 +92,8 @@ class Brokers:
         if not line.startswith("ready kafka="):
             self.stop(broker)
             raise RuntimeError(f"halfmoon did not start: {log_path.read_text()[-400:]}")
-        broker.bootstrap = line.split("kafka=", 1)[1].split(" ", 1)[0]
+        said = dict(word.split("=", 1) for word in line.split()[1:])
+        broker.bootstrap, broker.http = said["kafka"], said.get("http")
         with wire.Connection(broker.bootstrap) as connection:
             assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
         broker.ready_ms = (time.perf_counter() - begun) * 1e3

@@ -242,4 +242,22 @@ GOALS: tuple[Goal, ...] = (
         "cold.alone_p99_ms",
         bound=COLD_DISK,
     ),
+    Goal(
+        "Spark reads a view of one record in a hundred: time, beside filtering the whole topic",
+        "view.view_s",
+        1 / 5,
+        None,
+        "less",
+        INTERVAL,
+        "view.whole_s",
+    ),
+    Goal(
+        "Spark reads a view of one record in a hundred: bytes, beside filtering the whole topic",
+        "view.view_mb",
+        1 / 20,
+        None,
+        "less",
+        INTERVAL,
+        "view.whole_mb",
+    ),
 )

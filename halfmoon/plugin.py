@@ -8,7 +8,7 @@
     def halfmoon_allocators(ctx: PluginContext):
         return {"mine": lambda members, queues: ...}
 
-The hooks are listed, with what they cost and what an error does, in docs/plugins.md and in halfmoon.core.hookspecs.
+The hooks are listed, with what they cost and what an error does, in docs/hooks.md and in halfmoon.core.hookspecs.
 """
 
 from __future__ import annotations

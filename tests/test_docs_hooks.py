@@ -19,6 +19,7 @@ import yaml
 import halfmoon.plugin
 from halfmoon.core import allocation, hook_types, hookspecs, record_codec
 from halfmoon.core.config import load_settings
+from halfmoon.core.plugin_context import PluginContext
 from halfmoon.core.plugins import HOOKS, installed_plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.app import CALLED_HOOKS
@@ -146,6 +147,18 @@ def test_most_hooks_have_an_example() -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------ the guide
+
+
+def test_all_that_a_context_offers_is_documented() -> None:
+    offered = [
+        name for name in dir(PluginContext) if not name.startswith("_") and name not in ("attach", "settings_as")
+    ]
+    assert len(offered) > 8
+    for name in offered:
+        member = getattr(PluginContext, name)
+        arguments = list(inspect.signature(member).parameters.values())[1:] if inspect.isfunction(member) else None
+        shown = "" if arguments is None else f"({', '.join(str(a.replace(annotation=a.empty)) for a in arguments)})"
+        assert f"`ctx.{name}{shown}`" in GUIDE
 
 
 def test_every_built_in_allocator_is_documented() -> None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.bench import Cell
-from benchmarks.cells import bulk, held, latency, one_by_one, store
+from benchmarks.cells import bulk, features, held, latency, one_by_one, store
 
-CELLS: tuple[Cell, ...] = (*bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS)
+CELLS: tuple[Cell, ...] = (*bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS, *features.CELLS)

@@ -18,6 +18,7 @@ LOADS = {
     "read_again": "benchmarks.clients.small",
     "small_batches": "benchmarks.clients.small",
     "spark_read": "benchmarks.clients.spark",
+    "spark_view": "benchmarks.clients.spark",
     "sync_one_by_one": "benchmarks.clients.bulk",
 }
 

@@ -136,7 +136,7 @@ def delete(
     topics: Names,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Also what views are filled from: they keep what they have, and get no more."),
+        typer.Option("--force", help="Even if views need it: they keep what they have and are filled no more."),
     ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,

@@ -17,7 +17,7 @@ from halfmoon.cli import output, topic
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
-from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE
+from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, VIEW_STATE
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -26,6 +26,8 @@ ASKED_AT_ONCE = 5_000
 """Topics in a request: a broker limits what one may name."""
 
 DEFINED = ("source", "language", "expression", "start")
+FILLED = "filled"
+"""What the broker says of a view that is in order."""
 NO_VIEW = "that topic is no view"
 
 app = typer.Typer(help="Create, list, describe and delete filtered views.", no_args_is_help=True)
@@ -54,7 +56,9 @@ def create(
     ] = [],
     other: Annotated[
         list[str],
-        typer.Option("--filter", metavar="LANGUAGE=EXPRESSION", help="What a language of a plugin lets through."),
+        typer.Option(
+            "--filter", metavar="LANGUAGE=EXPRESSION", help="LANGUAGE=EXPRESSION, in any language a plugin offers."
+        ),
     ] = [],
     start: Annotated[
         Start, typer.Option("--start", help="earliest: also what the source holds; latest: only what comes.")
@@ -75,7 +79,7 @@ def create(
     filters += [pair for text in other for pair in key_values([text], "--filter").items()]
     more = key_values(settings, "--config")
     _refuse_contradictions(filters, more)
-    (language, expression), *_ = filters
+    ((language, expression),) = filters
     wanted = {VIEW_SOURCE: source, VIEW_PREFIX + language: expression, VIEW_FROM: start.value}
     with admin(bootstrap_server) as client:
         answer = client.create_topics({name: {"configs": wanted | more}}, validate_only=dry_run, raise_errors=False)
@@ -107,7 +111,9 @@ def list_views(
     if result is Output.JSON:
         output.json_document(rows)
         return
-    columns = ("view", "source", "partitions", "start", "language", "expression")
+    columns: tuple[str, ...] = ("view", "source", "partitions", "start", "language", "expression")
+    if any(row["state"] != FILLED for row in rows):
+        columns = (*columns, "state")
     output.table([row | {"expression": _unbroken(row["expression"])} for row in rows], columns)
 
 
@@ -153,9 +159,9 @@ def delete(
 def _refuse_contradictions(filters: list[tuple[str, str]], settings: dict[str, str]) -> None:
     if len(filters) != 1:
         raise typer.BadParameter("a view has one filter: give one of --tag, --sql and --filter")
-    for language, _ in filters:
-        if VIEW_PREFIX + language in (VIEW_SOURCE, VIEW_FROM):
-            raise typer.BadParameter(f"'{language}' is no filter language", param_hint="--filter")
+    language = filters[0][0]
+    if VIEW_PREFIX + language in (VIEW_SOURCE, VIEW_FROM):
+        raise typer.BadParameter(f"'{language}' is no filter language", param_hint="--filter")
     for name in settings:
         if name.startswith(VIEW_PREFIX):
             raise typer.BadParameter(
@@ -168,7 +174,11 @@ def _definitions(client: KafkaAdminClient, names: list[str]) -> dict[str, dict[s
     # Of all topics only what tells views apart; of those, all.
     sourced = _settings(client, names, [VIEW_SOURCE])
     settings = _settings(client, [name for name in names if sourced.get(name)])
-    return {name: _definition(settings[name]) for name in names if settings.get(name)}
+    return {
+        name: {**_definition(settings[name]), "state": settings[name][VIEW_STATE]}
+        for name in names
+        if settings.get(name)
+    }
 
 
 def _settings(client: KafkaAdminClient, names: list[str], keys: list[str] | None = None) -> dict[str, dict[str, str]]:
@@ -187,7 +197,7 @@ def _definition(settings: dict[str, str]) -> dict[str, str]:
     """What these settings make of a topic, which must be a view: by `DEFINED`."""
     from halfmoon.core.views import definition
 
-    view = definition(settings)
+    view = definition({name: value for name, value in settings.items() if name != VIEW_STATE})
     assert view is not None
     start = Start.LATEST if view.from_latest else Start.EARLIEST
     return dict(zip(DEFINED, (view.source, view.language, view.expression.strip(), start.value), strict=True))
@@ -199,6 +209,8 @@ def _difference(client: KafkaAdminClient, name: str, wanted: dict[str, str]) -> 
     if there is None:
         return "a topic of that name exists, and is no view"
     asked = _definition(wanted)
+    if there["state"] != FILLED:
+        return f"it exists, but {there['state']}"
     differing = [f"{key} {there[key]!r}, not {asked[key]!r}" for key in DEFINED if there[key] != asked[key]]
     return f"it exists, but with {'; '.join(differing)}" if differing else None
 
@@ -218,6 +230,7 @@ def _print(view: dict[str, Any]) -> None:
             "language": view["language"],
             "expression": _unbroken(view["expression"]),
             "start": view["start"],
+            "state": view["state"],
             "partitions": len(partitions),
             "records": sum(partition["records"] for partition in partitions),
         }

@@ -39,7 +39,7 @@ from halfmoon.core.reading import Read, Reader
 from halfmoon.core.records import check_batch, parse_header, set_log_append_time, stamp, validate_records
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
-from halfmoon.core.topic_configs import validate, view_configs
+from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.core.views import Views
 
@@ -305,11 +305,7 @@ class Broker:
     def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
         """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
         validate(configs)
-        if view_configs(configs) != view_configs(topic.configs):
-            raise BrokerError(
-                Fault.INVALID_CONFIG,
-                "the definition of a view never changes: create another one, and delete this one when it is not needed",
-            )
+        self.views.check_change(topic, configs)
         if validate_only:
             return 0
         return self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 VIEW_PREFIX = "halfmoon.view."
 VIEW_SOURCE = "halfmoon.view.source"
 VIEW_FROM = "halfmoon.view.from"
+VIEW_STATE = "halfmoon.view.state"
+"""Only shown: see `Views.state`."""
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -128,6 +130,10 @@ def _only(truth: str, why: str) -> Callable[[str], str]:
         return value
 
     return check
+
+
+def _shown_only(value: str) -> str:
+    raise ValueError("it is read-only")
 
 
 def _not_empty(value: str) -> str:
@@ -320,7 +326,9 @@ def find(name: str) -> TopicConfig:
 
 def _view_config(name: str) -> TopicConfig:
     check: Callable[[str], object]
-    if name == VIEW_SOURCE:
+    if name == VIEW_STATE:
+        check, documentation = _shown_only, "Whether this view is filled, or why not."
+    elif name == VIEW_SOURCE:
         check, documentation = _not_empty, "The topic that this view is filled from."
     elif name == VIEW_FROM:
         check, documentation = _one_of("earliest", "latest"), "Whether the view holds what came before its creation."
@@ -354,7 +362,7 @@ def effective(overrides: Mapping[str, str], settings: Settings) -> list[Effectiv
         override = overrides.get(config.name)
         default = config.default(settings)
         found.append(Effective(config, default if override is None else override.strip(), override, default))
-    found += [Effective(find(name), value.strip(), value, "") for name, value in view_configs(overrides).items()]
+    found += [Effective(find(name), value, value, "") for name, value in view_configs(overrides).items()]
     return sorted(found, key=lambda each: each.config.name)
 
 

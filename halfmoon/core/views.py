@@ -37,10 +37,16 @@ class Definition(Struct, frozen=True):
     """What a view is, as its configurations say."""
 
     source: str
-    language: str
+    config: str
+    """The name of the configuration that the filter stands in."""
     expression: str
     from_latest: bool
     """Begins with what comes after its creation, not with what the source holds."""
+
+    @property
+    def language(self) -> str:
+        name = self.config.removeprefix(VIEW_PREFIX)
+        return ALIASES.get(name, name)
 
 
 class ViewReading(Struct, frozen=True):
@@ -62,14 +68,13 @@ def definition(configs: Mapping[str, str]) -> Definition | None:
         return None
     source = given.pop(VIEW_SOURCE, "").strip()
     begin = given.pop(VIEW_FROM, "earliest").strip()
-    languages = [name.removeprefix(VIEW_PREFIX) for name in given]
     if not source:
         raise _invalid(f"a view needs {VIEW_SOURCE}, the topic that it is filled from")
-    if len(languages) != 1:
-        said = f"not {' and '.join(sorted(languages))}" if languages else f"such as {VIEW_PREFIX}tag"
+    if len(given) != 1:
+        said = f"not {' and '.join(sorted(given))}" if given else f"such as {VIEW_PREFIX}tag"
         raise _invalid(f"a view needs one filter, {said}")
-    (expression,) = given.values()
-    return Definition(source, ALIASES.get(languages[0], languages[0]), expression, begin == "latest")
+    ((config, expression),) = given.items()
+    return Definition(source, config, expression, begin == "latest")
 
 
 def _invalid(reason: str) -> BrokerError:
@@ -135,7 +140,7 @@ class Views:
         try:
             return compiler(view.expression)
         except FilterSyntaxError as error:
-            raise _invalid(f"{VIEW_PREFIX}{view.language}: {error}") from None
+            raise _invalid(f"{view.config}: {error}") from None
 
     def check_deletion(self, topic: Topic) -> None:
         """Raises BrokerError(POLICY_VIOLATION) where views are still filled from the topic, unless it is forced."""
@@ -144,9 +149,19 @@ class Views:
             names = ", ".join(f"'{view.name}'" for view in views.values())
             raise BrokerError(
                 Fault.POLICY_VIOLATION,
-                f"topic '{topic.name}' is the source of {names}: delete these first, or set halfmoon.delete.force=true "
-                "on it; they keep what they have then",
+                f"topic '{topic.name}' is the source of {'views' if len(views) > 1 else 'the view'} {names}. To delete "
+                "it all the same, and leave there what it has given, set halfmoon.delete.force=true on it",
             )
+
+    def check_change(self, topic: Topic, configs: Mapping[str, str]) -> None:
+        """Raises BrokerError(INVALID_CONFIG) where these configurations would define the topic anew."""
+        if view_configs(configs) == view_configs(topic.configs):
+            return
+        if topic.view is None:
+            raise _invalid(f"topic '{topic.name}' is no view, and a topic does not become one: create the view")
+        raise _invalid(
+            "the definition of a view never changes: create another one, and delete this one when it is not needed"
+        )
 
     # -- filling -----------------------------------------------------------------------------------------------------
 
@@ -232,6 +247,13 @@ class Views:
             lags[partition.topic.number] += filler.lag
         by_number = self._broker.catalog.by_number
         return [ViewReading(by_number[number].name, lag, self._counters[number]) for number, lag in lags.items()]
+
+    def state(self, view: Topic) -> str:
+        """In a few words: filled, or why not."""
+        assert view.view is not None
+        if view.view.source_number not in self._broker.catalog.by_number:
+            return "its source was deleted"
+        return self._halted.get(view.number, "filled")
 
     def problems(self) -> list[str]:
         """A sentence for each view that is not filled and should be."""

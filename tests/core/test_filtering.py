@@ -58,10 +58,22 @@ def test_large_batches_come_in_parts(count: int, needle: re.Pattern[bytes] | Non
     batch = painted(*colours)
     wanted = [at for at, colour in enumerate(colours) if colour == b"red"]
     assert matching(batch, Filter(colour(b"red"), needle)) == wanted
-    parts = list(matches(batch[61:], parse_header(batch), Filter(colour(b"red"), needle)))
+    looking = Filter(colour(b"red"), needle)
+    parts = []
+    for part in matches(batch[61:], parse_header(batch), looking):
+        assert len(looking.seen) <= READ, "a part is no longer than that"
+        looking.seen.clear()
+        parts.append(part)
     assert len(parts) == -(-count // (WALKED if needle else READ))
     records = list(iter_records(batch))
     assert [found for part in parts for found in part] == [(at, records[at]) for at in wanted]
+
+
+def test_where_all_records_hold_the_bytes_the_parts_are_as_short() -> None:
+    batch = painted(*[b"red"] * 500)
+    parts = list(matches(batch[61:], parse_header(batch), Filter(colour(b"red"), re.compile(b"red"))))
+    assert max(map(len, parts)) == READ
+    assert [index for part in parts for index, _ in part] == list(range(500))
 
 
 def test_what_a_filter_raises_may_count_as_no_match() -> None:

@@ -263,7 +263,7 @@ def test_a_view_of_a_view(broker: Broker) -> None:
         ({"halfmoon.view.prefix": "a"}, -1, Fault.INVALID_CONFIG, "a view needs halfmoon.view.source"),
         ({"halfmoon.view.source": " "}, -1, Fault.INVALID_CONFIG, "expected the name of a topic"),
         ({"halfmoon.view.source": "t"}, -1, Fault.INVALID_CONFIG, "a view needs one filter"),
-        (view_of("t", holding="b"), -1, Fault.INVALID_CONFIG, "not holding and prefix"),
+        (view_of("t", holding="b"), -1, Fault.INVALID_CONFIG, "not halfmoon.view.holding and halfmoon.view.prefix"),
         (view_of("t", from_="now"), -1, Fault.INVALID_CONFIG, "expected earliest or latest"),
         (view_of("t", ""), -1, Fault.INVALID_CONFIG, "halfmoon.view.prefix: expected a prefix (line 1, column 1)"),
         (view_of("no"), -1, Fault.INVALID_CONFIG, "there is no topic 'no'"),
@@ -275,6 +275,7 @@ def test_a_view_of_a_view(broker: Broker) -> None:
             Fault.INVALID_CONFIG,
             "'xpath' (there are: holding, prefix)",
         ),
+        (view_of("t", state="filled"), -1, Fault.INVALID_CONFIG, "it is read-only"),
         ({"halfmoon.view.": "t"}, -1, Fault.INVALID_CONFIG, "unknown topic config name"),
         (view_of("t"), 3, Fault.INVALID_PARTITIONS, "'t' has 2, not 3"),
     ],
@@ -325,7 +326,7 @@ def test_a_definition_never_changes(broker: Broker) -> None:
     for configs in ({}, view_of("t", "b"), view_of("t", from_="latest"), view_of("t", holding="b")):
         with pytest.raises(BrokerError, match="never changes"):
             broker.alter_configs(view, configs)
-    with pytest.raises(BrokerError, match="never changes"):
+    with pytest.raises(BrokerError, match="'t' is no view, and a topic does not become one"):
         broker.alter_configs(topic, view_of("v"))
     broker.alter_configs(view, view_of("t") | {"retention.ms": "6"})
     assert view.rules.retention_ms == 6
@@ -334,7 +335,7 @@ def test_a_definition_never_changes(broker: Broker) -> None:
 def test_a_source_is_not_deleted_while_views_need_it(broker: Broker) -> None:
     topic, _ = broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t"))
-    with pytest.raises(BrokerError, match="is the source of 'v'") as caught:
+    with pytest.raises(BrokerError, match="is the source of the view 'v'") as caught:
         broker.delete_topic(topic)
     assert caught.value.fault is Fault.POLICY_VIOLATION
     broker.delete_topic(view)
@@ -358,6 +359,9 @@ def test_a_source_that_is_deleted_by_force_leaves_its_views_what_they_have(
     send(broker, "t", b"a3")
     relay(broker)
     assert values(broker, "v") == [b"a1"], "a namesake is another topic"
+    view = broker.topic("v")
+    assert view is not None
+    assert broker.views.state(view) == "its source was deleted"
     assert broker.views.problems() == []
 
 

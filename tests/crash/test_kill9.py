@@ -1,8 +1,9 @@
 """kill −9, again and again, under a producer and a consumer that know nothing of it.
 
 What was acknowledged is there, in the order it was sent, once; and the group's consumer gets all of it and goes on
-after each restart. A view of it, and a view of that view, hold what matches, in that order, once. What a killed process wrote stays in the page cache, so `flush: interval` must hold it too;
-losing power is another test's business (tests/core/test_crashes.py).
+after each restart. A view of it, and a view of that view, hold what matches, in that order, once. What a killed process
+wrote stays in the page cache, so `flush: interval` must hold it too; losing power is another test's business
+(tests/core/test_crashes.py).
 
 The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again, as far as threads allow.
 """

@@ -13,6 +13,8 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,40 @@ def test_it_is_off_until_broker_yaml_names_it(installed_jsonpath: Environment, t
     assert plugin_row(installed_jsonpath, tmp_path, "--config", "broker.yaml") == {**off, "state": "on"}
 
 
+def test_a_view_is_filled_by_it(installed_jsonpath: Environment, tmp_path: Path) -> None:
+    (tmp_path / "broker.yaml").write_text(marked("broker.yaml")[0])
+    views = yaml.safe_load(marked("broker.yaml")[0])["views"]
+    (name, view), *_ = views.items()
+    with serving(installed_jsonpath, tmp_path) as address:
+        environment = {**installed_jsonpath, "HALFMOON_BOOTSTRAP_SERVER": address}
+        halfmoon(environment, tmp_path, "topic", "create", view["source"], "-p", "1")
+        orders = [{"id": number, "items": [{"price": price}]} for number, price in enumerate((99, 101, 5, 1000))]
+        values = [json.dumps(order) for order in orders]
+        sent = run(environment, tmp_path, "-m", "halfmoon", "produce", view["source"], *values, "no JSON")
+        assert sent.returncode == 0, sent.stderr
+        found = run(environment, tmp_path, "-m", "halfmoon", "consume", name, "--count", "2", "--format", "%s%n")
+        assert found.returncode == 0, found.stderr
+        assert [json.loads(line)["id"] for line in found.stdout.splitlines()] == [1, 3]
+
+
+@contextmanager
+def serving(environment: Environment, folder: Path) -> Iterator[str]:
+    """`halfmoon serve` with the broker.yaml in that folder; its address."""
+    command = [sys.executable, "-m", "halfmoon", "serve", "--config", "broker.yaml", "--kafka", "127.0.0.1:0"]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [*command, "--data-dir", "data"], env=environment, cwd=folder, text=True, stdout=subprocess.PIPE, stderr=log
+        )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line.startswith("ready "), (folder / "log").read_text()
+        yield line.split("kafka=")[1].split()[0]
+    finally:
+        process.terminate()
+        process.communicate(timeout=30)
+
+
 def test_readme_shows_the_lines_of_halfmoon_plugins(installed_jsonpath: Environment, tmp_path: Path) -> None:
     shown = re.findall(r"^halfmoon plugins .*?# (.*)$", README, re.MULTILINE)
     row = plugin_row(installed_jsonpath, tmp_path)
@@ -104,8 +140,8 @@ def test_readme_shows_the_lines_of_halfmoon_plugins(installed_jsonpath: Environm
     ]
 
 
-def test_config_check_loads_it(installed_jsonpath: Environment, tmp_path: Path) -> None:
-    (tmp_path / "broker.yaml").write_text("plugins: {jsonpath: {max_expression: 500, max_value_bytes: 1MiB}}\n")
+def test_config_check_accepts_what_readme_shows(installed_jsonpath: Environment, tmp_path: Path) -> None:
+    (tmp_path / "broker.yaml").write_text(marked("broker.yaml")[0])
     assert halfmoon(installed_jsonpath, tmp_path, "config", "check", "broker.yaml")["valid"]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core.config import Settings
-from halfmoon.core.topic_configs import TOPIC_CONFIGS, Kind, effective
+from halfmoon.core.topic_configs import TOPIC_CONFIGS, VIEW_STATE, Kind, effective, find
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -123,6 +123,16 @@ def topic_entries(overrides: Mapping[str, str], settings: Settings) -> list[Entr
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))
         entries.append(Entry(config.name, value, config.kind, config.read_only, synonyms, config.documentation))
     return entries
+
+
+def view_state_entry(state: str) -> Entry:
+    """How a view is getting on, as if it were a configuration: Kafka's protocol has no other place for it.
+
+    It passes for the topic's own, because tools leave out what is a default.
+    """
+    config = find(VIEW_STATE)
+    synonyms = [Synonym(VIEW_STATE, state, TOPIC_CONFIG)]
+    return Entry(VIEW_STATE, state, config.kind, config.read_only, synonyms, config.documentation)
 
 
 def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:

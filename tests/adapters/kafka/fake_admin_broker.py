@@ -49,6 +49,7 @@ class FakeTopic:
     configs: dict[str, str] = field(default_factory=dict)
     partitions: list[FakePartition] = field(default_factory=list)
     number: int = 0
+    view: None = None
 
     def grow(self, total: int) -> None:
         while len(self.partitions) < total:
