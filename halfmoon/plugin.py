@@ -28,6 +28,7 @@ from halfmoon.core.allocation import (
     unowned,
 )
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.header_search import HeaderSearch
 from halfmoon.core.hook_types import (
     Command,
     ConfigSection,
@@ -51,9 +52,20 @@ from halfmoon.core.hook_types import (
 from halfmoon.core.hookspecs import PROJECT
 from halfmoon.core.plugin_context import PluginContext
 from halfmoon.core.plugins import API_VERSION
+from halfmoon.core.record_codec import Headers, Record
+from halfmoon.core.record_edit import rewrite
+from halfmoon.core.records import build_batch, iter_records
 from halfmoon.core.sections import Section, SettingError
 from halfmoon.core.sections import join as setting_path
-from halfmoon.core.units import Duration, HostPort, PositiveDuration, PositiveSize, Size
+from halfmoon.core.units import (
+    Duration,
+    HostPort,
+    PositiveDuration,
+    PositiveSize,
+    Size,
+    format_duration,
+    parse_duration,
+)
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a function as an implementation of the hook it is named after."""
@@ -73,6 +85,8 @@ __all__ = [
     "Fault",
     "FilterCompiler",
     "FilterSyntaxError",
+    "HeaderSearch",
+    "Headers",
     "HoldPolicy",
     "HostPort",
     "MessageFilter",
@@ -83,6 +97,7 @@ __all__ = [
     "Put",
     "PutInterceptor",
     "Queue",
+    "Record",
     "Redirect",
     "Relay",
     "Section",
@@ -94,8 +109,13 @@ __all__ = [
     "StickyAllocator",
     "TopicChange",
     "allocate",
+    "build_batch",
     "check_assignment",
+    "format_duration",
     "hookimpl",
+    "iter_records",
+    "parse_duration",
+    "rewrite",
     "setting_path",
     "sorted_members",
     "sorted_queues",

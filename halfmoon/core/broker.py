@@ -16,16 +16,18 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from halfmoon.core import control, frame, snapshot
+from halfmoon.core import control, frame, provenance, snapshot
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog, SyncJob
 from halfmoon.core.config import Settings
+from halfmoon.core.deliveries import Deliveries
 from halfmoon.core.dispatch import Appended, Dispatcher
+from halfmoon.core.due_clock import DueClock
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Kind
@@ -34,9 +36,19 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
+from halfmoon.core.interception import Interception, check_kept
 from halfmoon.core.producer_state import Producers
+from halfmoon.core.provenance import Provenance, SourceRange, SourceRun
 from halfmoon.core.reading import Read, Reader
-from halfmoon.core.records import check_batch, parse_header, set_log_append_time, stamp, validate_records
+from halfmoon.core.record_edit import of_producer
+from halfmoon.core.records import (
+    BatchHeader,
+    check_batch,
+    parse_header,
+    set_log_append_time,
+    stamp,
+    validate_records,
+)
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
 from halfmoon.core.topic_configs import validate
@@ -46,6 +58,9 @@ from halfmoon.core.views import Views
 PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
 
+
+WAITING_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1", "halfmoon.headers.enable": "false"}
+"""Of internal topics in which messages wait: they stay until they are dealt with."""
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position = itemgetter(0)
@@ -83,6 +98,10 @@ class Broker:
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
         self.relays = Relays(clock, self.logger)
         self.views = Views(self)
+        self.due_clock = DueClock(clock)
+        self.interception = Interception(self)
+        """To be replaced before the first batch is appended, where plugins have interceptors."""
+        self.deliveries = Deliveries(self)
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
@@ -351,33 +370,107 @@ class Broker:
         if rules.log_append_time:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
-        base_offset = partition.next_offset
-        end = self._store(partition, batch, span, max_ms, now_ms)
+        if rules.headers_enabled and self.interception.concerns(batch, header):
+            base_offset, end = self._append_taken(partition, batch, header, now_ms)
+        else:
+            base_offset = partition.next_offset
+            end = self._store(partition, batch, span, span, max_ms, now_ms)
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         return Produced(base_offset, append_ms, end, partition.start_offset)
 
-    def append_relayed(self, partition: Partition, batch: bytearray, provenance: bytes) -> int:
-        """Append a batch that the broker made from other messages, with the proof of which; returns the log position
-        to wait for. Raises BrokerError."""
+    def _append_taken(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int
+    ) -> tuple[int, int]:
+        """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), and
+        the log position behind it."""
+        taken = self.interception.take(partition, batch, self.due_clock.now_ms())
+        span = header.record_count
+        pieces: list[tuple[Partition, memoryview, BatchHeader, int]] = []
+        if taken.kept is not None:
+            pieces.append((partition, taken.kept, check_kept(taken.kept, header), 0))
+        for each in taken.diverted:
+            waiting = self._waiting_partition(each.topic, each.partition)
+            view = memoryview(bytearray(each.batch if pieces else of_producer(each.batch, header)))
+            pieces.append((waiting, view, parse_header(view), each.due_ms))
+        base_offset = partition.next_offset if taken.kept is not None else -1
+        if len(pieces) > 1:
+            overhead = frame.HEADER_BYTES + provenance.ORIGIN_BYTES
+            self.log.reserve(sum(len(view) + overhead for _, view, _, _ in pieces), now_ms)
+        origin = provenance.encode_origin(partition.topic.number, partition.index)
+        end = 0
+        for part, (target, view, piece, due_ms) in enumerate(pieces):
+            taken_span = piece.last_offset_delta + 1
+            first = target.next_offset
+            end = self._store(
+                target, view, piece.record_count, taken_span, due_ms or piece.max_timestamp, now_ms,
+                original_span=0 if part else span, due_ms=due_ms, provenance=b"" if target is partition else origin,
+                part=part, parts=len(pieces),
+            )  # fmt: skip
+            if target is not partition:
+                target.wait(first, taken_span)
+                self.deliveries.waits_in(target)
+        return base_offset, end
+
+    def _waiting_partition(self, name: str, index: int) -> Partition:
+        """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
+        topic = self.catalog.by_name.get(name)
+        if topic is None:
+            topic, _ = self.create_topic(name, index + 1, WAITING_CONFIGS, internal=True)
+        elif not topic.internal:
+            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"topic '{name}' should be internal, and is not")
+        if index >= len(topic.partitions):
+            self.add_partitions(topic, index + 1)
+        return topic.partitions[index]
+
+    def append_relayed(
+        self,
+        partition: Partition,
+        batch: bytearray,
+        *,
+        range: SourceRange | None = None,
+        sources: Sequence[SourceRun] = (),
+    ) -> int:
+        """Append a batch that the broker made from other messages, with the proof of which: a range of a view's source,
+        or waiting messages, which are settled by it. Returns the log position to wait for. Raises BrokerError."""
         now_ms = self.clock.wall_ms()
         view = memoryview(batch)
         if partition.topic.rules.log_append_time:
             set_log_append_time(view, now_ms)
         header = parse_header(view)
-        return self._store(partition, view, header.last_offset_delta + 1, header.max_timestamp, now_ms, provenance)
+        proof = provenance.encode(Provenance(range, tuple(sources)))
+        end = self._store(
+            partition, view, header.record_count, header.last_offset_delta + 1, header.max_timestamp, now_ms,
+            provenance=proof,
+        )  # fmt: skip
+        for run in sources:
+            self.catalog.settle(run)
+        return end
 
     def _store(
-        self, partition: Partition, batch: memoryview, span: int, max_ms: int, now_ms: int, provenance: bytes = b""
+        self,
+        partition: Partition,
+        batch: memoryview,
+        record_count: int,
+        span: int,
+        max_ms: int,
+        now_ms: int,
+        *,
+        original_span: int = -1,
+        due_ms: int = 0,
+        provenance: bytes = b"",
+        part: int = 0,
+        parts: int = 1,
     ) -> int:
-        """Give a checked batch its place; returns the log position behind it."""
+        """Give a checked batch its place; returns the log position behind it. `original_span` −1: the span."""
         base_offset = partition.next_offset
         log = self.log
         generation = log.generation
         stamp(batch, base_offset, generation)
         position = log.append(
-            Kind.BATCH, partition.topic.number, partition.index, span, base_offset, span, span, now_ms, batch,
-            provenance=provenance,
+            Kind.BATCH, partition.topic.number, partition.index, record_count, base_offset, span,
+            span if original_span < 0 else original_span, now_ms, batch,
+            due_ms=due_ms, part=part, parts=parts, provenance=provenance,
         )  # fmt: skip
         partition.next_offset = base_offset + span
         epochs = partition.epochs
@@ -467,6 +560,8 @@ class Broker:
                 on_arrival(partition, nbytes)
             if self.views.followers:
                 self.views.arrived(arrivals)
+            if self.deliveries.queues:
+                self.deliveries.arrived(arrivals)
 
     @property
     def waiting_answers(self) -> int:

@@ -18,18 +18,30 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.core import control
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
+from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.topic_configs import TopicRules, resolve
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
     from halfmoon.core.groups.messages import GroupRecord
+    from halfmoon.core.provenance import SourceRun
 
 
 class Partition:
     """One partition (RocketMQ: queue) of a topic."""
 
-    __slots__ = ("epochs", "index", "next_offset", "producers", "queue", "source_next", "start_offset", "topic")
+    __slots__ = (
+        "epochs",
+        "index",
+        "next_offset",
+        "pending",
+        "producers",
+        "queue",
+        "source_next",
+        "start_offset",
+        "topic",
+    )
 
     def __init__(self, topic: Topic, index: int) -> None:
         self.topic = topic
@@ -42,6 +54,8 @@ class Partition:
         self.producers: Producers | None = None
         self.epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), both growing."""
+        self.pending: PendingSet | None = None
+        """Of a queue whose messages wait: those that are not dealt with yet."""
         self.source_next = 0
         """Of a view: the first offset of the source's partition that is not dealt with yet."""
 
@@ -66,6 +80,12 @@ class Partition:
     def began_epoch(self, epoch: int, offset: int) -> None:
         if not self.epochs or self.epochs[-1][0] < epoch:
             self.epochs.append((epoch, offset))
+
+    def wait(self, first_offset: int, count: int) -> None:
+        """These messages, appended just now, wait to be dealt with."""
+        if self.pending is None:
+            self.pending = PendingSet()
+        self.pending.add(first_offset, count)
 
     def move_start(self, offset: int) -> None:
         """Offsets below `offset` are gone. Never moves back."""
@@ -211,6 +231,13 @@ class Catalog:
     def partition(self, number: int, index: int) -> Partition | None:
         topic = self.by_number.get(number)
         return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+
+    def settle(self, run: SourceRun) -> None:
+        """These waiting messages are dealt with."""
+        partition = self.partition(run.topic_number, run.partition)
+        if partition is not None and partition.pending is not None:
+            for offset in range(run.first_offset, run.first_offset + run.count):
+                partition.pending.settle(offset)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 

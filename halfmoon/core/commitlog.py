@@ -266,6 +266,16 @@ class CommitLog:
         self.end = position + length
         return self.end - len(payload)
 
+    def reserve(self, length: int, store_ms: int) -> None:
+        """Make sure that batch frames of so many bytes, headers and all, come to stand in one segment, and that they
+        will be taken: for a frame group. Raises BrokerError(KAFKA_STORAGE_ERROR) as `append`."""
+        if self.failed is not None:
+            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self.failed}")
+        if self.low_disk:
+            raise _disk_is_low()
+        if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
+            self._roll(Kind.BATCH, length, store_ms)
+
     def _roll(self, kind: int, length: int, store_ms: int) -> None:
         """Begin a new segment that has room for its head and for a frame of `length`."""
         if length > MAX_FRAME_BYTES:

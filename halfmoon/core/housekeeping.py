@@ -276,6 +276,9 @@ def due_start(partition: Partition, now_ms: int) -> tuple[int, int]:
     rules, queue = partition.topic.rules, partition.queue
     start = partition.start_offset
     cost = 1
+    if partition.pending is not None:  # what waits is kept, and nothing else
+        first = partition.pending.first()
+        return (queue.end_offset if first is None else max(start, min(first, queue.end_offset))), cost
     if rules.retention_ms >= 0:
         for run in queue.runs_from(start):
             if run.end_offset <= start:

@@ -82,6 +82,8 @@ class Recovery:
         self._proven = 0
         """Everything below is on disk."""
         self._disk_is_full = False
+        self._origin: Partition | None = None
+        """Where the batch of the present frame was sent to, if not to where it is."""
 
     def run(self) -> None:
         """Raises StartError, OSError."""
@@ -179,7 +181,7 @@ class Recovery:
                     partition = self._catalog.partition(frame.topic_number, frame.partition)
                     if partition is not None:
                         _lose_gap(partition, frame.base_offset)
-                self._index(frame, HEADER.unpack_from(payload)[8])
+                self._index(frame, frame.due_ms or HEADER.unpack_from(payload)[8])
         self.report.damaged += [(low, min(high, end)) for low, high in scan.damaged if low < end]
         self._freeze_before(end)
         self._dispatch(end)
@@ -198,8 +200,9 @@ class Recovery:
             if scan.damaged:
                 self._dispatch(frame.position)
                 salvage.frame(frame, payload)
+            self._origin = None
             if frame.provenance_length:
-                self._apply_provenance(frame)
+                self._apply_provenance(frame, payload)
             if payload is None:
                 continue
             if frame.kind == Kind.BATCH:
@@ -220,25 +223,34 @@ class Recovery:
         if frame.base_offset >= partition.next_offset:
             partition.next_offset = frame.base_offset + frame.span
             partition.began_epoch(frame.generation, frame.base_offset)
-        if batch.producer_id >= 0:
-            if partition.producers is None:
-                partition.producers = Producers()
-            partition.producers.appended(
-                batch.producer_id, batch.producer_epoch, batch.base_sequence, frame.original_span, frame.base_offset,
-                frame.end, frame.store_ms,
+        if batch.producer_id >= 0 and frame.original_span:
+            sent_to = self._origin or partition
+            if sent_to.producers is None:
+                sent_to.producers = Producers()
+            sent_to.producers.appended(
+                batch.producer_id, batch.producer_epoch, batch.base_sequence, frame.original_span,
+                frame.base_offset if sent_to is partition else -1, frame.end, frame.store_ms,
             )  # fmt: skip
-        self._index(frame, batch.max_timestamp)
+        self._index(frame, frame.due_ms or batch.max_timestamp)
 
-    def _apply_provenance(self, frame: Frame) -> None:
-        """What a relayed batch was made from is dealt with, even where the batch itself is lost to rot."""
-        partition = self._catalog.partition(frame.topic_number, frame.partition)
-        if partition is None or partition.topic.view is None:
-            return
+    def _apply_provenance(self, frame: Frame, payload: memoryview | None) -> None:
+        """What a frame was made from is dealt with, even where the frame's own batch is lost to rot."""
         try:
-            source = provenance.decode(read_provenance(self._log.segment_at(frame.position), frame))
+            found = provenance.decode(read_provenance(self._log.segment_at(frame.position), frame))
         except provenance.UnknownProvenanceError as error:
-            raise StartError(f"the log holds {error}, which this version does not know, at {frame.position}") from error
-        partition.source_next = max(partition.source_next, source.next_offset)
+            raise StartError(f"this version does not know {error}, in the log at {frame.position}") from error
+        catalog = self._catalog
+        for run in found.sources:
+            catalog.settle(run)
+        partition = catalog.partition(frame.topic_number, frame.partition)
+        if partition is None:
+            return
+        if found.range is not None:
+            partition.source_next = max(partition.source_next, found.range.next_offset)
+        if found.origin is not None:
+            if payload is not None:
+                partition.wait(frame.base_offset, frame.span)
+            self._origin = catalog.partition(found.origin.topic_number, found.origin.partition)
 
     def _apply_control(self, frame: Frame, payload: memoryview) -> None:
         try:

@@ -76,6 +76,8 @@ class Relays:
         self._ready: deque[_Turn] = deque()
         self._resting: dict[_Turn, int] = {}
         """Until when (monotonic ms)."""
+        self._alarms: dict[_Turn, int] = {}
+        """When to be woken (monotonic ms)."""
         self._failing: dict[_Turn, None] = {}
         """Those that failed and have not come to their end since."""
         self.on_ready: Callable[[], None] = lambda: None
@@ -99,6 +101,7 @@ class Relays:
             turn.state = "removed"
             self._stop(turn)
             self._resting.pop(turn, None)
+            self._alarms.pop(turn, None)
             self._failing.pop(turn, None)
 
     def _stop(self, turn: _Turn) -> None:
@@ -113,6 +116,13 @@ class Relays:
             turn.woken = True
             if turn.state == "idle":
                 self._make_ready(turn)
+
+    def wake_at(self, key: Hashable, mono_ms: int) -> None:
+        """Wake it at that time, instead of any other time that was set before."""
+        turn = self._turns.get(key)
+        if turn is not None:
+            self._alarms[turn] = mono_ms
+            self.on_deadline(mono_ms)
 
     def _make_ready(self, turn: _Turn) -> None:
         turn.state = "ready"
@@ -186,13 +196,16 @@ class Relays:
 
     def next_deadline(self) -> int | None:
         """When `expire` has work (monotonic ms)."""
-        return min(self._resting.values(), default=None)
+        return min((*self._resting.values(), *self._alarms.values()), default=None)
 
     def expire(self, now_ms: int) -> None:
-        """Let those try again whose pause is over."""
+        """Let those try again whose pause is over, and wake whose time has come."""
         for turn in [turn for turn, until_ms in self._resting.items() if until_ms <= now_ms]:
             del self._resting[turn]
             self._make_ready(turn)
+        for turn in [turn for turn, at_ms in self._alarms.items() if at_ms <= now_ms]:
+            del self._alarms[turn]
+            self.wake(turn.key)
 
     def problems(self) -> list[str]:
         """A sentence for each mover that failed and has not come to its end since."""

@@ -18,6 +18,7 @@ import msgspec
 from halfmoon.core import control, snapshot
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.frame import Frame, Kind
+from halfmoon.core.pending import PendingSet
 from halfmoon.core.snapshot import PartitionState, Snapshot, TopicState
 
 LOST_TOPIC = "halfmoon.lost-topic-{}"
@@ -120,5 +121,7 @@ def _reconcile_partition(partition: Partition, kept: PartitionState) -> None:
         partition.queue.lose(low, high)
     partition.next_offset = max(partition.next_offset, kept.next_offset)
     partition.source_next = max(partition.source_next, kept.source_next)
+    if kept.pending is not None:
+        partition.pending = PendingSet(kept.pending, kept.next_offset)
     partition.epochs = list(kept.epochs)
     partition.move_start(kept.start_offset)

@@ -24,6 +24,7 @@ from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
 from halfmoon.core.groups.messages import GroupRecord
+from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
 
 PATH = "checkpoint"
@@ -48,6 +49,7 @@ class PartitionState(msgspec.Struct, array_like=True):
     damaged: list[tuple[int, int]]
     producers: list[ProducerState] = []
     source_next: int = 0
+    pending: Chunks | None = None
 
 
 class TopicState(msgspec.Struct, array_like=True):
@@ -109,6 +111,7 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         if producers and known is not None
         else [],
         partition.source_next,
+        None if partition.pending is None else partition.pending.chunks(),
     )
 
 
@@ -131,6 +134,8 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
             partition.epochs = list(kept.epochs)
             partition.queue.damaged = list(kept.damaged)
             partition.source_next = kept.source_next
+            if kept.pending is not None:
+                partition.pending = PendingSet(kept.pending, kept.next_offset)
             if kept.producers:
                 partition.producers = _producers(kept.producers)
         catalog.add_topic(topic)

@@ -18,13 +18,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from halfmoon.core import provenance
-from halfmoon.core.batch_header import CODEC_MASK, CONTROL, HEADER_BYTES, MAGIC, TIMESTAMP_TYPE, BatchHeader, assemble
-from halfmoon.core.compression import compress
+from halfmoon.core.batch_header import CODEC_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.filtering import matches
+from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
 from halfmoon.core.provenance import SourceRange
-from halfmoon.core.record_codec import Record, renumber
 from halfmoon.core.records import batch_body, parse_header
 
 if TYPE_CHECKING:
@@ -35,14 +33,10 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 20
 """Bytes of the source that are looked up at once."""
-MERGE_BYTES = 128 << 10
-"""Matches are appended once they take so much, before compression, or when the source is at its end."""
 WHOLE_BYTES = 16 << 10
 """A batch of this size that matches as a whole is not taken apart."""
 THREAD_BYTES = 64 << 10
 """Compressed batches of this size and more are decompressed in a thread, so that nobody waits for that."""
-
-_LONGEST_DELTA_MS = (1 << 63) - 1
 
 
 class ViewCounters(Struct):
@@ -79,6 +73,8 @@ class ViewFiller:
         """The source's offset that is looked at next."""
         self.passed_offset = view.source_next
         """What lies before it is in the view, or does not match."""
+        self._from_offset = view.source_next
+        """Where the batch that is being gathered begins."""
         self.skipped_ms: int | None = None
         """When it last had to skip something (wall clock)."""
 
@@ -92,7 +88,8 @@ class ViewFiller:
 
     def run(self) -> Generator[Load | None, Any, None]:
         """Raises BrokerError where nothing can be appended."""
-        gathered = _Gathered(self.passed_offset)
+        gathered = Gathered()
+        self._from_offset = self.passed_offset
         self.next_offset = self.passed_offset  # the last run may have ended in the middle
         while self.next_offset < self.source.stable_offset:
             batches = yield from self._read()
@@ -139,7 +136,7 @@ class ViewFiller:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def _look_into(self, batch: memoryview, gathered: _Gathered) -> Generator[Load | None, Any, None]:
+    def _look_into(self, batch: memoryview, gathered: Gathered) -> Generator[Load | None, Any, None]:
         header = parse_header(batch)
         after = header.base_offset + header.last_offset_delta + 1
         if header.attributes & CONTROL:
@@ -153,7 +150,7 @@ class ViewFiller:
             body = yield from self._body(header, batch)
             try:
                 yield from self._gather(header, body, gathered)
-            except _TimestampsTooFarApartError:
+            except TimestampsTooFarApartError:
                 gathered.back_to(mark)
                 yield from self._append(gathered)
                 gathered.far_apart = True
@@ -190,12 +187,12 @@ class ViewFiller:
         assert isinstance(body, bytes)
         return body
 
-    def _gather(self, header: BatchHeader, body: bytes, gathered: _Gathered) -> Generator[Load | None, Any, None]:
+    def _gather(self, header: BatchHeader, body: bytes, gathered: Gathered) -> Generator[Load | None, Any, None]:
         first = self.next_offset - header.base_offset
         for part in matches(body, header, self._filter, self._filter_failed):
             for _, record in part:
                 if record.offset_delta >= first:  # else DeleteRecords has cut into the batch
-                    gathered.add(body, record)
+                    gathered.add(body, record, record.timestamp)
             yield None
 
     def _filter_failed(self, error: Exception) -> None:
@@ -205,103 +202,16 @@ class ViewFiller:
 
     # -- appending ---------------------------------------------------------------------------------------------------
 
-    def _append(self, gathered: _Gathered) -> Generator[Load | None, Any, None]:
+    def _append(self, gathered: Gathered) -> Generator[Load | None, Any, None]:
         """Append what was gathered, if anything: it stands for all that was looked at since the last batch."""
         if gathered.is_empty:
             return
         batch = (yield gathered.batch) if gathered.takes_long else gathered.batch()
         view, source = self._view, self.source
-        dealt_with = SourceRange(source.topic.number, source.index, gathered.from_offset, self.next_offset)
-        self._broker.append_relayed(view, batch, provenance.encode_range(dealt_with))
-        view.source_next = self.passed_offset = self.next_offset
-        gathered.begin(self.next_offset)
-
-
-class _TimestampsTooFarApartError(Exception):
-    """More than 64 bits lie between two timestamps of what is to become one batch."""
-
-
-class _Mark:
-    """How far a batch was gathered."""
-
-    __slots__ = ("count", "max_ms", "size")
-
-    def __init__(self, size: int, count: int, max_ms: int) -> None:
-        self.size = size
-        self.count = count
-        self.max_ms = max_ms
-
-
-class _Gathered:
-    """The batch that the next matches go into."""
-
-    __slots__ = ("base_ms", "body", "codec", "count", "far_apart", "from_offset", "max_ms", "whole")
-
-    def __init__(self, from_offset: int) -> None:
-        self.codec = 0
-        self.begin(from_offset)
-
-    def begin(self, from_offset: int) -> None:
-        """Anew, for what is found from this source offset on."""
-        self.from_offset = from_offset
-        self.body = bytearray()
-        self.count = 0
-        self.base_ms = self.max_ms = 0
-        self.far_apart = False
-        """Timestamps are counted from 0, because they may lie further apart than 64 bits reach."""
-        self.whole: tuple[BatchHeader, memoryview] | None = None
-        """A batch of which everything goes in, as it stands: its header and body. Nothing else is gathered then."""
-
-    def add(self, body: bytes, record: Record) -> None:
-        """Raises _TimestampsTooFarApartError."""
-        if not self.count:
-            self.max_ms = record.timestamp
-            self.base_ms = 0 if self.far_apart else record.timestamp
-        elif record.timestamp > self.max_ms:
-            self.max_ms = record.timestamp
-        delta_ms = record.timestamp - self.base_ms
-        if not -_LONGEST_DELTA_MS <= delta_ms <= _LONGEST_DELTA_MS and not self.far_apart:
-            raise _TimestampsTooFarApartError
-        renumber(self.body, body, record, self.count, delta_ms)
-        self.count += 1
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.count and self.whole is None
-
-    @property
-    def takes_long(self) -> bool:
-        """Whether making the batch is for a thread."""
-        return self.codec != 0 and len(self.body) > 2 * MERGE_BYTES
-
-    def mark(self) -> _Mark:
-        return _Mark(len(self.body), self.count, self.max_ms)
-
-    def back_to(self, mark: _Mark) -> None:
-        del self.body[mark.size :]
-        self.count, self.max_ms = mark.count, mark.max_ms
-
-    def batch(self) -> bytearray:
-        """As one record batch, of no producer; it must not be empty."""
-        if self.whole is not None:
-            header, body = self.whole
-            return bytearray(assemble(header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1), body))
-        header = BatchHeader(
-            base_offset=0,
-            batch_length=0,
-            leader_epoch=-1,
-            magic=MAGIC,
-            crc=0,
-            attributes=self.codec,
-            last_offset_delta=self.count - 1,
-            base_timestamp=self.base_ms,
-            max_timestamp=self.max_ms,
-            producer_id=-1,
-            producer_epoch=-1,
-            base_sequence=-1,
-            record_count=self.count,
-        )
-        return bytearray(assemble(header, compress(self.codec, self.body) if self.codec else self.body))
+        dealt_with = SourceRange(source.topic.number, source.index, self._from_offset, self.next_offset)
+        self._broker.append_relayed(view, batch, range=dealt_with)
+        view.source_next = self.passed_offset = self._from_offset = self.next_offset
+        gathered.begin()
 
 
 def _is_whole(header: BatchHeader, batch: memoryview, kept: int) -> bool:

@@ -2,7 +2,7 @@
 
 allocate/  which member of a group reads which queue
 filter/    which messages a reader wants
-store/     what changes or moves messages                 (delay, transaction, retry: to come)
+store/     what changes or moves messages                 (transaction, retry: to come)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ BUILT_IN: dict[str, str] = {
     "averagely_by_circle": "halfmoon.plugins.allocate.averagely_by_circle",
     "by_config": "halfmoon.plugins.allocate.by_config",
     "consistent_hash": "halfmoon.plugins.allocate.consistent_hash",
+    "delay": "halfmoon.plugins.store.delay",
     "machine_room": "halfmoon.plugins.allocate.machine_room",
     "machine_room_nearby": "halfmoon.plugins.allocate.machine_room_nearby",
     "sql92": "halfmoon.plugins.filter.sql92",

@@ -26,6 +26,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.config import Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
+from halfmoon.core.interception import Interception
 from halfmoon.core.plugins import Plugins, load_plugins
 from halfmoon.core.units import Address
 from halfmoon.plugins import BUILT_IN
@@ -40,6 +41,7 @@ logger = logging.getLogger("halfmoon.server")
 
 CALLED_HOOKS = (
     "halfmoon_allocators",
+    "halfmoon_commitlog",
     "halfmoon_config",
     "halfmoon_filters",
     "halfmoon_services",
@@ -109,6 +111,8 @@ class App:
         self._undo.append(self.ticker.stop)
         broker.views.languages = self.plugins.filters
         broker.views.start()
+        broker.interception = Interception(broker, self.plugins.interceptors)
+        broker.deliveries.start()
         self.relaying = Relaying(broker.relays, loop)
         self.relaying.start()
         self._undo.append(self.relaying.stop)

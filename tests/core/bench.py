@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from halfmoon.core.broker import Broker, Produced
@@ -13,7 +13,8 @@ from halfmoon.core.catalog import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
-from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError
+from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor
+from halfmoon.core.interception import Interception
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
@@ -66,6 +67,7 @@ def open_broker(
     *,
     sections: dict[str, dict[str, Any]] | None = None,
     languages: Mapping[str, FilterCompiler] = LANGUAGES,
+    interceptors: Sequence[PutInterceptor] = (),
     **log: Any,
 ) -> Broker:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections."""
@@ -76,6 +78,8 @@ def open_broker(
     broker.open()
     broker.views.languages = languages
     broker.views.start()
+    broker.interception = Interception(broker, interceptors)
+    broker.deliveries.start()
     return broker
 
 

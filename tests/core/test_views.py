@@ -15,11 +15,12 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.crc import crc32c
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.filtering import READ
+from halfmoon.core.gathering import MERGE_BYTES
 from halfmoon.core.provenance import SourceRange
 from halfmoon.core.provenance import decode as decode_provenance
 from halfmoon.core.records import BatchHeader, build_batch, iter_records, parse_header
 from halfmoon.core.scan import Scan, read_provenance
-from halfmoon.core.view_filler import MERGE_BYTES, WHOLE_BYTES
+from halfmoon.core.view_filler import WHOLE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import (
     ValueFilter,
@@ -401,7 +402,7 @@ def test_each_batch_says_what_it_was_made_from(broker: Broker) -> None:
     relay(broker)
     scan = Scan(broker.log.segments, 0, 0, broker.log.flushed)
     found = [
-        decode_provenance(read_provenance(broker.log.segment_at(frame.position), frame))
+        decode_provenance(read_provenance(broker.log.segment_at(frame.position), frame)).range
         for frame, _ in scan.frames()
         if frame.topic_number == view.number
     ]

@@ -153,16 +153,16 @@ async def test_a_service_that_keeps_failing_turns_health_red(tmp_path: Path) -> 
         assert app.health()[0].startswith("service scribbler has failed")
 
 
-class Interceptor:
+class Watcher:
     api_version = 1
 
     @hookimpl
-    def halfmoon_commitlog(self, ctx: PluginContext) -> list[object]:
+    def halfmoon_observers(self, ctx: PluginContext) -> list[object]:
         return []
 
 
 @in_loop
 async def test_a_hook_that_is_not_called_yet_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="halfmoon_commitlog is specified, but this broker does not call it yet"):
-        async with node(tmp_path, Interceptor()):
+    with pytest.raises(StartError, match="halfmoon_observers is specified, but this broker does not call it yet"):
+        async with node(tmp_path, Watcher()):
             pass

@@ -1,0 +1,235 @@
+"""Delivers messages that waited for their time to where they were sent (B29, B30).
+
+A waiting message stands in an internal topic; its consume queue holds when it is due, its frame where it was sent.
+What is due when is kept in a timing wheel, which follows the consume queues (`_follow`), at a start from their
+beginning. When their time has come, messages are read from the log, gathered by the partition they go to, and appended
+there with the proof of what they were (core/provenance.py), which settles them. So each is delivered once, whatever
+happens; and after a crash the wheel is made again from what is pending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.due_times import MAX_QUEUES, DueTimes
+from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
+from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
+from halfmoon.core.record_codec import Record
+from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+    from halfmoon.core.due_times import Due
+    from halfmoon.core.relay import Load
+
+UNDELIVERABLE = "halfmoon.undeliverable"
+"""Dead letters that belong to no group: messages whose topic was gone when they were due."""
+AT_ONCE = 256
+"""Frames of waiting messages that are read together."""
+FOLLOWED = 2_000
+"""Rows of a consume queue that are looked at between two pauses: 1 ms."""
+MERGE_RECORDS = 1_000
+"""Most records of a batch of delivered messages."""
+
+
+class Outgoing:
+    """What is gathered for one partition."""
+
+    __slots__ = ("batch", "runs", "target")
+
+    def __init__(self, target: Partition) -> None:
+        self.target = target
+        self.batch = Gathered()
+        self.runs: list[list[int]] = []
+        """Topic number, partition, first offset and count, of the messages in the batch, in its order."""
+
+    def add(self, source: Partition, offset: int, body: bytes, record: Record, now_ms: int) -> None:
+        self.batch.add(body, record, now_ms)
+        last = self.runs[-1] if self.runs else None
+        place = [source.topic.number, source.index]
+        if last is not None and last[:2] == place and last[2] + last[3] == offset:
+            last[3] += 1
+        else:
+            self.runs.append([*place, offset, 1])
+
+
+class Deliveries:
+    """A mover (core/relay.py): all messages that wait for a time."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._times = DueTimes()
+        self.queues: list[Partition] = []
+        """Partitions in which messages wait; a number in the wheel is a place in this list."""
+        self._followed: dict[Partition, int] = {}
+        """Offset up to which the wheel has followed the consume queue."""
+        self._taken: list[Due] = []
+        """Out of the wheel, and not delivered yet."""
+        self.delivered = 0
+        self.lost_targets = 0
+        """Messages whose topic was gone when they were due."""
+
+    def __str__(self) -> str:
+        return "deliveries"
+
+    def __len__(self) -> int:
+        """How many frames wait."""
+        return len(self._times) + len(self._taken)
+
+    def start(self) -> None:
+        """Make the wheel, and deliver what became due meanwhile."""
+        for partition in self._broker.catalog.partitions():
+            if partition.pending is not None:
+                self._know(partition)
+        self._broker.relays.add(self, self)
+
+    def waits_in(self, partition: Partition) -> None:
+        """Messages begin to wait in this partition."""
+        if partition not in self._followed:
+            self._know(partition)
+
+    def _know(self, partition: Partition) -> None:
+        assert len(self.queues) < MAX_QUEUES
+        self.queues.append(partition)
+        self._followed[partition] = partition.start_offset
+
+    def arrived(self, partitions: Iterable[Partition]) -> None:
+        """Messages became visible in these partitions, of which some may be ours."""
+        for partition in partitions:
+            if partition in self._followed:
+                self._broker.relays.wake(self)
+                return
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Generator[Load | None, Any, None]:
+        for due in self._taken:  # the last run has failed on the way
+            self._times.add(*due)
+        self._taken = []
+        clock, times = self._broker.due_clock, self._times
+        for number in range(len(self.queues)):
+            yield from self._follow(number)
+        while True:
+            now_ms = clock.now_ms()
+            while times.move_down(now_ms):
+                yield None
+            self._taken = times.pop(now_ms, AT_ONCE)
+            if not self._taken:
+                break
+            yield from self._deliver(self._taken, now_ms)
+            self._taken = []
+            yield None
+        next_ms = times.next_ms()
+        if next_ms is not None:
+            self._broker.relays.wake_at(self, clock.mono_ms(next_ms))
+
+    def _follow(self, number: int) -> Generator[None, None, None]:
+        """Take in what has come into a consume queue since the last time."""
+        partition = self.queues[number]
+        pending = partition.pending
+        if pending is None:
+            return
+        add = self._times.add
+        begin = max(self._followed[partition], partition.start_offset)
+        end = partition.queue.end_offset
+        while begin < end:
+            run = next((run for run in partition.queue.runs_from(begin) if run.end_offset > begin), None)
+            if run is None:
+                break
+            columns, row = run.columns, run.row_for(begin)
+            upto = min(run.high, row + FOLLOWED)
+            for at in range(row, upto):
+                base, span = columns.base[at], columns.span[at]
+                if base in pending or (span > 1 and any(pending.between(base, base + span))):
+                    add(columns.max_ms[at], number, base)
+            begin = columns.base[upto - 1] + columns.span[upto - 1]
+            self._followed[partition] = begin
+            yield None
+
+    def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
+        pieces = yield from self._read(due)
+        outgoing: dict[Partition, Outgoing] = {}
+        for (_, number, base), piece in zip(due, pieces, strict=True):
+            if piece is None:  # dealt with already, or lost to rot
+                continue
+            source = self.queues[number]
+            origin = decode_origin(piece[:ORIGIN_BYTES])
+            target = self._broker.catalog.partition(origin.topic_number, origin.partition)
+            if target is None:
+                self._bury(source, base, piece[ORIGIN_BYTES:], origin, now_ms)
+            else:
+                out = outgoing.get(target)
+                if out is None:
+                    out = outgoing[target] = Outgoing(target)
+                self._gather(out, source, base, piece[ORIGIN_BYTES:], now_ms)
+            yield None
+        for out in outgoing.values():
+            self._append(out)
+
+    def _read(self, due: list[Due]) -> Generator[Load | None, Any, list[memoryview | None]]:
+        """Of each, its origin and its batch, one behind the other, as they stand in the log."""
+        places: list[tuple[int, int, int]] = []
+        for at, (_, number, base) in enumerate(due):
+            queue = self.queues[number].queue
+            found = [] if queue.damage_at(base) else queue.places(base, 1, min_one=True)
+            if found:
+                position, length = found[0]
+                places.append((position - ORIGIN_BYTES, length + ORIGIN_BYTES, at))
+        places.sort()
+        read = self._broker.reader.read([(position, length) for position, length, _ in places])
+        slices = read.slices if read.cold is None else (yield read.cold)
+        pieces: list[memoryview | None] = [None] * len(due)
+        for (_, _, at), piece in zip(places, slices, strict=True):
+            pieces[at] = memoryview(piece)
+        return pieces
+
+    def _gather(self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int) -> None:
+        pending = source.pending
+        assert pending is not None
+        header = parse_header(batch)
+        if header.base_offset != base:
+            return  # it has gone with its segment
+        codec = header.attributes & CODEC_MASK
+        if out.batch.codec != codec:
+            self._append(out)
+            out.batch.codec = codec
+        body = bytes(batch_body(batch))
+        for record in iter_records(batch):
+            if base + record.offset_delta in pending:
+                if out.batch.count >= MERGE_RECORDS or len(out.batch.body) >= MERGE_BYTES:
+                    self._append(out)
+                try:
+                    out.add(source, base + record.offset_delta, body, record, now_ms)
+                except TimestampsTooFarApartError:
+                    raise AssertionError("all of them have the time of their delivery") from None
+
+    def _append(self, out: Outgoing) -> None:
+        if out.batch.is_empty:
+            return
+        runs = [SourceRun(*run) for run in out.runs]
+        self._broker.append_relayed(out.target, out.batch.batch(), sources=runs)
+        self.delivered += out.batch.count
+        out.runs = []
+        out.batch.begin()
+
+    def _bury(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
+        """The topic that these messages were sent to is gone: they go to the dead letters, and say why."""
+        pending = source.pending
+        assert pending is not None
+        why = (
+            ("halfmoon.reason", f"topic {origin.topic_number} was deleted before the message was due".encode()),
+            ("halfmoon.original-partition", str(origin.partition).encode()),
+        )
+        records = [record for record in iter_records(batch) if base + record.offset_delta in pending]
+        if not records:
+            return
+        made = build_batch((record.key, record.value, now_ms, (*record.headers, *why)) for record in records)
+        runs = [SourceRun(source.topic.number, source.index, base + record.offset_delta, 1) for record in records]
+        topic = self._broker.topic(UNDELIVERABLE)
+        if topic is None:
+            topic, _ = self._broker.create_topic(UNDELIVERABLE, 1)
+        self._broker.append_relayed(topic.partitions[0], bytearray(made), sources=runs)
+        self.lost_targets += len(records)

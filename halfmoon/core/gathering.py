@@ -1,0 +1,100 @@
+"""The batches that relays make: of records that were found in other batches, in the order they are found.
+
+Key, value and headers are copied byte for byte; the deltas in front of them are written anew, since offsets are dense.
+"""
+
+from __future__ import annotations
+
+from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
+from halfmoon.core.compression import compress
+from halfmoon.core.record_codec import Record, renumber
+
+MERGE_BYTES = 128 << 10
+"""A batch is appended once it takes so much, before compression."""
+_LONGEST_DELTA_MS = (1 << 63) - 1
+
+
+class TimestampsTooFarApartError(Exception):
+    """More than 64 bits lie between two timestamps of what is to become one batch."""
+
+
+class Mark:
+    """How far a batch was gathered."""
+
+    __slots__ = ("count", "max_ms", "size")
+
+    def __init__(self, size: int, count: int, max_ms: int) -> None:
+        self.size = size
+        self.count = count
+        self.max_ms = max_ms
+
+
+class Gathered:
+    """The batch that the next matches go into."""
+
+    __slots__ = ("base_ms", "body", "codec", "count", "far_apart", "max_ms", "whole")
+
+    def __init__(self, codec: int = 0) -> None:
+        self.codec = codec
+        self.begin()
+
+    def begin(self) -> None:
+        """Anew."""
+        self.body = bytearray()
+        self.count = 0
+        self.base_ms = self.max_ms = 0
+        self.far_apart = False
+        """Timestamps are counted from 0, because they may lie further apart than 64 bits reach."""
+        self.whole: tuple[BatchHeader, memoryview] | None = None
+        """A batch of which everything goes in, as it stands: its header and body. Nothing else is gathered then."""
+
+    def add(self, body: bytes, record: Record, timestamp: int) -> None:
+        """A record of `body`, with this timestamp (Unix ms). Raises TimestampsTooFarApartError."""
+        if not self.count:
+            self.max_ms = timestamp
+            self.base_ms = 0 if self.far_apart else timestamp
+        elif timestamp > self.max_ms:
+            self.max_ms = timestamp
+        delta_ms = timestamp - self.base_ms
+        if not -_LONGEST_DELTA_MS <= delta_ms <= _LONGEST_DELTA_MS and not self.far_apart:
+            raise TimestampsTooFarApartError
+        renumber(self.body, body, record, self.count, delta_ms)
+        self.count += 1
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.count and self.whole is None
+
+    @property
+    def takes_long(self) -> bool:
+        """Whether making the batch is for a thread."""
+        return self.codec != 0 and len(self.body) > 2 * MERGE_BYTES
+
+    def mark(self) -> Mark:
+        return Mark(len(self.body), self.count, self.max_ms)
+
+    def back_to(self, mark: Mark) -> None:
+        del self.body[mark.size :]
+        self.count, self.max_ms = mark.count, mark.max_ms
+
+    def batch(self) -> bytearray:
+        """As one record batch, of no producer; it must not be empty."""
+        if self.whole is not None:
+            header, body = self.whole
+            return bytearray(assemble(header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1), body))
+        header = BatchHeader(
+            base_offset=0,
+            batch_length=0,
+            leader_epoch=-1,
+            magic=MAGIC,
+            crc=0,
+            attributes=self.codec,
+            last_offset_delta=self.count - 1,
+            base_timestamp=self.base_ms,
+            max_timestamp=self.max_ms,
+            producer_id=-1,
+            producer_epoch=-1,
+            base_sequence=-1,
+            record_count=self.count,
+        )
+        return bytearray(assemble(header, compress(self.codec, self.body) if self.codec else self.body))

@@ -1,0 +1,96 @@
+"""Batches on their way in that carry a header somebody acts on: changed, or taken apart (B38).
+
+Most batches carry none. So the first look is a search for the names of such headers in the batch's bytes, which knows
+nothing of records; compressed batches are decompressed for it. Only what it finds is read, by the interceptors that
+plugins gave, in their order (hook `halfmoon_commitlog`). In the end headers that only the broker sets are taken off:
+they come from programs that copy what they have read, and are no reason to refuse anything.
+
+What goes elsewhere waits there, in an internal topic, until it is due. The pieces of one produced batch are one frame
+group in the log, all there or none. Of the records that stay, the offsets have holes where the others stood, as
+compaction leaves them in Kafka; but the batch ends with its last record, because some clients loop for ever on a
+trimmed tail. A batch of which nothing stays takes no offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.header_search import HeaderSearch
+from halfmoon.core.hook_types import Diverted, Put, PutInterceptor, Redirect
+from halfmoon.core.record_edit import without_headers
+from halfmoon.core.records import batch_body, parse_header
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+
+OWN_PREFIX = "halfmoon."
+"""Headers that begin so are the broker's."""
+
+
+class Taken(Struct, frozen=True):
+    """What became of a batch."""
+
+    kept: memoryview | None
+    """The records that stay, as one batch that may be written to; None where none does."""
+    diverted: tuple[Diverted, ...]
+
+
+class Interception:
+    """The interceptors of a broker."""
+
+    def __init__(self, broker: Broker, interceptors: Sequence[PutInterceptor] = ()) -> None:
+        self._broker = broker
+        self._interceptors = [(HeaderSearch(each.header_names), each) for each in interceptors]
+        self._own = HeaderSearch((), [OWN_PREFIX])
+        self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
+
+    def concerns(self, batch: memoryview, header: BatchHeader) -> bool:
+        """Whether somebody may have something to do with this batch. Raises BrokerError if it does not decompress."""
+        return self._any.finds(batch_body(batch) if header.attributes & CODEC_MASK else batch)
+
+    def take(self, partition: Partition, batch: memoryview, now_ms: int) -> Taken:
+        """Have the batch looked into. Raises BrokerError, the interceptors' own included."""
+        body = batch_body(batch)
+        kept: memoryview | None = batch
+        diverted: list[Diverted] = []
+        for search, interceptor in self._interceptors:
+            if kept is not None and search.finds(body):
+                result = self._ask(interceptor, Put(partition.topic.name, partition.index, kept, now_ms))
+                if isinstance(result, Redirect):
+                    diverted += result.diverted
+                    kept = None if result.kept is None else _writable(result.kept)
+                else:
+                    kept = _writable(result)
+        if kept is not None and self._own.finds(body):
+            kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
+        return Taken(kept, tuple(diverted))
+
+    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
+        try:
+            return interceptor.before_put(put)
+        except BrokerError:
+            raise
+        except Exception as error:
+            self._broker.logger.exception(
+                "event=interceptor_failed interceptor=%s topic=%s", interceptor.name, put.topic
+            )
+            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"{interceptor.name}: {error!r}") from error
+
+
+def check_kept(kept: memoryview, produced: BatchHeader) -> BatchHeader:
+    """The header of what stays of a batch. Raises BrokerError where an interceptor made something else of it."""
+    header = parse_header(kept)
+    if header.record_count < 1 or not header.record_count - 1 <= header.last_offset_delta <= produced.last_offset_delta:
+        raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor kept records that were not there")
+    return header
+
+
+def _writable(batch: memoryview | bytes) -> memoryview:
+    view = memoryview(batch)
+    return memoryview(bytearray(view)) if view.readonly else view

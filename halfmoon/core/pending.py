@@ -1,0 +1,104 @@
+"""Which messages of a queue are not dealt with yet: those that wait for a time, a decision or an acknowledgement.
+
+One bit a message, in chunks of 1,024 offsets; a chunk in which nothing waits any more takes no memory. Ten million
+waiting messages take four megabytes where they lie close together. Every waiting message is in the log, so what waits
+is a function of the log: added with the frame that holds it, settled by the frame (or control record) that names it as
+its source. Settling twice changes nothing, so recovery may apply either again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+CHUNK = 1024
+"""Offsets in a chunk."""
+_CHUNK_BYTES = CHUNK // 8
+_SHIFT = CHUNK.bit_length() - 1
+_FULL = b"\xff" * _CHUNK_BYTES
+
+Chunks = list[tuple[int, bytes]]
+"""(number of the chunk, its bits, the lowest offset in the lowest bit of the first byte), ascending."""
+
+
+class PendingSet:
+    """Offsets of one queue. They are added in ascending order, and settled in any."""
+
+    __slots__ = ("_chunks", "_count", "_end")
+
+    def __init__(self, chunks: Chunks = [], end: int = 0) -> None:  # noqa: B006 (it is not kept)
+        """`end`: no offset from here on was ever added."""
+        self._chunks: dict[int, bytearray] = {number: bytearray(bits) for number, bits in chunks}
+        self._count = sum(int.from_bytes(bits, "little").bit_count() for _, bits in chunks)
+        self._end = end
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def end(self) -> int:
+        """No offset from here on was added yet."""
+        return self._end
+
+    def add(self, first: int, count: int) -> None:
+        """The offsets from `first` on wait. What lies below `end` was added before, and is left as it is."""
+        low, high = max(first, self._end), first + count
+        if low >= high:
+            return
+        self._end = high
+        self._count += high - low
+        while low < high:
+            number = low >> _SHIFT
+            stop = min(high, (number + 1) << _SHIFT)
+            bits = self._chunks.get(number)
+            if bits is None:
+                bits = self._chunks[number] = bytearray(_CHUNK_BYTES)
+            if stop - low == CHUNK:
+                bits[:] = _FULL
+            else:
+                for offset in range(low, stop):
+                    at = offset & (CHUNK - 1)
+                    bits[at >> 3] |= 1 << (at & 7)
+            low = stop
+
+    def settle(self, offset: int) -> bool:
+        """The message is dealt with; whether it was not before."""
+        bits = self._chunks.get(offset >> _SHIFT)
+        if bits is None:
+            return False
+        at = offset & (CHUNK - 1)
+        mask = 1 << (at & 7)
+        if not bits[at >> 3] & mask:
+            return False
+        bits[at >> 3] &= ~mask
+        self._count -= 1
+        if not any(bits):
+            del self._chunks[offset >> _SHIFT]
+        return True
+
+    def __contains__(self, offset: int) -> bool:
+        bits = self._chunks.get(offset >> _SHIFT)
+        at = offset & (CHUNK - 1)
+        return bits is not None and bool(bits[at >> 3] & 1 << (at & 7))
+
+    def first(self) -> int | None:
+        """The lowest offset that waits."""
+        # Chunks are made in ascending order, so the first one is the lowest.
+        for number, bits in self._chunks.items():
+            value = int.from_bytes(bits, "little")
+            return (number << _SHIFT) + (value & -value).bit_length() - 1
+        return None
+
+    def between(self, low: int, high: int) -> Iterator[int]:
+        """The offsets in [low, high) that wait, ascending."""
+        for number in range(low >> _SHIFT, ((high - 1) >> _SHIFT) + 1):
+            bits = self._chunks.get(number)
+            if bits is not None:
+                base = number << _SHIFT
+                for offset in range(max(low, base), min(high, base + CHUNK)):
+                    at = offset & (CHUNK - 1)
+                    if bits[at >> 3] & 1 << (at & 7):
+                        yield offset
+
+    def chunks(self) -> Chunks:
+        """All of it, to be written down."""
+        return [(number, bytes(bits)) for number, bits in self._chunks.items()]

@@ -1,0 +1,95 @@
+"""Batches made of other batches' records: with other headers, or fewer records. For what acts on headers.
+
+None of this is on the path of a batch without feature headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader, assemble, parse_header
+from halfmoon.core.compression import compress
+from halfmoon.core.header_search import HeaderSearch
+from halfmoon.core.record_codec import Headers, Record
+from halfmoon.core.records import batch_body
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+
+def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record], Record | None]) -> bytes | None:
+    """The batch with its records as `change(index, record)` gives them back, asked about those that may carry one of
+    the headers searched for: the same record (its bytes stay), one with other headers, or None to leave it out.
+
+    None if nothing is left. Offset deltas stay, so holes arise; the batch ends with its last record. Codec, producer
+    fields, base timestamp and the type of timestamp stay. Raises BrokerError as `records.iter_records`.
+    """
+    header = parse_header(batch)
+    body = bytes(batch_body(batch))
+    bounds = record_codec.walk(body, header.record_count)
+    output = bytearray()
+    copied = 0  # bytes of the body
+    left_out: list[Record] = []
+    changed = False
+    for index in search.records(body, bounds):
+        record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, None)
+        kept = change(index, record)
+        if kept is record:
+            continue
+        changed = True
+        output += body[copied : record.start]
+        copied = record.end
+        if kept is None:
+            left_out.append(record)
+        else:
+            delta_ms = record.timestamp - header.base_timestamp
+            record_codec.write(output, record.offset_delta, delta_ms, kept.key, kept.value, kept.headers)
+    if not changed:
+        return bytes(batch)
+    count = header.record_count - len(left_out)
+    if not count:
+        return None
+    output += body[copied:]
+    made = header._replace(record_count=count)
+    if left_out:
+        made = _corrected(made, bytes(output), left_out)
+    codec = header.attributes & CODEC_MASK
+    return assemble(made, compress(codec, output) if codec else output)
+
+
+def _corrected(header: BatchHeader, body: bytes, left_out: list[Record]) -> BatchHeader:
+    """The header with the last offset delta and the largest timestamp of what is left in `body`."""
+    bounds = record_codec.walk(body, header.record_count)
+    last = len(bounds) - 2
+    last_offset_delta, _ = record_codec.glance(body, bounds[last], last, header.base_timestamp)
+    header = header._replace(last_offset_delta=last_offset_delta)
+    largest = header.max_timestamp
+    if header.attributes & TIMESTAMP_TYPE or all(record.timestamp < largest for record in left_out):
+        return header
+    glances = (
+        record_codec.glance(body, start, index, header.base_timestamp) for index, start in enumerate(bounds[:-1])
+    )
+    return header._replace(max_timestamp=max(timestamp for _, timestamp in glances))
+
+
+def without_headers(batch: Buffer, search: HeaderSearch, prefix: str) -> bytes:
+    """The batch without headers whose names begin so. Raises BrokerError as `records.iter_records`."""
+
+    def change(_: int, record: Record) -> Record:
+        headers: Headers = tuple(header for header in record.headers if not header[0].startswith(prefix))
+        return record if len(headers) == len(record.headers) else record._replace(headers=headers)
+
+    made = rewrite(batch, search, change)
+    assert made is not None, "nothing is left out"
+    return made
+
+
+def of_producer(batch: Buffer, like: BatchHeader) -> bytes:
+    """The batch with the producer fields of another one, which it is a part of."""
+    header = parse_header(batch)
+    made = header._replace(
+        producer_id=like.producer_id, producer_epoch=like.producer_epoch, base_sequence=like.base_sequence
+    )
+    return assemble(made, memoryview(batch)[HEADER_BYTES:])

@@ -1,0 +1,169 @@
+"""Delayed messages: a header says how long, or until when, and the broker delivers the record then (B29, B30, B38).
+
+    DELAY             a level, 1 to 18: 1s 5s 10s 30s 1m 2m … 2h (RocketMQ: MessageConst.PROPERTY_DELAY_TIME_LEVEL)
+    TIMER_DELAY_SEC   seconds
+    TIMER_DELAY_MS    milliseconds
+    TIMER_DELIVER_MS  a time, Unix ms
+
+Levels wait in SCHEDULE_TOPIC_XXXX, in queue level − 1, as in RocketMQ; any other time in halfmoon.timers. A level
+above the last is the last, level 0 is none; a time that has passed is now. Of several such headers the first in the
+list above counts. What is no number, or further away than `max_delay`, is refused with the record's index.
+
+A delivered record has `halfmoon.delayed` (how it was asked for: `DELAY=3`) and `halfmoon.original-timestamp` in place
+of these headers, and the time of its delivery for a timestamp.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from msgspec import Meta
+
+from halfmoon.plugin import (
+    BrokerError,
+    ConfigSection,
+    Diverted,
+    Duration,
+    Fault,
+    Headers,
+    HeaderSearch,
+    PluginContext,
+    Put,
+    PutInterceptor,
+    Record,
+    Redirect,
+    Section,
+    SettingError,
+    build_batch,
+    format_duration,
+    hookimpl,
+    parse_duration,
+    rewrite,
+)
+
+api_version = 1
+
+LEVEL, SECONDS, MILLISECONDS, TIME = NAMES = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+LEVEL_TOPIC = "SCHEDULE_TOPIC_XXXX"
+"""RocketMQ: TopicValidator.RMQ_SYS_SCHEDULE_TOPIC."""
+TIMER_TOPIC = "halfmoon.timers"
+DELAYED, ORIGINAL_TIMESTAMP = "halfmoon.delayed", "halfmoon.original-timestamp"
+DAY_MS = 86_400_000
+ROUNDED_MS = 1
+"""The clock leaves out what is less than a ms; without this a delay could be shorter than asked for, by that much."""
+
+_search = HeaderSearch(NAMES)
+_NUMBER = re.compile(rb"-?[0-9]{1,18}")
+
+Waiting = tuple[str, int, int]
+"""Where a record waits, topic and partition, and until when."""
+
+
+class DelaySettings(Section, frozen=True, kw_only=True):
+    """`$.plugins.delay`."""
+
+    levels: Annotated[str, Meta(min_length=1)] = LEVELS
+    """How long each level is, from 1 on."""
+    max_delay_ms: Duration = 40 * DAY_MS
+
+    def __post_init__(self) -> None:
+        for level in self.levels.split():
+            try:
+                parse_duration(level)
+            except ValueError as error:
+                raise SettingError("levels", f"got {level!r}: {error}") from None
+
+    def level_ms(self) -> list[int]:
+        return [parse_duration(level) for level in self.levels.split()]
+
+
+@hookimpl
+def halfmoon_config() -> ConfigSection:
+    return ConfigSection(DelaySettings)
+
+
+@hookimpl
+def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
+    settings = ctx.settings_as(DelaySettings)
+    delays = Delays(settings.level_ms(), settings.max_delay_ms)
+    return [PutInterceptor("delay", NAMES, delays.before_put)]
+
+
+class Delays:
+    def __init__(self, levels_ms: list[int], max_delay_ms: int) -> None:
+        self._levels_ms = levels_ms
+        self._max_delay_ms = max_delay_ms
+
+    def before_put(self, put: Put) -> memoryview | Redirect:
+        """Take out the records that are to wait; those that wait for the same time in the same queue are one batch."""
+        waiting: dict[Waiting, list[Record]] = {}
+
+        def change(index: int, record: Record) -> Record | None:
+            asked = _asked(index, record)
+            place = None if asked is None else self._place(index, *asked, put.now_ms)
+            if asked is None or place is None:
+                return record
+            waiting.setdefault(place, []).append(record._replace(headers=_delivered(record, *asked)))
+            return None
+
+        kept = rewrite(put.batch, _search, change)
+        if not waiting:
+            return put.batch
+        diverted = [
+            Diverted(topic, partition, _batch(records), due_ms)
+            for (topic, partition, due_ms), records in waiting.items()
+        ]
+        return Redirect(kept, tuple(diverted))
+
+    def _place(self, index: int, name: str, number: int, now_ms: int) -> Waiting | None:
+        """None: it does not wait. Raises BrokerError(INVALID_RECORD)."""
+        if name == LEVEL:
+            level = min(number, len(self._levels_ms))
+            return LEVEL_TOPIC, level - 1, now_ms + self._levels_ms[level - 1] + ROUNDED_MS
+        due_ms = number if name == TIME else now_ms + number * (1_000 if name == SECONDS else 1)
+        if due_ms <= now_ms:
+            return None
+        if due_ms - now_ms > self._max_delay_ms:
+            raise _refused(index, name, number, f"that is more than {format_duration(self._max_delay_ms)} from now")
+        return TIMER_TOPIC, 0, due_ms + (0 if name == TIME else ROUNDED_MS)
+
+
+def _asked(index: int, record: Record) -> tuple[str, int] | None:
+    """The header that counts, if there is one: the first name in the list, and of that the last header, as in clients.
+
+    Level 0 is no delay; then the others count (org.apache.rocketmq.broker.util.HookUtils.checkIfTimerMessage). Raises
+    BrokerError(INVALID_RECORD).
+    """
+    found = {name: content for name, content in record.headers if name in NAMES}
+    for name in NAMES:
+        content = found.get(name)
+        if content is None:
+            continue
+        if not _NUMBER.fullmatch(content):
+            raise _refused(index, name, content, "expected a whole number")
+        number = int(content)
+        if name != LEVEL or number > 0:
+            return name, number
+    return None
+
+
+def _delivered(record: Record, name: str, number: int) -> Headers:
+    """The headers that it is delivered with."""
+    kept = tuple(
+        header for header in record.headers if header[0] not in NAMES and not header[0].startswith("halfmoon.")
+    )
+    return (
+        *kept,
+        (DELAYED, f"{name}={number}".encode()),
+        (ORIGINAL_TIMESTAMP, str(record.timestamp).encode()),
+    )
+
+
+def _batch(records: list[Record]) -> bytes:
+    return build_batch((record.key, record.value, record.timestamp, record.headers) for record in records)
+
+
+def _refused(index: int, name: str, value: object, problem: str) -> BrokerError:
+    return BrokerError(Fault.INVALID_RECORD, f"record {index}: header {name} is {str(value)[:40]}: {problem}")

@@ -1,0 +1,478 @@
+"""Messages that wait for a time: delivered once, not early, to where they were sent, come what may (B29, B30, B41)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.deliveries import UNDELIVERABLE
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hook_types import PutInterceptor
+from halfmoon.core.records import build_batch, iter_records, parse_header
+from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
+from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
+from tests.core.log_bench import new_fs
+
+DAY_MS = 86_400_000
+DELAYS = PutInterceptor("delay", NAMES, Delays([1_000, 5_000, 10_000], 40 * DAY_MS).before_put)
+"""Its delays take a ms more than is asked for here: what the clock rounds off."""
+
+Row = tuple[bytes, dict[str, str]]
+"""A value and the record's headers."""
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return new_fs()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+@pytest.fixture
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+    return reopen(fs, clock)
+
+
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+    return open_broker(fs, clock, interceptors=[DELAYS], **settings)
+
+
+def send(broker: Broker, topic: str, *rows: Row, index: int = 0, **fields: Any) -> int:
+    records = [
+        (b"k", value, 500 + at, tuple((name, text.encode()) for name, text in headers.items()))
+        for at, (value, headers) in enumerate(rows)
+    ]
+    batch = memoryview(bytearray(build_batch(records, **fields)))
+    return broker.append(partition_of(broker, topic, index), batch, broker.clock.wall_ms()).base_offset
+
+
+def found(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes | None, int, dict[str, bytes | None]]]:
+    """(offset, value, timestamp, headers) of every visible record."""
+    partition = partition_of(broker, topic, index)
+    rows = []
+    at = partition.start_offset
+    while at < partition.high_watermark:
+        read = broker.read(partition, at, 1 << 20, min_one=True)
+        for piece in read.cold() if read.cold is not None else read.slices:
+            header = parse_header(piece)
+            rows += [
+                (header.base_offset + r.offset_delta, r.value, r.timestamp, dict(r.headers))
+                for r in iter_records(piece)
+            ]
+            at = header.base_offset + header.last_offset_delta + 1
+    return rows
+
+
+def values(broker: Broker, topic: str, index: int = 0) -> list[bytes | None]:
+    return [row[1] for row in found(broker, topic, index)]
+
+
+def pass_ms(broker: Broker, clock: VirtualClock, passed_ms: int) -> None:
+    """Time passes, and the loop's timers go off as they are set."""
+    until = clock.now_ms + passed_ms
+    while (due := broker.relays.next_deadline()) is not None and due <= until:
+        clock.now_ms = max(clock.now_ms, due)
+        broker.relays.expire(clock.now_ms)
+        relay(broker)
+    clock.now_ms = until
+    relay(broker)
+
+
+# -- what is delivered -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "delay_ms"),
+    [
+        ({"DELAY": "1"}, 1_000),
+        ({"DELAY": "3"}, 10_000),
+        ({"DELAY": "99"}, 10_000),
+        ({"TIMER_DELAY_SEC": "7"}, 7_000),
+        ({"TIMER_DELAY_MS": "1234"}, 1_234),
+        ({"TIMER_DELAY_MS": str(40 * DAY_MS)}, 40 * DAY_MS),
+        ({"DELAY": "0", "TIMER_DELAY_MS": "20"}, 20),
+        ({"TIMER_DELIVER_MS": "99999", "TIMER_DELAY_SEC": "1"}, 1_000),
+    ],
+)
+def test_a_record_comes_when_it_is_due_and_not_before(
+    broker: Broker, clock: VirtualClock, headers: dict[str, str], delay_ms: int
+) -> None:
+    broker.create_topic("t", 2)
+    assert send(broker, "t", (b"v", {"mine": "x", **headers}), index=1) == -1
+    relay(broker)
+    pass_ms(broker, clock, delay_ms)
+    assert values(broker, "t", 1) == []
+    pass_ms(broker, clock, ROUNDED_MS)
+    ((offset, value, timestamp, delivered),) = found(broker, "t", 1)
+    assert (offset, value, timestamp) == (0, b"v", clock.now_ms)
+    (name, text) = next((name, headers[name]) for name in NAMES if headers.get(name, "0") != "0")
+    assert delivered == {
+        "mine": b"x",
+        "halfmoon.delayed": f"{name}={text}".encode(),
+        "halfmoon.original-timestamp": b"500",
+    }
+    pass_ms(broker, clock, 100 * DAY_MS)
+    assert len(found(broker, "t", 1)) == 1
+    assert len(broker.deliveries) == 0
+
+
+def test_a_time(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    due_ms = clock.now_ms + 5_555
+    send(broker, "t", (b"v", {"TIMER_DELIVER_MS": str(due_ms)}))
+    relay(broker)
+    pass_ms(broker, clock, 5_554)
+    assert values(broker, "t") == []
+    pass_ms(broker, clock, 1)
+    assert values(broker, "t") == [b"v"]
+
+
+@pytest.mark.parametrize(
+    "headers", [{"DELAY": "0"}, {"DELAY": "-3"}, {"TIMER_DELAY_MS": "0"}, {"TIMER_DELIVER_MS": "5"}]
+)
+def test_what_is_due_at_once_stays_as_it_came(broker: Broker, headers: dict[str, str]) -> None:
+    broker.create_topic("t", 1)
+    assert send(broker, "t", (b"v", headers)) == 0
+    relay(broker)
+    assert found(broker, "t") == [(0, b"v", 500, {name: text.encode() for name, text in headers.items()})]
+
+
+def test_levels_wait_in_their_own_queues(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    for level in ("2", "1", "3"):
+        send(broker, "t", (level.encode(), {"DELAY": level}))
+    relay(broker)
+    assert [values(broker, LEVEL_TOPIC, index) for index in range(3)] == [[b"1"], [b"2"], [b"3"]]
+    topic = broker.topic(LEVEL_TOPIC)
+    assert topic is not None
+    assert topic.internal
+    queue = topic.partitions[1].queue
+    (run,) = queue.runs()
+    due_ms = clock.now_ms + 5_000 + ROUNDED_MS
+    assert list(run.columns.max_ms) == [due_ms], "the delivery time stands in the consume queue"
+    pass_ms(broker, clock, 10_001)
+    assert values(broker, "t") == [b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_of_a_mixed_batch_the_others_stay(broker: Broker, clock: VirtualClock, codec: int) -> None:
+    broker.create_topic("t", 1)
+    later: dict[str, str] = {"DELAY": "1"}
+    base = send(
+        broker, "t", (b"d0", later), (b"a1", {}), (b"d2", {"DELAY": "2"}), (b"a3", {}), (b"d4", later), codec=codec
+    )
+    assert base == 0
+    assert send(broker, "t", (b"b", {})) == 4, "the batch ends with its last record that stays"
+    relay(broker)
+    assert [(offset, value) for offset, value, _, _ in found(broker, "t")] == [(1, b"a1"), (3, b"a3"), (4, b"b")]
+    assert list(values(broker, LEVEL_TOPIC, 0)) == [b"d0", b"d4"]
+    pass_ms(broker, clock, 5_001)
+    assert values(broker, "t") == [b"a1", b"a3", b"b", b"d0", b"d4", b"d2"]
+
+
+def test_an_idempotent_producer_may_send_a_mixed_batch_again(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    broker.create_topic("t", 1)
+    mixed: list[Row] = [(b"a", {}), (b"d", {"DELAY": "1"})]
+    whole: list[Row] = [(b"d2", {"DELAY": "1"}), (b"d3", {"DELAY": "1"})]
+    for again in range(3):
+        assert send(broker, "t", *mixed, producer_id=7, producer_epoch=0, base_sequence=0) == 0
+        assert send(broker, "t", *whole, producer_id=7, producer_epoch=0, base_sequence=2) == -1
+        relay(broker)
+        if again == 1:
+            fs = fs.kill()
+            broker = reopen(fs, clock)
+    assert send(broker, "t", (b"b", {}), producer_id=7, producer_epoch=0, base_sequence=4) == 1
+    with pytest.raises(BrokerError) as caught:
+        send(broker, "t", (b"c", {}), producer_id=7, producer_epoch=0, base_sequence=9)
+    assert caught.value.fault is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
+    relay(broker)
+    pass_ms(broker, clock, 1_001)
+    assert values(broker, "t") == [b"a", b"b", b"d", b"d2", b"d3"]
+
+
+def test_headers_of_the_brokers_own_are_taken_off_on_the_way_in(broker: Broker, clock: VirtualClock) -> None:
+    """A program that copies what it has read, headers and all, does not delay it again."""
+    broker.create_topic("t", 1)
+    copied = {"halfmoon.delayed": "DELAY=3", "a": "b", "halfmoon.original-timestamp": "5"}
+    send(broker, "t", (b"v", copied), (b"w", {"c": "d"}), (b"x", {**copied, "DELAY": "1"}))
+    relay(broker)
+    assert [row[3] for row in found(broker, "t")] == [{"a": b"b"}, {"c": b"d"}]
+    pass_ms(broker, clock, 1_001)
+    assert found(broker, "t")[2][3] == {
+        "a": b"b", "halfmoon.delayed": b"DELAY=1", "halfmoon.original-timestamp": b"502",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("configs", "settings"),
+    [({"halfmoon.headers.enable": "false"}, {}), ({}, {"topics": {"headers": False}})],
+)
+def test_headers_can_be_left_alone(
+    fs: FaultyFileSystem, clock: VirtualClock, configs: dict[str, str], settings: dict[str, Any]
+) -> None:
+    broker = reopen(fs, clock, sections=settings)
+    broker.create_topic("t", 1, configs)
+    headers = {"DELAY": "1", "halfmoon.delayed": "x"}
+    assert send(broker, "t", (b"v", headers)) == 0
+    relay(broker)
+    assert found(broker, "t") == [(0, b"v", 500, {name: text.encode() for name, text in headers.items()})]
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ({"DELAY": "soon"}, "record 1: header DELAY is b'soon': expected a whole number"),
+        ({"DELAY": ""}, "expected a whole number"),
+        ({"TIMER_DELAY_SEC": "1.5"}, "record 1: header TIMER_DELAY_SEC"),
+        ({"TIMER_DELAY_SEC": "9" * 30}, "expected a whole number"),
+        ({"TIMER_DELAY_MS": str(40 * DAY_MS + 1)}, "more than 40d from now"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_and_nothing_of_it_stored(
+    broker: Broker, headers: dict[str, str], said: str
+) -> None:
+    broker.create_topic("t", 1)
+    end = broker.log.end
+    with pytest.raises(BrokerError) as caught:
+        send(broker, "t", (b"a", {"DELAY": "1"}), (b"b", headers))
+    assert caught.value.fault is Fault.INVALID_RECORD
+    assert said in caught.value.message
+    assert broker.log.end == end
+
+
+def test_a_body_that_holds_the_name_is_no_delay(broker: Broker) -> None:
+    broker.create_topic("t", 1)
+    assert send(broker, "t", (b"DELAY TIMER_DELAY_MS halfmoon.delayed", {"a": "DELAY"})) == 0
+    relay(broker)
+    assert [row[1:] for row in found(broker, "t")] == [(b"DELAY TIMER_DELAY_MS halfmoon.delayed", 500, {"a": b"DELAY"})]
+
+
+def test_a_topic_that_is_gone_when_its_message_is_due(broker: Broker, clock: VirtualClock) -> None:
+    topic, _ = broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"DELAY": "1"}))
+    relay(broker)
+    broker.delete_topic(topic)
+    broker.create_topic("t", 1)
+    pass_ms(broker, clock, 1_001)
+    assert values(broker, "t") == [], "a namesake is another topic"
+    ((_, value, timestamp, headers),) = found(broker, UNDELIVERABLE)
+    assert (value, timestamp) == (b"v", clock.now_ms)
+    assert headers["halfmoon.reason"] == b"topic 0 was deleted before the message was due"
+    assert headers["halfmoon.delayed"] == b"DELAY=1"
+    assert len(broker.deliveries) == 0
+
+
+def test_many_that_are_due_together_share_batches(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    for number in range(200):
+        send(broker, "t", (b"%d" % number, {"DELAY": "1"}))
+    relay(broker)
+    pass_ms(broker, clock, 1_001)
+    assert values(broker, "t") == [b"%d" % number for number in range(200)]
+    assert len(next(iter(partition_of(broker, "t").queue.runs())).columns.base) == 1
+
+
+def test_a_disk_that_is_full_for_a_while_delays_and_loses_nothing(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"DELAY": "1"}), (b"w", {"DELAY": "1"}))
+    relay(broker)
+    broker.log.low_disk = True
+    pass_ms(broker, clock, 1_500)
+    assert values(broker, "t") == []
+    assert len(broker.deliveries) == 1
+    assert any("deliveries" in problem for problem in broker.health())
+    broker.log.low_disk = False
+    pass_ms(broker, clock, 60_000)
+    assert values(broker, "t") == [b"v", b"w"]
+    assert broker.health() == []
+
+
+def test_what_is_dealt_with_is_given_up_and_what_waits_is_kept(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    for number in range(6):
+        send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": "1000" if number in (0, 1, 3) else "9000"}))
+        relay(broker)
+    pass_ms(broker, clock, 1_001)
+    while not broker.housekeeping.retain():
+        pass
+    relay(broker)
+    assert partition_of(broker, TIMER_TOPIC).start_offset == 2
+    pass_ms(broker, clock, 8_001)
+    while not broker.housekeeping.retain():
+        pass
+    relay(broker)
+    assert partition_of(broker, TIMER_TOPIC).start_offset == 6
+
+
+# -- the clock ---------------------------------------------------------------------------------------------------------
+
+
+class TwoClocks(VirtualClock):
+    """Whose wall can be moved."""
+
+    leap_ms = 0
+
+    def wall_ms(self) -> int:
+        return self.now_ms + self.leap_ms
+
+
+@pytest.mark.parametrize("leap_ms", [-DAY_MS, -3_600_000, -999, 0, 999])
+def test_a_delay_takes_its_time_whatever_the_wall_clock_does(fs: FaultyFileSystem, leap_ms: int) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"DELAY": "3"}))
+    relay(broker)
+    clock.leap_ms = leap_ms
+    pass_ms(broker, clock, 12_000)
+    assert values(broker, "t") == [b"v"]
+    send(broker, "t", (b"w", {"DELAY": "3"}))
+    relay(broker)
+    pass_ms(broker, clock, 8_000)
+    assert values(broker, "t") == [b"v"]
+    pass_ms(broker, clock, 4_000)
+    assert values(broker, "t") == [b"v", b"w"]
+
+
+def test_what_was_due_while_the_machine_slept_is_delivered_a_little_at_a_time(fs: FaultyFileSystem) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    for number in range(3_000):
+        send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": str(10_000 + number)}))
+    relay(broker)
+    clock.leap_ms = DAY_MS
+    broker.relays.wake(broker.deliveries)
+    steps = 0
+    while broker.relays.has_work:
+        broker.relays.step()
+        steps += 1
+    turn(broker)
+    assert len(values(broker, "t")) == 3_000
+    assert steps > 3_000
+
+
+# -- restarts and crashes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lose", [False, True])
+@pytest.mark.parametrize("after", ["close", "kill", "power_loss"])
+def test_what_waits_is_delivered_once_after_a_restart(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, after: str, lose: bool
+) -> None:
+    broker.create_topic("t", 1)
+    for number in range(40):
+        send(broker, "t", (b"%02d" % number, {"TIMER_DELAY_MS": str(1_000 * (1 + number % 4))}), (bytes(2_000), {}))
+        relay(broker)
+    pass_ms(broker, clock, 2_001)
+    if after == "close":
+        broker.close()
+    else:
+        fs = getattr(fs, after)()
+    if lose:
+        lose_derived(fs)
+    broker = reopen(fs, clock)
+    relay(broker)
+    assert len(broker.deliveries) == 20
+    pass_ms(broker, clock, 5_000)
+    delivered = [value for value in values(broker, "t") if value is not None and len(value) == 2]
+    expected = [b"%02d" % number for late in range(4) for number in range(40) if number % 4 == late]
+    assert delivered == expected
+    assert len(broker.deliveries) == 0
+
+
+def test_the_proof_of_a_delivery_may_expire_before_the_message(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """The waiting topic keeps its segment; the topic that was delivered to has forgotten the delivery long ago."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1, {"retention.ms": "1000"})
+    broker.create_topic("other", 1, {"retention.ms": "1000"})
+    send(broker, "t", (b"far", {"TIMER_DELAY_MS": str(30 * DAY_MS)}), (b"near", {"TIMER_DELAY_MS": "10"}))
+    relay(broker)
+    pass_ms(broker, clock, 11)
+    assert values(broker, "t") == [b"near"]
+    for _ in range(60):
+        send(broker, "other", (bytes(5_000), {}))
+        turn(broker)
+    clock.now_ms += DAY_MS
+    for _ in range(2):
+        while not broker.housekeeping.retain():
+            pass
+        turn(broker)
+    assert values(broker, "t") == []
+    fs = fs.power_loss()
+    lose_derived(fs)
+    broker = reopen(fs, clock)
+    relay(broker)
+    assert values(broker, "t") == []
+    pass_ms(broker, clock, 30 * DAY_MS)
+    assert values(broker, "t") == [b"far"]
+
+
+def lose_derived(fs: FaultyFileSystem) -> None:
+    for path in list(fs.names):
+        if path in ("checkpoint", "clean") or path.startswith("index/"):
+            fs.remove(path)
+    fs.sync_directory("")
+
+
+def play(fs: FaultyFileSystem, clock: VirtualClock, acknowledged: set[bytes]) -> None:
+    """Raises ProcessDied somewhere, if the file system says so."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    dice = random.Random(1)
+    for step in range(25):
+        rows: list[Row] = [
+            (b"%03d" % (10 * step + at), {"TIMER_DELAY_MS": str(dice.choice([5, 50, 500]))} if at % 3 else {})
+            for at in range(6)
+        ]
+        send(broker, "t", *rows, (bytes(3_000), {}), producer_id=3, producer_epoch=0, base_sequence=7 * step)
+        broker.when_durable(
+            broker.log.end, lambda error, rows=rows: None if error else acknowledged.update(v for v, _ in rows)
+        )  # type: ignore[misc]
+        relay(broker)
+        pass_ms(broker, clock, dice.choice([1, 20, 200]))
+        if step == 15:
+            broker.close()
+            broker = reopen(fs, clock)
+        broker.housekeeping.turn()
+
+
+@pytest.mark.parametrize("after", ["kill", "power_loss"])
+def test_dying_at_any_operation_delivers_everything_once(after: str) -> None:
+    fs = FaultyFileSystem(random.Random(0))
+    play(fs, VirtualClock(), set())
+    count = fs.operations
+    assert count > 200
+    for operation in range(1, count + 1):
+        fs = FaultyFileSystem(random.Random(operation))
+        fs.crash_at = operation
+        clock = VirtualClock()
+        acknowledged: set[bytes] = set()
+        try:
+            play(fs, clock, acknowledged)
+        except ProcessDied:
+            pass
+        survived = getattr(fs, after)()
+        if operation % 2:
+            lose_derived(survived)
+        broker = reopen(survived, clock)
+        relay(broker)
+        pass_ms(broker, clock, 1_001)
+        if broker.topic("t") is None:
+            assert not acknowledged
+            continue
+        there = [value for value in values(broker, "t") if value is not None and len(value) == 3]
+        assert len(there) == len(set(there))
+        assert acknowledged <= set(there)
+        assert len(broker.deliveries) == 0
+        # A batch is there as a whole or not at all.
+        assert all(len([v for v in there if int(v or 0) // 10 == step]) in (0, 6) for step in range(25))

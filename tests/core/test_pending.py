@@ -1,0 +1,49 @@
+"""Sets of offsets that wait: compared with Python's own sets."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halfmoon.core.pending import CHUNK, PendingSet
+
+_added = st.lists(st.tuples(st.integers(0, 3000), st.integers(1, 3000)), max_size=6)
+
+
+@given(_added, st.lists(st.integers(0, 15_000), max_size=200))
+def test_it_is_a_set(added: list[tuple[int, int]], settled: list[int]) -> None:
+    pending, model, end = PendingSet(), set[int](), 0
+    for gap, count in added:
+        first = end + gap
+        pending.add(first, count)
+        model |= set(range(first, first + count))
+        end = first + count
+    assert pending.end == end
+    for offset in [*settled, *sorted(model)[:50]]:
+        assert pending.settle(offset) == (offset in model)
+        model.discard(offset)
+    assert len(pending) == len(model)
+    assert pending.first() == min(model, default=None)
+    assert list(pending.between(0, end + 1)) == sorted(model)
+    assert list(pending.between(500, 2_100)) == [offset for offset in sorted(model) if 500 <= offset < 2_100]
+    assert all((offset in pending) == (offset in model) for offset in range(0, end + 10, 7))
+    again = PendingSet(pending.chunks(), end)
+    assert (list(again.between(0, end + 1)), len(again), again.first()) == (sorted(model), len(model), pending.first())
+
+
+def test_adding_again_brings_nothing_back() -> None:
+    pending = PendingSet()
+    pending.add(0, 10)
+    pending.settle(3)
+    pending.add(0, 10)
+    assert 3 not in pending
+    pending.add(5, 10)
+    assert list(pending.between(0, 20)) == [0, 1, 2, *range(4, 15)]
+
+
+def test_what_is_settled_takes_no_memory() -> None:
+    pending = PendingSet()
+    pending.add(0, 10 * CHUNK)
+    for offset in range(10 * CHUNK - 1):
+        pending.settle(offset)
+    assert pending.chunks() == [(9, bytes(CHUNK // 8 - 1) + b"\x80")]
