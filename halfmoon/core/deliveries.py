@@ -109,11 +109,19 @@ class Deliveries:
         for due in self._taken:  # the last run has failed on the way
             self._times.add(*due)
         self._taken = []
-        clock, times = self._broker.due_clock, self._times
         for number in range(len(self.queues)):
-            yield from self._follow(number)
+            for _ in self._follow(number):
+                yield from self._deliver_due()  # at a start, following may take a while
+                yield None
+        yield from self._deliver_due()
+        next_ms = self._times.next_ms()
+        if next_ms is not None:
+            self._broker.relays.wake_at(self, self._broker.due_clock.mono_ms(next_ms))
+
+    def _deliver_due(self) -> Generator[Load | None, Any, None]:
+        times = self._times
         while True:
-            now_ms = clock.now_ms()
+            now_ms = self._broker.due_clock.now_ms()
             while times.move_down(now_ms):
                 yield None
             self._taken = times.pop(now_ms, AT_ONCE)
@@ -122,9 +130,6 @@ class Deliveries:
             yield from self._deliver(self._taken, now_ms)
             self._taken = []
             yield None
-        next_ms = times.next_ms()
-        if next_ms is not None:
-            self._broker.relays.wake_at(self, clock.mono_ms(next_ms))
 
     def _follow(self, number: int) -> Generator[None, None, None]:
         """Take in what has come into a consume queue since the last time."""

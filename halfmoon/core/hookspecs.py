@@ -47,10 +47,10 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
     """Change, divert or refuse batches before they are stored.
 
-    Called: in the loop, for each produced batch in whose bytes a declared header name is found. Cost: a byte search per
-    batch and name (30 GB/s; names that begin alike count once; compressed batches are decompressed first) for topics
-    with feature headers, plus what `before_put` takes. Error: that batch is refused and nothing of it stored; a BrokerError gives the fault, anything else is
-    UNKNOWN_SERVER_ERROR and logged.
+    Called: in the loop, for each produced batch in whose bytes a declared header name is found. Cost: a byte search
+    per batch and name (30 GB/s; names that begin alike count once; compressed batches are decompressed first) for
+    topics with feature headers, plus what `before_put` takes. Error: that batch is refused and nothing of it stored; a
+    BrokerError gives the fault, anything else is UNKNOWN_SERVER_ERROR and logged.
     """
 
 
