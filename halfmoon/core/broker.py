@@ -59,6 +59,8 @@ PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
 
 
+MANY_PIECES = 1_000
+"""A batch that is taken apart into so many is written at once."""
 WAITING_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1", "halfmoon.headers.enable": "false"}
 """Of internal topics in which messages wait: they stay until they are dealt with."""
 
@@ -410,6 +412,8 @@ class Broker:
             if target is not partition:
                 target.wait(first, taken_span)
                 self.deliveries.waits_in(target)
+        if len(pieces) >= MANY_PIECES:
+            self.write()  # else those of several batches, which take much more memory than the batches, would meet
         return base_offset, end
 
     def _waiting_partition(self, name: str, index: int) -> Partition:
