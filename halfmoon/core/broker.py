@@ -38,7 +38,7 @@ from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
 from halfmoon.core.interception import Interception, check_kept
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import Provenance, SourceRange, SourceRun
+from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun
 from halfmoon.core.reading import Read, Reader
 from halfmoon.core.record_edit import of_producer
 from halfmoon.core.records import (
@@ -51,6 +51,7 @@ from halfmoon.core.records import (
 )
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
+from halfmoon.core.rolling import Rolling
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.core.views import Views
@@ -104,6 +105,7 @@ class Broker:
         self.interception = Interception(self)
         """To be replaced before the first batch is appended, where plugins have interceptors."""
         self.deliveries = Deliveries(self)
+        self.rolling = Rolling(self)
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
@@ -434,21 +436,29 @@ class Broker:
         *,
         range: SourceRange | None = None,
         sources: Sequence[SourceRun] = (),
+        origin: Origin | None = None,
+        due_ms: int = 0,
     ) -> int:
         """Append a batch that the broker made from other messages, with the proof of which: a range of a view's source,
-        or waiting messages, which are settled by it. Returns the log position to wait for. Raises BrokerError."""
+        or waiting messages, which are settled by it. With `origin` its messages wait themselves, to be delivered there
+        at `due_ms` (Unix ms). Returns the log position to wait for. Raises BrokerError.
+        """
         now_ms = self.clock.wall_ms()
         view = memoryview(batch)
         if partition.topic.rules.log_append_time:
             set_log_append_time(view, now_ms)
         header = parse_header(view)
-        proof = provenance.encode(Provenance(range, tuple(sources)))
+        span = header.last_offset_delta + 1
+        base_offset = partition.next_offset
         end = self._store(
-            partition, view, header.record_count, header.last_offset_delta + 1, header.max_timestamp, now_ms,
-            provenance=proof,
+            partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
+            provenance=provenance.encode(Provenance(range, tuple(sources), origin)),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)
+        if origin is not None:
+            partition.wait(base_offset, span)
+            self.deliveries.waits_in(partition)
         return end
 
     def _store(

@@ -194,6 +194,15 @@ class ConsumeQueue:
                 found += [columns.max_ms[row] for row in range(first, run.high)]
         return max(found, default=None)
 
+    def time_of(self, offset: int) -> int:
+        """The time that stands with the batch that holds `offset`, which must be there: its largest timestamp, or when
+        it is due."""
+        for run in self.runs_from(offset):
+            row = run.row_for(offset)
+            if row < run.high:
+                return run.columns.max_ms[row]
+        raise LookupError(offset)
+
     def size_bytes(self) -> int:
         """Bytes of all batches that are still indexed."""
         return sum(run.bytes for run in self.runs())

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.batch_header import CODEC_MASK
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
-from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
+from halfmoon.core.gathering import Outgoing
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
-from halfmoon.core.record_codec import Record
 from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header
 
 if TYPE_CHECKING:
@@ -31,29 +30,6 @@ AT_ONCE = 256
 """Frames of waiting messages that are read together."""
 FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""
-MERGE_RECORDS = 1_000
-"""Most records of a batch of delivered messages."""
-
-
-class Outgoing:
-    """What is gathered for one partition."""
-
-    __slots__ = ("batch", "runs", "target")
-
-    def __init__(self, target: Partition) -> None:
-        self.target = target
-        self.batch = Gathered()
-        self.runs: list[list[int]] = []
-        """Topic number, partition, first offset and count, of the messages in the batch, in its order."""
-
-    def add(self, source: Partition, offset: int, body: bytes, record: Record, now_ms: int) -> None:
-        self.batch.add(body, record, now_ms)
-        last = self.runs[-1] if self.runs else None
-        place = [source.topic.number, source.index]
-        if last is not None and last[:2] == place and last[2] + last[3] == offset:
-            last[3] += 1
-        else:
-            self.runs.append([*place, offset, 1])
 
 
 class Deliveries:
@@ -198,27 +174,21 @@ class Deliveries:
         if header.base_offset != base:
             return  # it has gone with its segment
         codec = header.attributes & CODEC_MASK
-        if out.batch.codec != codec:
+        if out.codec != codec:
             self._append(out)
-            out.batch.codec = codec
+            out.codec = codec
         body = bytes(batch_body(batch))
         for record in iter_records(batch):
             if base + record.offset_delta in pending:
-                if out.batch.count >= MERGE_RECORDS or len(out.batch.body) >= MERGE_BYTES:
+                if out.is_full:
                     self._append(out)
-                try:
-                    out.add(source, base + record.offset_delta, body, record, now_ms)
-                except TimestampsTooFarApartError:
-                    raise AssertionError("all of them have the time of their delivery") from None
+                out.take(source, base + record.offset_delta, body, record, now_ms)
 
     def _append(self, out: Outgoing) -> None:
-        if out.batch.is_empty:
-            return
-        runs = [SourceRun(*run) for run in out.runs]
-        self._broker.append_relayed(out.target, out.batch.batch(), sources=runs)
-        self.delivered += out.batch.count
-        out.runs = []
-        out.batch.begin()
+        if not out.is_empty:
+            self._broker.append_relayed(out.target, out.batch(), sources=out.sources())
+            self.delivered += out.count
+            out.begin()
 
     def _bury(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
         """The topic that these messages were sent to is gone: they go to the dead letters, and say why."""

@@ -5,10 +5,18 @@ Key, value and headers are copied byte for byte; the deltas in front of them are
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.compression import compress
+from halfmoon.core.provenance import SourceRun
 from halfmoon.core.record_codec import Record, renumber
 
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition
+
+MERGE_RECORDS = 1_000
+"""Most waiting messages that become one batch."""
 MERGE_BYTES = 128 << 10
 """A batch is appended once it takes so much, before compression."""
 _LONGEST_DELTA_MS = (1 << 63) - 1
@@ -98,3 +106,35 @@ class Gathered:
             record_count=self.count,
         )
         return bytearray(assemble(header, compress(self.codec, self.body) if self.codec else self.body))
+
+
+class Outgoing(Gathered):
+    """The batch that waiting messages go into which are dealt with together, and which messages these are."""
+
+    __slots__ = ("_runs", "target")
+
+    def __init__(self, target: Partition, codec: int = 0) -> None:
+        self.target = target
+        super().__init__(codec)
+
+    def begin(self) -> None:
+        super().begin()
+        # Timestamps of waiting messages are anything, and a ms or two more for each record is nothing here.
+        self.far_apart = True
+        self._runs: list[list[int]] = []
+
+    def take(self, source: Partition, offset: int, body: bytes, record: Record, timestamp: int) -> None:
+        """The waiting message at `offset` of `source`, which is this record of `body`, with this timestamp."""
+        self.add(body, record, timestamp)
+        last = self._runs[-1] if self._runs else None
+        if last is not None and last[2] + last[3] == offset and last[:2] == [source.topic.number, source.index]:
+            last[3] += 1
+        else:
+            self._runs.append([source.topic.number, source.index, offset, 1])
+
+    @property
+    def is_full(self) -> bool:
+        return self.count >= MERGE_RECORDS or len(self.body) >= MERGE_BYTES
+
+    def sources(self) -> list[SourceRun]:
+        return [SourceRun(*run) for run in self._runs]

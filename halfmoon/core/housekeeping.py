@@ -244,6 +244,11 @@ class Housekeeping:
         self._condemned, self._condemned_at = upto, log.end
         if log.flushed == log.end:
             self._remove_upto(upto)
+        for segment in log.segments[:-1]:
+            if segment.end > upto and self._lives(segment.start, segment.end, waiting=False):
+                break
+            upto = segment.end
+        self._broker.rolling.consider(upto)
 
     def _remove_upto(self, position: int) -> None:
         broker = self._broker
@@ -253,8 +258,9 @@ class Housekeeping:
                 self.indexes.drop(file, broker.catalog)
             log.remove_oldest()
 
-    def _lives(self, start: int, end: int) -> bool:
-        """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet."""
+    def _lives(self, start: int, end: int, *, waiting: bool = True) -> bool:
+        """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet. Without
+        `waiting`, messages that wait for their time do not count."""
         covered = start
         for file in self.indexes.between(start, end):
             if file.start != covered:
@@ -262,7 +268,8 @@ class Housekeeping:
             covered = file.end
             for key, run in file.runs.items():
                 partition = self._broker.catalog.partition(*key)
-                if partition is not None and partition.start_offset < run.end_offset:
+                alive = partition is not None and partition.start_offset < run.end_offset
+                if partition is not None and alive and (waiting or partition.pending is None):
                     return True
         return covered != end
 

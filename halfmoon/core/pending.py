@@ -80,13 +80,29 @@ class PendingSet:
         at = offset & (CHUNK - 1)
         return bits is not None and bool(bits[at >> 3] & 1 << (at & 7))
 
-    def first(self) -> int | None:
-        """The lowest offset that waits."""
+    def first(self, from_offset: int = 0) -> int | None:
+        """The lowest offset that waits, from this one on."""
         # Chunks are made in ascending order, so the first one is the lowest.
+        lowest = from_offset >> _SHIFT
         for number, bits in self._chunks.items():
+            if number < lowest:
+                continue
             value = int.from_bytes(bits, "little")
-            return (number << _SHIFT) + (value & -value).bit_length() - 1
+            if number == lowest:
+                value = value >> (from_offset & (CHUNK - 1)) << (from_offset & (CHUNK - 1))
+            if value:
+                return (number << _SHIFT) + (value & -value).bit_length() - 1
         return None
+
+    def count(self, low: int, high: int) -> int:
+        """How many wait in [low, high)."""
+        found = 0
+        for number, bits in self._chunks.items():
+            base = number << _SHIFT
+            if low < base + CHUNK and base < high:
+                value = int.from_bytes(bits, "little") >> max(0, low - base) << max(0, low - base)
+                found += (value & ((1 << min(CHUNK, high - base)) - 1)).bit_count()
+        return found
 
     def between(self, low: int, high: int) -> Iterator[int]:
         """The offsets in [low, high) that wait, ascending."""

@@ -113,6 +113,7 @@ class App:
         broker.views.start()
         broker.interception = Interception(broker, self.plugins.interceptors)
         broker.deliveries.start()
+        broker.rolling.start()
         self.relaying = Relaying(broker.relays, loop)
         self.relaying.start()
         self._undo.append(self.relaying.stop)

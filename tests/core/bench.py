@@ -80,6 +80,7 @@ def open_broker(
     broker.views.start()
     broker.interception = Interception(broker, interceptors)
     broker.deliveries.start()
+    broker.rolling.start()
     return broker
 
 

@@ -417,6 +417,63 @@ def test_the_proof_of_a_delivery_may_expire_before_the_message(fs: FaultyFileSys
     assert values(broker, "t") == [b"far"]
 
 
+def retain(broker: Broker) -> None:
+    for _ in range(3):
+        while not broker.housekeeping.retain():
+            pass
+        relay(broker)
+
+
+@pytest.mark.parametrize("after", ["nothing", "kill", "power_loss"])
+def test_a_few_that_wait_long_do_not_keep_the_log(fs: FaultyFileSystem, clock: VirtualClock, after: str) -> None:
+    """Disk is at most what waits takes, and two segments (and the active one)."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1, {"retention.ms": "1000"})
+    expected = []
+    for number in range(120):
+        far = number % 12 == 0
+        delay_ms = 30 * DAY_MS + number if far else 50
+        send(broker, "t", (b"%03d" % number, {"TIMER_DELAY_MS": str(delay_ms)}), (bytes(9_000), {}))
+        relay(broker)
+        if far:
+            expected.append(b"%03d" % number)
+        pass_ms(broker, clock, 100)
+    before = len(broker.log.segments)
+    clock.now_ms += DAY_MS
+    retain(broker)
+    assert broker.rolling.rolled > 0
+    assert len(broker.log.segments) <= 4 < before
+    if after != "nothing":
+        fs = getattr(fs, after)()
+        lose_derived(fs)
+        broker = reopen(fs, clock)
+        relay(broker)
+    assert len(partition_of(broker, TIMER_TOPIC).pending or ()) == 10
+    pass_ms(broker, clock, 28 * DAY_MS)
+    assert not set(values(broker, "t")) & set(expected)
+    pass_ms(broker, clock, 2 * DAY_MS)
+    assert values(broker, "t")[-10:] == expected
+    assert len(set(values(broker, "t")) & set(expected)) == 10
+    assert found(broker, "t")[-1][3]["halfmoon.original-timestamp"] == b"500"
+
+
+def test_rolling_keeps_where_each_goes_and_when_and_how(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 3)
+    send(broker, "t", (b"a", {"DELAY": "3"}), (b"b", {"DELAY": "3", "x": "y"}), index=1, codec=4)
+    send(broker, "t", (b"c", {"TIMER_DELAY_SEC": "5"}), (b"d", {"TIMER_DELAY_SEC": "5"}), index=2)
+    relay(broker)
+    broker.rolling._upto = broker.log.end
+    broker.relays.wake(broker.rolling)
+    relay(broker)
+    assert broker.rolling.rolled == 4
+    assert partition_of(broker, LEVEL_TOPIC, 2).next_offset == 4
+    pass_ms(broker, clock, 5_001)
+    assert [values(broker, "t", index) for index in range(3)] == [[], [], [b"c", b"d"]]
+    pass_ms(broker, clock, 5_000)
+    assert [values(broker, "t", index) for index in range(3)] == [[], [b"a", b"b"], [b"c", b"d"]]
+    assert found(broker, "t", 1)[1][3]["x"] == b"y"
+
+
 def lose_derived(fs: FaultyFileSystem) -> None:
     for path in list(fs.names):
         if path in ("checkpoint", "clean") or path.startswith("index/"):

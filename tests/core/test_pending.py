@@ -27,6 +27,9 @@ def test_it_is_a_set(added: list[tuple[int, int]], settled: list[int]) -> None:
     assert list(pending.between(0, end + 1)) == sorted(model)
     assert list(pending.between(500, 2_100)) == [offset for offset in sorted(model) if 500 <= offset < 2_100]
     assert all((offset in pending) == (offset in model) for offset in range(0, end + 10, 7))
+    for low, high in ((0, end + 1), (500, 2_100), (1_024, 1_024), (1_023, 2_048)):
+        assert pending.count(low, high) == len([offset for offset in model if low <= offset < high])
+        assert pending.first(low) == min((offset for offset in model if offset >= low), default=None)
     again = PendingSet(pending.chunks(), end)
     assert (list(again.between(0, end + 1)), len(again), again.first()) == (sorted(model), len(model), pending.first())
 
