@@ -1,7 +1,7 @@
 """Delivers messages that waited for their time to where they were sent (B29, B30).
 
 A waiting message stands in an internal topic; its consume queue holds when it is due, its frame where it was sent.
-What is due when is kept in a timing wheel, which follows the consume queues (`_follow`), at a start from their
+What is due when is kept in a timing wheel, which follows the consume queues, at a start from their
 beginning. When their time has come, messages are read from the log, gathered by the partition they go to, and appended
 there with the proof of what they were (core/provenance.py), which settles them. So each is delivered once, whatever
 happens; and after a crash the wheel is made again from what is pending.
@@ -42,6 +42,8 @@ class Deliveries:
         """Partitions in which messages wait; a number in the wheel is a place in this list."""
         self._followed: dict[Partition, int] = {}
         """Offset up to which the wheel has followed the consume queue."""
+        self._earlier: list[tuple[int, int, int]] = []
+        """(queue, from, to): what was there at the start, and is still to be taken in."""
         self._taken: list[Due] = []
         """Out of the wheel, and not delivered yet."""
         self.delivered = 0
@@ -56,21 +58,22 @@ class Deliveries:
         return len(self._times) + len(self._taken)
 
     def start(self) -> None:
-        """Make the wheel, and deliver what became due meanwhile."""
+        """Make the wheel, and deliver what became due meanwhile. What comes from now on does not wait for that."""
         for partition in self._broker.catalog.partitions():
             if partition.pending is not None:
-                self._know(partition)
+                self._know(partition, partition.queue.end_offset)
+                self._earlier.append((len(self.queues) - 1, partition.start_offset, partition.queue.end_offset))
         self._broker.relays.add(self, self)
 
     def waits_in(self, partition: Partition) -> None:
         """Messages begin to wait in this partition."""
         if partition not in self._followed:
-            self._know(partition)
+            self._know(partition, partition.start_offset)
 
-    def _know(self, partition: Partition) -> None:
+    def _know(self, partition: Partition, offset: int) -> None:
         assert len(self.queues) < MAX_QUEUES
         self.queues.append(partition)
-        self._followed[partition] = partition.start_offset
+        self._followed[partition] = offset
 
     def arrived(self, partitions: Iterable[Partition]) -> None:
         """Messages became visible in these partitions, of which some may be ours."""
@@ -85,14 +88,48 @@ class Deliveries:
         for due in self._taken:  # the last run has failed on the way
             self._times.add(*due)
         self._taken = []
-        for number in range(len(self.queues)):
-            for _ in self._follow(number):
-                yield from self._deliver_due()  # at a start, following may take a while
-                yield None
-        yield from self._deliver_due()
+        while True:
+            for number, partition in enumerate(self.queues):
+                while self._followed[partition] < partition.queue.end_offset:
+                    self._followed[partition] = self._take_in(
+                        number, self._followed[partition], partition.queue.end_offset
+                    )
+                    yield None
+            yield from self._deliver_due()
+            if not self._make_up():
+                break
+            yield None
         next_ms = self._times.next_ms()
         if next_ms is not None:
             self._broker.relays.wake_at(self, self._broker.due_clock.mono_ms(next_ms))
+
+    def _make_up(self) -> bool:
+        """Take in some of what was there at the start; whether there was any left."""
+        while self._earlier:
+            number, begin, end = self._earlier[-1]
+            if begin >= end:
+                self._earlier.pop()
+                continue
+            self._earlier[-1] = number, self._take_in(number, begin, end), end
+            return True
+        return False
+
+    def _take_in(self, number: int, begin: int, end: int) -> int:
+        """Put what waits in [begin, end) of a queue into the wheel, as far as it can be done at once; up to where."""
+        partition = self.queues[number]
+        pending = partition.pending
+        begin = max(begin, partition.start_offset)
+        run = next((run for run in partition.queue.runs_from(begin) if run.end_offset > begin), None)
+        if run is None or pending is None:
+            return end
+        columns, row = run.columns, run.row_for(begin)
+        upto = min(run.high, row + FOLLOWED)
+        add = self._times.add
+        for at in range(row, upto):
+            base, span = columns.base[at], columns.span[at]
+            if base in pending or (span > 1 and any(pending.between(base, base + span))):
+                add(columns.max_ms[at], number, base)
+        return columns.base[upto - 1] + columns.span[upto - 1]
 
     def _deliver_due(self) -> Generator[Load | None, Any, None]:
         times = self._times
@@ -105,29 +142,6 @@ class Deliveries:
                 break
             yield from self._deliver(self._taken, now_ms)
             self._taken = []
-            yield None
-
-    def _follow(self, number: int) -> Generator[None, None, None]:
-        """Take in what has come into a consume queue since the last time."""
-        partition = self.queues[number]
-        pending = partition.pending
-        if pending is None:
-            return
-        add = self._times.add
-        begin = max(self._followed[partition], partition.start_offset)
-        end = partition.queue.end_offset
-        while begin < end:
-            run = next((run for run in partition.queue.runs_from(begin) if run.end_offset > begin), None)
-            if run is None:
-                break
-            columns, row = run.columns, run.row_for(begin)
-            upto = min(run.high, row + FOLLOWED)
-            for at in range(row, upto):
-                base, span = columns.base[at], columns.span[at]
-                if base in pending or (span > 1 and any(pending.between(base, base + span))):
-                    add(columns.max_ms[at], number, base)
-            begin = columns.base[upto - 1] + columns.span[upto - 1]
-            self._followed[partition] = begin
             yield None
 
     def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:

@@ -27,8 +27,11 @@ QUICK = {
 class Load(threading.Thread):
     """An idempotent producer: 0, 1, 2, … into each partition, until told to stop."""
 
-    def __init__(self, servers: str, dice: random.Random) -> None:
+    def __init__(self, servers: str, dice: random.Random, later: str | None = None) -> None:
+        """`later`: a topic to which every tenth record is sent too, to be delivered up to two seconds later."""
         super().__init__(name="load", daemon=True)
+        self.delayed: list[bytes] = []
+        self._later = later
         self.sent = [0] * PARTITIONS
         self.acknowledged: list[tuple[int, int, int]] = []
         """(partition, offset, number)"""
@@ -69,9 +72,24 @@ class Load(threading.Thread):
                 headers={"TAGS": "odd" if number % 2 else "even", "rest": str(number % 3)},
                 on_delivery=self._ended,
             )
+            if self._later is not None and sum(self.sent) % 10 == 0:
+                value = b"%d-%d" % (partition, number)
+                self.delayed.append(value)
+                delay_ms = str(self._dice.randrange(1, 2_000))
+                self._producer.produce(
+                    self._later,
+                    value,
+                    partition=partition,
+                    headers={"TIMER_DELAY_MS": delay_ms},
+                    on_delivery=self._late,
+                )
             self._producer.poll(0)
         if self._producer.flush(DEADLINE_S):
             self.errors.append("not everything could be sent in the end")
+
+    def _late(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
 
     def _ended(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -1,9 +1,9 @@
 """kill −9, again and again, under a producer and a consumer that know nothing of it.
 
 What was acknowledged is there, in the order it was sent, once; and the group's consumer gets all of it and goes on
-after each restart. A view of it, and a view of that view, hold what matches, in that order, once. What a killed process
-wrote stays in the page cache, so `flush: interval` must hold it too; losing power is another test's business
-(tests/core/test_crashes.py).
+after each restart. A view of it, and a view of that view, hold what matches, in that order, once. Delayed records are
+delivered once. What a killed process wrote stays in the page cache, so `flush: interval` must hold it too; losing
+power is another test's business (tests/core/test_crashes.py).
 
 The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again, as far as threads allow.
 """
@@ -82,6 +82,36 @@ VIEWS = {
 }
 
 
+LATER = "later"
+
+
+def delivered(servers: str, expected: int) -> list[bytes]:
+    """Every value in the topic of delayed records. Waits until so many are there."""
+    found: list[bytes] = []
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False, **QUICK})
+    try:
+        places = [TopicPartition(LATER, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+
+        def count() -> int:
+            return sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
+
+        wait_until(lambda: count() >= expected, DEADLINE_S, "everything is delivered")
+        consumer.assign(places)
+
+        def step() -> bool:
+            for message in consumer.consume(10_000, timeout=0.1):
+                assert message.error() is None, message.error()
+                value = message.value()
+                assert value is not None
+                found.append(value)
+            return len(found) >= count()
+
+        wait_until(step, DEADLINE_S, "reading what was delivered")
+    finally:
+        consumer.close()
+    return found
+
+
 def stored(servers: str, topic: str, expected: int) -> list[list[int]]:
     """What is in the log: per partition, the numbers by offset. Waits until so many are there."""
     found: list[list[int]] = [[] for _ in range(PARTITIONS)]
@@ -123,7 +153,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
     for name, view in VIEWS.items():
         admin.create_topics([NewTopic(name, -1, 1, config=view)])[name].result(10)
-    load, reader = Load(serving.address, random.Random(seed)), Reader(serving.address)
+    admin.create_topics([NewTopic(LATER, PARTITIONS, 1)])[LATER].result(10)
+    load, reader = Load(serving.address, random.Random(seed), LATER), Reader(serving.address)
     threads: list[Any] = [load, reader]
     try:
         for thread in threads:
@@ -145,6 +176,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
         assert not load.is_alive()
         wait_until(lambda: sum(reader.offsets) + PARTITIONS == sum(load.sent), DEADLINE_S, "the consumer gets it all")
         log = stored(serving.address, TOPIC, sum(load.sent))
+        later = delivered(serving.address, len(load.delayed))
         views = {
             name: stored(serving.address, name, sum(-(-count // step) for count in load.sent))
             for name, step in (("even", 2), ("sixth", 6))
@@ -159,6 +191,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     assert not reader.errors
     # Everything that was sent was acknowledged in the end; so the log is exactly what was sent, in that order.
     assert log == [list(range(count)) for count in load.sent]
+    assert len(load.delayed) > 1_000
+    assert sorted(later) == sorted(load.delayed)
     assert views["even"] == [list(range(0, count, 2)) for count in load.sent]
     assert views["sixth"] == [list(range(0, count, 6)) for count in load.sent]
     assert len(load.acknowledged) == sum(load.sent)
