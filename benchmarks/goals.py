@@ -260,4 +260,17 @@ GOALS: tuple[Goal, ...] = (
         INTERVAL,
         "view.whole_mb",
     ),
+    Goal("headers act, none used: 1 KB, MB/s", "headers.on_mb_s", 0.9, against="headers.off_mb_s"),
+    Goal("headers act, none used: 1 KB zstd, MB/s", "headers.zstd_on_mb_s", 0.7, against="headers.zstd_off_mb_s"),
+    Goal("headers act, none used: 100 B, records/s", "headers.small_on_rec_s", 0.9, against="headers.small_off_rec_s"),
+    Goal(
+        "one record in ten delayed: 100 B, records/s", "headers.delayed_rec_s", 0.7, against="headers.small_off_rec_s"
+    ),
+    Goal("one record in ten tagged: 100 B, records/s", "headers.tagged_rec_s", 0.7, against="headers.small_off_rec_s"),
+    Goal("delay level 1 s: late by, p50", "delays.level_p50_ms", 5, None, "less", against=None, unit="ms"),
+    Goal("delay level 1 s: late by, p99", "delays.level_p99_ms", 20, None, "less", against=None, unit="ms"),
+    Goal("delay of 1,000 ms: late by, p50", "delays.time_p50_ms", 5, None, "less", against=None, unit="ms"),
+    Goal("delay of 1,000 ms: late by, p99", "delays.time_p99_ms", 20, None, "less", against=None, unit="ms"),
+    Goal("delay of 1,000 ms: late by, p50, sync", "delays.time_p50_ms", 5, None, "less", SYNC, None, unit="ms"),
+    Goal("delay of 1,000 ms: late by, p99, sync", "delays.time_p99_ms", 20, None, "less", SYNC, None, unit="ms"),
 )

@@ -1,10 +1,23 @@
-"""What Kafka has not: filtered views."""
+"""What Kafka has not: filtered views, delays; and what it costs those who do not use them."""
 
 from __future__ import annotations
 
-from benchmarks.bench import Bench, Cell, Figures, named
+from benchmarks.bench import HALFMOON, Bench, Cell, Figures, named
 from benchmarks.brokers import INTERVAL, Broker
 
+DELAYED = 1_000
+LATE = "DELAY=1"
+HEADERS = {
+    "off": (1_000, 300_000, "none", False, 0, LATE),
+    "on": (1_000, 300_000, "none", True, 0, LATE),
+    "zstd_off": (1_000, 300_000, "zstd", False, 0, LATE),
+    "zstd_on": (1_000, 300_000, "zstd", True, 0, LATE),
+    "small_off": (100, 600_000, "none", False, 0, LATE),
+    "small_on": (100, 600_000, "none", True, 0, LATE),
+    "delayed": (100, 600_000, "none", True, 10, LATE),
+    "tagged": (100, 600_000, "none", True, 10, "TAGS=paid"),
+}
+"""Figure's prefix → bytes a record, records, codec, whether headers act, and one record in how many has which."""
 VIEW_RECORDS = 2_000_000
 ONE_IN = 100
 """So many records of the source are looked at for one in the view."""
@@ -23,7 +36,42 @@ def view(bench: Bench, _: Broker) -> Figures:
         bench.brokers.stop(broker)
 
 
+def headers(bench: Bench, broker: Broker) -> Figures:
+    """What looking for headers costs, and what acting on them does: in turn, on topics with and without."""
+    found: Figures = {}
+    for name, (size, records, codec, enabled, one_in, header) in HEADERS.items():
+        bench.settle()
+        count = bench.times(records)
+
+        def load(
+            size: int = size, count: int = count, codec: str = codec, enabled: bool = enabled, one_in: int = one_in,
+            header: str = header, name: str = name,
+        ) -> Figures:  # fmt: skip
+            return bench.load(
+                broker, "produce_headers", topic=bench.topic(name), size=size, count=count, codec=codec,
+                enabled=enabled, one_in=one_in, header=header,
+            )  # fmt: skip
+
+        figures = bench.cpu_per_mb(broker, count * size / 2**20, load)
+        found |= {f"{name}_{figure}": value for figure, value in figures.items()}
+    return named("headers", found)
+
+
+def delays(bench: Bench, broker: Broker) -> Figures:
+    """Messages that are due a second after they were sent, a level and a time, and when they come."""
+    found: Figures = {}
+    for name, header in (("level", "DELAY=1"), ("time", "TIMER_DELAY_MS=1000")):
+        count = bench.times(DELAYED, least=100)
+        figures = bench.load(
+            broker, "delays", topic=bench.topic(name), header=header, delay_ms=1_000, count=count, pause_ms=2.0
+        )
+        found |= {f"{name}_{figure}": value for figure, value in figures.items()}
+    return named("delays", found)
+
+
 CELLS = (
+    Cell("headers", "producing to topics where headers act and where they do not", headers, on=(INTERVAL,)),
+    Cell("delays", f"{DELAYED:,} messages delayed by 1 s", delays, on=HALFMOON),
     Cell("view", f"a view of {VIEW_RECORDS:,} records that keeps one in {ONE_IN}: filled, and read by Spark", view,
          on=(INTERVAL,)),
 )  # fmt: skip

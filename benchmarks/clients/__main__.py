@@ -9,11 +9,13 @@ import sys
 LOADS = {
     "consume": "benchmarks.clients.bulk",
     "create_topics": "benchmarks.clients.topics",
+    "delays": "benchmarks.clients.headers",
     "idle": "benchmarks.clients.idle",
     "latency": "benchmarks.clients.latency",
     "one_by_one": "benchmarks.clients.plain",
     "paced": "benchmarks.clients.plain",
     "produce": "benchmarks.clients.bulk",
+    "produce_headers": "benchmarks.clients.headers",
     "ready_made": "benchmarks.clients.plain",
     "read_again": "benchmarks.clients.small",
     "small_batches": "benchmarks.clients.small",

@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
 from halfmoon.core.gathering import Outgoing
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
-from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header
+from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -28,6 +28,8 @@ UNDELIVERABLE = "halfmoon.undeliverable"
 """Dead letters that belong to no group: messages whose topic was gone when they were due."""
 AT_ONCE = 256
 """Frames of waiting messages that are read together."""
+WHOLE_RECORDS = 16
+"""A batch of so many that are all due is delivered as it stands."""
 FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""
 
@@ -162,7 +164,7 @@ class Deliveries:
                 self._gather(out, source, base, piece[ORIGIN_BYTES:], now_ms)
             yield None
         for out in outgoing.values():
-            self._append(out)
+            self._append(out, now_ms)
 
     def _read(self, due: list[Due]) -> Generator[Load | None, Any, list[memoryview | None]]:
         """Of each, its origin and its batch, one behind the other, as they stand in the log."""
@@ -188,21 +190,32 @@ class Deliveries:
         if header.base_offset != base:
             return  # it has gone with its segment
         codec = header.attributes & CODEC_MASK
+        count = header.record_count
+        if count >= WHOLE_RECORDS and count == header.last_offset_delta + 1 == pending.count(base, base + count):
+            self._append(out, now_ms)
+            out.take_whole(source, base, header, batch[HEADER_BYTES:])
+            self._append(out, now_ms)
+            return
         if out.codec != codec:
-            self._append(out)
+            self._append(out, now_ms)
             out.codec = codec
         body = bytes(batch_body(batch))
         for record in iter_records(batch):
             if base + record.offset_delta in pending:
                 if out.is_full:
-                    self._append(out)
-                out.take(source, base + record.offset_delta, body, record, now_ms)
+                    self._append(out, now_ms)
+                out.take(source, base + record.offset_delta, body, record)
 
-    def _append(self, out: Outgoing) -> None:
-        if not out.is_empty:
-            self._broker.append_relayed(out.target, out.batch(), sources=out.sources())
-            self.delivered += out.count
-            out.begin()
+    def _append(self, out: Outgoing, now_ms: int) -> None:
+        """With the time of the delivery, by the broker's clock, as the batch says then."""
+        if out.is_empty:
+            return
+        batch = out.batch()
+        header = parse_header(batch)
+        set_log_append_time(memoryview(batch), now_ms)
+        self._broker.append_relayed(out.target, batch, sources=out.sources())
+        self.delivered += header.record_count
+        out.begin()
 
     def _bury(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
         """The topic that these messages were sent to is gone: they go to the dead letters, and say why."""

@@ -119,18 +119,27 @@ class Outgoing(Gathered):
 
     def begin(self) -> None:
         super().begin()
-        # Timestamps of waiting messages are anything, and a ms or two more for each record is nothing here.
+        # Timestamps of waiting messages are anything, and a few bytes more for each record are nothing here.
         self.far_apart = True
         self._runs: list[list[int]] = []
 
-    def take(self, source: Partition, offset: int, body: bytes, record: Record, timestamp: int) -> None:
-        """The waiting message at `offset` of `source`, which is this record of `body`, with this timestamp."""
-        self.add(body, record, timestamp)
+    def take(self, source: Partition, offset: int, body: bytes, record: Record) -> None:
+        """The waiting message at `offset` of `source`, which is this record of `body`."""
+        self.add(body, record, record.timestamp)
+        self._name(source, offset, 1)
+
+    def take_whole(self, source: Partition, offset: int, header: BatchHeader, body: memoryview) -> None:
+        """All messages of a batch, which begins at `offset` of `source` and has this header and this body, compressed
+        or not. Nothing else is gathered."""
+        self.whole = header, body
+        self._name(source, offset, header.record_count)
+
+    def _name(self, source: Partition, offset: int, count: int) -> None:
         last = self._runs[-1] if self._runs else None
         if last is not None and last[2] + last[3] == offset and last[:2] == [source.topic.number, source.index]:
-            last[3] += 1
+            last[3] += count
         else:
-            self._runs.append([source.topic.number, source.index, offset, 1])
+            self._runs.append([source.topic.number, source.index, offset, count])
 
     @property
     def is_full(self) -> bool:

@@ -97,9 +97,12 @@ class PendingSet:
     def count(self, low: int, high: int) -> int:
         """How many wait in [low, high)."""
         found = 0
-        for number, bits in self._chunks.items():
+        first, last = low >> _SHIFT, (high - 1) >> _SHIFT
+        numbers = range(first, last + 1) if last - first < len(self._chunks) else list(self._chunks)
+        for number in numbers:
+            bits = self._chunks.get(number)
             base = number << _SHIFT
-            if low < base + CHUNK and base < high:
+            if bits is not None and low < base + CHUNK and base < high:
                 value = int.from_bytes(bits, "little") >> max(0, low - base) << max(0, low - base)
                 found += (value & ((1 << min(CHUNK, high - base)) - 1)).bit_count()
         return found

@@ -178,13 +178,36 @@ def write(
     record = bytearray(1)
     put_varint(record, timestamp_delta)
     put_varint(record, offset_delta)
-    _put_nullable(record, key)
-    _put_nullable(record, value)
+    append = record.append
+    for content in (key, value):
+        if content is None:
+            append(1)  # zigzag −1
+        else:
+            length = len(content)
+            if length < 64:
+                append(length << 1)  # one byte, as most are: worth not calling for
+            else:
+                put_varint(record, length)
+            record += content
     headers = tuple(headers)
     put_varint(record, len(headers))
     for name, content in headers:
-        _put_nullable(record, name.encode("utf-8", "surrogateescape"))
-        _put_nullable(record, content)
+        encoded = name.encode("utf-8", "surrogateescape")
+        length = len(encoded)
+        if length < 64:
+            append(length << 1)
+        else:
+            put_varint(record, length)
+        record += encoded
+        if content is None:
+            append(1)
+        else:
+            length = len(content)
+            if length < 64:
+                append(length << 1)
+            else:
+                put_varint(record, length)
+            record += content
     put_varint(output, len(record))
     output += record
 
@@ -342,11 +365,3 @@ def _text(name: bytes) -> str:
         return name.decode()  # twice as fast as with an error handler, which hardly any needs
     except UnicodeDecodeError:
         return name.decode("utf-8", "surrogateescape")
-
-
-def _put_nullable(output: bytearray, content: bytes | None) -> None:
-    if content is None:
-        output.append(1)  # zigzag −1
-    else:
-        put_varint(output, len(content))
-        output += content

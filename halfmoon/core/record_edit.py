@@ -5,7 +5,8 @@ None of this is on the path of a batch without feature headers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from halfmoon.core import record_codec
@@ -31,7 +32,7 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
     bounds = record_codec.walk(body, header.record_count)
     output = bytearray()
     copied = 0  # bytes of the body
-    left_out: list[Record] = []
+    left_out: dict[int, Record] = {}
     changed = False
     for index in search.records(body, bounds):
         record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, None)
@@ -42,7 +43,7 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
         output += body[copied : record.start]
         copied = record.end
         if kept is None:
-            left_out.append(record)
+            left_out[index] = record
         else:
             delta_ms = record.timestamp - header.base_timestamp
             record_codec.write(output, record.offset_delta, delta_ms, kept.key, kept.value, kept.headers)
@@ -54,24 +55,25 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
     output += body[copied:]
     made = header._replace(record_count=count)
     if left_out:
-        made = _corrected(made, bytes(output), left_out)
+        made = _corrected(made, body, bounds, left_out)
     codec = header.attributes & CODEC_MASK
     return assemble(made, compress(codec, output) if codec else output)
 
 
-def _corrected(header: BatchHeader, body: bytes, left_out: list[Record]) -> BatchHeader:
-    """The header with the last offset delta and the largest timestamp of what is left in `body`."""
-    bounds = record_codec.walk(body, header.record_count)
-    last = len(bounds) - 2
-    last_offset_delta, _ = record_codec.glance(body, bounds[last], last, header.base_timestamp)
-    header = header._replace(last_offset_delta=last_offset_delta)
+def _corrected(header: BatchHeader, body: bytes, bounds: array[int], left_out: Mapping[int, Record]) -> BatchHeader:
+    """The header with the last offset delta and the largest timestamp of what is left of the batch."""
+    # From the end, where the latest record tends to stand.
+    kept = (index for index in range(len(bounds) - 2, -1, -1) if index not in left_out)
+    last = next(kept)
+    last_offset_delta, newest = record_codec.glance(body, bounds[last], last, header.base_timestamp)
     largest = header.max_timestamp
-    if header.attributes & TIMESTAMP_TYPE or all(record.timestamp < largest for record in left_out):
-        return header
-    glances = (
-        record_codec.glance(body, start, index, header.base_timestamp) for index, start in enumerate(bounds[:-1])
-    )
-    return header._replace(max_timestamp=max(timestamp for _, timestamp in glances))
+    if header.attributes & TIMESTAMP_TYPE or all(record.timestamp < largest for record in left_out.values()):
+        return header._replace(last_offset_delta=last_offset_delta)
+    for index in kept:
+        if newest >= largest:
+            break
+        newest = max(newest, record_codec.glance(body, bounds[index], index, header.base_timestamp)[1])
+    return header._replace(last_offset_delta=last_offset_delta, max_timestamp=newest)
 
 
 def without_headers(batch: Buffer, search: HeaderSearch, prefix: str) -> bytes:

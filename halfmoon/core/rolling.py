@@ -124,6 +124,6 @@ class Rolling:
             if offset in pending:
                 if out.is_full:
                     append(out)
-                out.take(partition, offset, body, record, record.timestamp)
+                out.take(partition, offset, body, record)
         append(out)
         return header.base_offset + header.last_offset_delta + 1

@@ -10,7 +10,7 @@ above the last is the last, level 0 is none; a time that has passed is now. Of s
 list above counts. What is no number, or further away than `max_delay`, is refused with the record's index.
 
 A delivered record has `halfmoon.delayed` (how it was asked for: `DELAY=3`) and `halfmoon.original-timestamp` in place
-of these headers, and the time of its delivery for a timestamp.
+of these headers, and the time of its delivery for a timestamp (LogAppendTime: it is the broker's).
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ _NUMBER = re.compile(rb"-?[0-9]{1,18}")
 Waiting = tuple[str, int, int]
 """Where a record waits, topic and partition, and until when."""
 
+Row = tuple[bytes | None, bytes | None, int, Headers]
+"""Key, value, timestamp, headers."""
+
 
 class DelaySettings(Section, frozen=True, kw_only=True):
     """`$.plugins.delay`."""
@@ -98,22 +101,23 @@ class Delays:
 
     def before_put(self, put: Put) -> memoryview | Redirect:
         """Take out the records that are to wait; those that wait for the same time in the same queue are one batch."""
-        waiting: dict[Waiting, list[Record]] = {}
+        waiting: dict[Waiting, list[Row]] = {}
 
         def change(index: int, record: Record) -> Record | None:
             asked = _asked(index, record)
             place = None if asked is None else self._place(index, *asked, put.now_ms)
             if asked is None or place is None:
                 return record
-            waiting.setdefault(place, []).append(record._replace(headers=_delivered(record, *asked)))
+            row = record.key, record.value, record.timestamp, _delivered(record, *asked)
+            waiting.setdefault(place, []).append(row)
             return None
 
         kept = rewrite(put.batch, _search, change)
         if not waiting:
             return put.batch
         diverted = [
-            Diverted(topic, partition, _batch(records), due_ms)
-            for (topic, partition, due_ms), records in waiting.items()
+            Diverted(topic, partition, build_batch(rows), due_ms)
+            for (topic, partition, due_ms), rows in waiting.items()
         ]
         return Redirect(kept, tuple(diverted))
 
@@ -159,10 +163,6 @@ def _delivered(record: Record, name: str, number: int) -> Headers:
         (DELAYED, f"{name}={number}".encode()),
         (ORIGINAL_TIMESTAMP, str(record.timestamp).encode()),
     )
-
-
-def _batch(records: list[Record]) -> bytes:
-    return build_batch((record.key, record.value, record.timestamp, record.headers) for record in records)
 
 
 def _refused(index: int, name: str, value: object, problem: str) -> BrokerError:
