@@ -18,7 +18,10 @@ app = typer.Typer(help="Look into a data directory.", no_args_is_help=True)
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")]
 
-COLUMNS = ("position", "length", "kind", "generation", "topic", "partition", "base_offset", "record_count", "control")
+COLUMNS = (
+    "position", "length", "kind", "generation", "topic", "partition", "base_offset", "record_count", "control",
+    "due_ms", "provenance",
+)  # fmt: skip
 
 
 @app.callback()

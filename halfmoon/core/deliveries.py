@@ -59,6 +59,15 @@ class Deliveries:
         """How many frames wait."""
         return len(self._times) + len(self._taken)
 
+    @property
+    def late_ms(self) -> int:
+        """How late the next message is that is to be delivered; 0 where none is due."""
+        return self._times.overdue_ms(self._broker.due_clock.now_ms())
+
+    def waiting(self) -> int:
+        """Messages that wait."""
+        return sum(len(partition.pending) for partition in self.queues if partition.pending is not None)
+
     def start(self) -> None:
         """Make the wheel, and deliver what became due meanwhile. What comes from now on does not wait for that."""
         for partition in self._broker.catalog.partitions():

@@ -91,6 +91,10 @@ class DueTimes:
             nearest.append((self._next_hours[0] - 1) * HOUR_MS)
         return min(nearest, default=None)
 
+    def overdue_ms(self, now_ms: int) -> int:
+        """For how long the earliest of what is due has been due."""
+        return max(0, now_ms - self._next_millis[0]) if self._next_millis else 0
+
     def move_down(self, now_ms: int) -> bool:
         """Move what comes near, at most `MOVED` entries; whether there is more to move.
 

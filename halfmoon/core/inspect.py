@@ -25,9 +25,11 @@ from halfmoon.core.files import FileSystem, OsFileSystem, read_file
 from halfmoon.core.frame import BadFrameError, Frame, Kind
 from halfmoon.core.index import IndexFile, Key
 from halfmoon.core.index_check import IndexCheck
+from halfmoon.core.provenance import UnknownProvenanceError
+from halfmoon.core.provenance import decode as decode_provenance
 from halfmoon.core.records import HEADER, BatchHeader
 from halfmoon.core.recovery import CLEAN_MARK, snapshot_at_head
-from halfmoon.core.scan import Scan, read_frame
+from halfmoon.core.scan import Scan, read_frame, read_provenance
 from halfmoon.core.snapshot import Snapshot
 
 Progress = Callable[[int, int], None]
@@ -89,6 +91,10 @@ class FrameInfo:
     """Of a batch."""
     control: str | None = None
     """Of a control frame: the record, readable."""
+    provenance: str | None = None
+    """Where the frame's messages come from, if they were moved, or wait: readable."""
+    due_ms: int = -1
+    """When waiting messages are due (Unix ms); −1: they do not wait."""
 
 
 def verify(directory: str | os.PathLike[str], progress: Progress | None = None) -> Report:
@@ -277,14 +283,24 @@ def _infos(fs: FileSystem, segments: Sequence[Segment], from_position: int) -> I
             yield FrameInfo(low, high - low, "damaged")
         reported = len(scan.damaged)
         if payload is not None:
-            info = _info(frame, payload, names)
+            info = _info(frame, payload, names, _provenance(segments, frame, names))
             if frame.position >= from_position:
                 yield info
     for low, high in scan.damaged[reported:]:
         yield FrameInfo(low, high - low, "damaged")
 
 
-def _info(frame: Frame, payload: memoryview, names: dict[int, str]) -> FrameInfo:
+def _provenance(segments: Sequence[Segment], frame: Frame, names: dict[int, str]) -> str | None:
+    if not frame.provenance_length:
+        return None
+    segment = next(segment for segment in segments if segment.start <= frame.position < segment.end)
+    try:
+        return decode_provenance(read_provenance(segment, frame)).describe(names)
+    except UnknownProvenanceError as error:
+        return f"not known here: {error}"
+
+
+def _info(frame: Frame, payload: memoryview, names: dict[int, str], provenance: str | None) -> FrameInfo:
     batch: BatchHeader | None = None
     text: str | None = None
     if frame.kind == Kind.BATCH and payload:
@@ -304,5 +320,6 @@ def _info(frame: Frame, payload: memoryview, names: dict[int, str]) -> FrameInfo
     kind = _KINDS.get(frame.kind, str(frame.kind))
     place = topic, frame.partition, frame.base_offset, frame.span, frame.record_count, frame.part, frame.parts
     return FrameInfo(
-        frame.position, frame.length, kind, frame.generation, frame.flushed, frame.store_ms, *place, batch, text
-    )
+        frame.position, frame.length, kind, frame.generation, frame.flushed, frame.store_ms, *place, batch, text,
+        provenance, frame.due_ms or -1,
+    )  # fmt: skip

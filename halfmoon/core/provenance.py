@@ -36,6 +36,7 @@ numbers are little-endian. Topic numbers stand for topic ids: they too are hande
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -88,18 +89,22 @@ class Provenance(Struct, frozen=True):
     sources: tuple[SourceRun, ...] = ()
     origin: Origin | None = None
 
-    def __str__(self) -> str:
+    def describe(self, names: Mapping[int, str]) -> str:
+        """For people; `names` are those of topics, by number."""
+
+        def place(topic_number: int, partition: int) -> str:
+            return f"{names.get(topic_number, f'#{topic_number}')}-{partition}"
+
         said = []
         if self.range is not None:
             of = self.range
-            said.append(f"{of.topic_number}-{of.partition}[{of.from_offset}:{of.next_offset}]")
-        said += [
-            f"{run.topic_number}-{run.partition}[{run.first_offset}:{run.first_offset + run.count}]"
-            for run in self.sources
-        ]
+            said.append(f"{place(of.topic_number, of.partition)}[{of.from_offset}:{of.next_offset}]")
+        for run in self.sources:
+            end = run.first_offset + run.count
+            said.append(f"{place(run.topic_number, run.partition)}[{run.first_offset}:{end}]")
         text = f"from {', '.join(said)}" if said else ""
         if self.origin is not None:
-            text += f"{', ' if text else ''}sent to {self.origin.topic_number}-{self.origin.partition}"
+            text += f"{'; ' if text else ''}for {place(self.origin.topic_number, self.origin.partition)}"
         return text
 
 

@@ -87,6 +87,7 @@ async def take(app: App) -> Readings:
     _read_requests(app, readings)
     _read_plugins(app, readings)
     _read_views(broker, readings)
+    _read_deliveries(broker, readings)
     slices = _Slices()
     readings.topics = [await _topic(topic, slices) for topic in list(broker.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
@@ -175,6 +176,15 @@ def _read_views(broker: Broker, readings: Readings) -> None:
         readings.put("halfmoon_view_skipped_total", counters.skipped, name)
         readings.put("halfmoon_view_malformed_batches_total", counters.malformed, name)
         readings.put("halfmoon_view_filter_errors_total", counters.filter_errors, name)
+
+
+def _read_deliveries(broker: Broker, readings: Readings) -> None:
+    deliveries = broker.deliveries
+    readings.put("halfmoon_waiting_messages", deliveries.waiting())
+    readings.put("halfmoon_delivery_late_seconds", deliveries.late_ms / 1000)
+    readings.put("halfmoon_delivered_messages_total", deliveries.delivered)
+    readings.put("halfmoon_undeliverable_messages_total", deliveries.lost_targets)
+    readings.put("halfmoon_rolled_messages_total", broker.rolling.rolled)
 
 
 async def _topic(topic: Topic, slices: _Slices) -> TopicReading:

@@ -55,8 +55,11 @@ def test_the_bytes() -> None:
 
 
 def test_it_can_be_read_by_people() -> None:
-    assert str(Provenance(range=SourceRange(7, 1, 3, 9))) == "from 7-1[3:9]"
-    assert str(Provenance(sources=(SourceRun(7, 1, 3, 2),), origin=Origin(4, 0))) == "from 7-1[3:5], sent to 4-0"
+    names = {7: "orders"}
+    assert Provenance(range=SourceRange(7, 1, 3, 9)).describe(names) == "from orders-1[3:9]"
+    waits = Provenance(sources=(SourceRun(7, 1, 3, 2), SourceRun(7, 0, 9, 1)), origin=Origin(4, 0))
+    assert waits.describe(names) == "from orders-1[3:5], orders-0[9:10]; for #4-0"
+    assert Provenance(origin=Origin(7, 2)).describe(names) == "for orders-2"
 
 
 @pytest.mark.parametrize("data", [b"\x04", b"\x01\x00", b"\x02\x05\x00", b"\x03" * 3, b"\x03" + bytes(8) + b"\x02\0\0"])
