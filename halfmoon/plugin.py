@@ -28,6 +28,7 @@ from halfmoon.core.allocation import (
     unowned,
 )
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.header_search import HeaderSearch
 from halfmoon.core.hook_types import (
     Command,
@@ -37,6 +38,7 @@ from halfmoon.core.hook_types import (
     Diverted,
     FilterCompiler,
     FilterSyntaxError,
+    HandedBack,
     HoldPolicy,
     MessageFilter,
     Observer,
@@ -72,6 +74,7 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 __all__ = [
     "API_VERSION",
+    "RETRY_PREFIX",
     "Allocator",
     "AnyAllocator",
     "Assignment",
@@ -85,6 +88,7 @@ __all__ = [
     "Fault",
     "FilterCompiler",
     "FilterSyntaxError",
+    "HandedBack",
     "HeaderSearch",
     "Headers",
     "HoldPolicy",
@@ -111,10 +115,13 @@ __all__ = [
     "allocate",
     "build_batch",
     "check_assignment",
+    "dead_letter_topic",
     "format_duration",
     "hookimpl",
     "iter_records",
     "parse_duration",
+    "retry_topic",
+    "retrying_group",
     "rewrite",
     "setting_path",
     "sorted_members",

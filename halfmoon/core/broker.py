@@ -33,12 +33,12 @@ from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Kind
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
-from halfmoon.core.hook_types import TopicChange
+from halfmoon.core.hook_types import Diverted, HandedBack, TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
 from halfmoon.core.interception import Interception, check_kept
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun
+from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRange, SourceRun
 from halfmoon.core.reading import Read, Reader
 from halfmoon.core.record_edit import of_producer
 from halfmoon.core.records import (
@@ -374,7 +374,7 @@ class Broker:
         if rules.log_append_time:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
-        if rules.headers_enabled and self.interception.concerns(batch, header):
+        if rules.headers_enabled and self.interception.concerns(partition, batch, header):
             base_offset, end = self._append_taken(partition, batch, header, now_ms)
         else:
             base_offset = partition.next_offset
@@ -392,31 +392,71 @@ class Broker:
         span = header.record_count
         pieces: list[tuple[Partition, memoryview, BatchHeader, int]] = []
         if taken.kept is not None:
-            pieces.append((partition, taken.kept, check_kept(taken.kept, header), 0))
+            kept = memoryview(bytearray(of_producer(taken.kept, header))) if taken.kept is not batch else batch
+            pieces.append((partition, kept, check_kept(kept, header), 0))
         for each in taken.diverted:
-            waiting = self._waiting_partition(each.topic, each.partition)
+            target = self._diverted_to(each)
             view = memoryview(bytearray(each.batch if pieces else of_producer(each.batch, header)))
-            pieces.append((waiting, view, parse_header(view), each.due_ms))
+            pieces.append((target, view, parse_header(view), each.due_ms))
+        if not pieces:
+            return -1, self._append_nothing(partition, header, now_ms)
         base_offset = partition.next_offset if taken.kept is not None else -1
+        back = None if taken.handed_back is None else self._known(taken.handed_back)
+        origin = Origin(partition.topic.number, partition.index)
+        proofs = [
+            provenance.encode(Provenance(None, (), None if part else back, None if target is partition else origin))
+            for part, (target, _, _, _) in enumerate(pieces)
+        ]
         if len(pieces) > 1:
-            overhead = frame.HEADER_BYTES + provenance.ORIGIN_BYTES
-            self.log.reserve(sum(len(view) + overhead for _, view, _, _ in pieces), now_ms)
-        origin = provenance.encode_origin(partition.topic.number, partition.index)
+            size = sum(len(proof) + len(view) for proof, (_, view, _, _) in zip(proofs, pieces, strict=True))
+            self.log.reserve(size + len(pieces) * frame.HEADER_BYTES, now_ms)
         end = 0
         for part, (target, view, piece, due_ms) in enumerate(pieces):
             taken_span = piece.last_offset_delta + 1
             first = target.next_offset
             end = self._store(
                 target, view, piece.record_count, taken_span, due_ms or piece.max_timestamp, now_ms,
-                original_span=0 if part else span, due_ms=due_ms, provenance=b"" if target is partition else origin,
-                part=part, parts=len(pieces),
+                original_span=0 if part else span, due_ms=due_ms, part=part, parts=len(pieces),
+                provenance=proofs[part],
             )  # fmt: skip
-            if target is not partition:
+            if due_ms:
                 target.wait(first, taken_span)
                 self.deliveries.waits_in(target)
+        if back is not None:
+            self.catalog.send_back(back)
         if len(pieces) >= MANY_PIECES:
             self.write()  # else those of several batches, which take much more memory than the batches, would meet
         return base_offset, end
+
+    def _append_nothing(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
+        """Acknowledge a batch of which nothing is left; the log position to wait for."""
+        if header.producer_id < 0:
+            return self.log.end
+        return self.append_control(
+            control.ProducerAdvanced(
+                partition.topic.number, partition.index, header.producer_id, header.producer_epoch,
+                header.base_sequence, header.record_count, now_ms,
+            )
+        )  # fmt: skip
+
+    def _known(self, back: HandedBack) -> SentBack | None:
+        """Those of the messages that are, or were, where a group says it had them from."""
+        runs = []
+        for name, index, offset in back.places:
+            topic = self.catalog.by_name.get(name)
+            if topic is not None and index < len(topic.partitions) and offset < topic.partitions[index].next_offset:
+                runs.append(SourceRun(topic.number, index, offset, 1))
+        return SentBack(back.group, tuple(runs)) if runs else None
+
+    def _diverted_to(self, diverted: Diverted) -> Partition:
+        if diverted.due_ms:
+            return self._waiting_partition(diverted.topic, diverted.partition)
+        topic = self.catalog.by_name.get(diverted.topic)
+        if topic is None:
+            topic, _ = self.create_topic(diverted.topic, diverted.partition + 1)
+        if topic.internal or topic.view is not None:
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal, or a view")
+        return topic.partitions[min(diverted.partition, len(topic.partitions) - 1)]
 
     def _waiting_partition(self, name: str, index: int) -> Partition:
         """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
@@ -452,7 +492,7 @@ class Broker:
         base_offset = partition.next_offset
         end = self._store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
-            provenance=provenance.encode(Provenance(range, tuple(sources), origin)),
+            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin)),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)

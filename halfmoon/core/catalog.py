@@ -25,7 +25,7 @@ from halfmoon.core.topic_configs import TopicRules, resolve
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
     from halfmoon.core.groups.messages import GroupRecord
-    from halfmoon.core.provenance import SourceRun
+    from halfmoon.core.provenance import SentBack, SourceRun
 
 
 class Partition:
@@ -143,6 +143,9 @@ class Catalog:
         self.offsets: dict[str, GroupProgress] = {}
         self.groups: dict[str, tuple[GroupRecord, int]] = {}
         """Group → its last record, and when that was written (Unix ms)."""
+        self.sent_back: dict[str, dict[tuple[int, int], set[int]]] = {}
+        """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
+        not committed since: so that it is done once."""
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -193,6 +196,9 @@ class Catalog:
             del siblings[topic.number]
             if not siblings:
                 del self.views[topic.view.source_number]
+        for places in self.sent_back.values():
+            for index in range(len(topic.partitions)):
+                places.pop((record.number, index), None)
         for group, progress in list(self.offsets.items()):
             kept = {place: committed for place, committed in progress.items() if place[0] != record.number}
             if kept:
@@ -239,12 +245,52 @@ class Catalog:
             for offset in range(run.first_offset, run.first_offset + run.count):
                 partition.pending.settle(offset)
 
+    def send_back(self, back: SentBack) -> None:
+        """A group has handed these messages back."""
+        places = self.sent_back.setdefault(back.group, {})
+        for run in back.runs:
+            offsets = range(run.first_offset, run.first_offset + run.count)
+            places.setdefault((run.topic_number, run.partition), set()).update(offsets)
+
+    def was_sent_back(self, group: str, partition: Partition, offset: int) -> bool:
+        return offset in self.sent_back.get(group, {}).get((partition.topic.number, partition.index), ())
+
+    def _forget_sent_back(self, group: str, place: tuple[int, int], committed: Committed, before: int) -> None:
+        """What a group has committed it does not hand back any more. If it goes back, it may do so again."""
+        places = self.sent_back.get(group)
+        if places is None or place not in places:
+            return
+        kept = (
+            {offset for offset in places[place] if offset >= committed.offset} if committed.offset >= before else set()
+        )
+        if kept:
+            places[place] = kept
+        else:
+            del places[place]
+            if not places:
+                del self.sent_back[group]
+
+    def _producer_advanced(self, record: control.ProducerAdvanced) -> None:
+        partition = self.partition(record.number, record.partition)
+        if partition is not None:
+            if partition.producers is None:
+                partition.producers = Producers()
+            partition.producers.appended(
+                record.producer_id, record.epoch, record.base_sequence, record.span, -1, 0, record.now_ms
+            )
+
     # -- groups ----------------------------------------------------------------------------------------------------
 
     def _offsets_committed(self, record: control.OffsetsCommitted) -> None:
         entries = {(n, p): committed for n, p, committed in record.entries if n in self.by_number}
-        if entries:
-            self.offsets.setdefault(record.group, {}).update(entries)
+        if not entries:
+            return
+        progress = self.offsets.setdefault(record.group, {})
+        if record.group in self.sent_back:
+            for place, committed in entries.items():
+                before = progress.get(place)
+                self._forget_sent_back(record.group, place, committed, -1 if before is None else before.offset)
+        progress.update(entries)
 
     def _offsets_deleted(self, record: control.OffsetsDeleted) -> None:
         progress = self.offsets.get(record.group)
@@ -261,6 +307,7 @@ class Catalog:
     def _group_deleted(self, record: control.GroupDeleted) -> None:
         self.groups.pop(record.group, None)
         self.offsets.pop(record.group, None)
+        self.sent_back.pop(record.group, None)
 
     def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_id)
@@ -273,6 +320,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.ConfigsSet: Catalog._configs_set,
     control.StartOffsetsMoved: Catalog._starts_moved,
     control.Relayed: Catalog._relayed,
+    control.ProducerAdvanced: Catalog._producer_advanced,
     control.OffsetsCommitted: Catalog._offsets_committed,
     control.OffsetsDeleted: Catalog._offsets_deleted,
     control.GroupSaved: Catalog._group_saved,

@@ -69,6 +69,20 @@ class Relayed(Record, frozen=True, tag="relayed"):
     progress: list[tuple[int, int, int]]
 
 
+class ProducerAdvanced(Record, frozen=True, tag="producer-advanced"):
+    """A batch of an idempotent producer that left nothing in the log, and was acknowledged: its sequence counts.
+
+    (topic number, partition, producer id, epoch, base sequence, span, Unix ms)."""
+
+    number: int
+    partition: int
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    span: int
+    now_ms: int
+
+
 class Committed(msgspec.Struct, array_like=True, frozen=True):
     """A group's progress in one partition. `offset` is the next one to read."""
 
@@ -125,6 +139,7 @@ Any = (
     | ConfigsSet
     | StartOffsetsMoved
     | Relayed
+    | ProducerAdvanced
     | OffsetsCommitted
     | OffsetsDeleted
     | GroupSaved

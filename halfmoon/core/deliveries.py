@@ -138,6 +138,8 @@ class Deliveries:
         add = self._times.add
         for at in range(row, upto):
             base, span = columns.base[at], columns.span[at]
+            if base >= end:  # the run has grown since
+                return end
             if base in pending or (span > 1 and any(pending.between(base, base + span))):
                 add(columns.max_ms[at], number, base)
         return columns.base[upto - 1] + columns.span[upto - 1]
@@ -155,7 +157,8 @@ class Deliveries:
             self._taken = []
             yield None
 
-    def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
+    def _deliver(self, taken: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
+        due = list(dict.fromkeys(taken))  # what is delivered is settled only when it is appended
         pieces = yield from self._read(due)
         outgoing: dict[Partition, Outgoing] = {}
         for (_, number, base), piece in zip(due, pieces, strict=True):

@@ -41,7 +41,8 @@ class Put(Struct, frozen=True):
 
 
 class Diverted(Struct, frozen=True):
-    """A batch that goes elsewhere instead, there to wait until `due_ms` (Unix ms; 0: not at all)."""
+    """A batch that goes elsewhere instead: to wait in an internal topic until `due_ms` (Unix ms), and then to be
+    delivered where it was sent; or, where that is 0, to stay in an ordinary topic. Either is made if need be."""
 
     topic: str
     partition: int
@@ -49,12 +50,21 @@ class Diverted(Struct, frozen=True):
     due_ms: int = 0
 
 
+class HandedBack(Struct, frozen=True):
+    """Messages that a group hands back: (topic, partition, offset) of each, where it had consumed it."""
+
+    group: str
+    places: tuple[tuple[str, int, int], ...]
+
+
 class Redirect(Struct, frozen=True):
     """What became of a batch that does not go as a whole where it was sent."""
 
-    kept: bytes | None
+    kept: memoryview | bytes | None
     """The records that stay, as one batch; None where none does."""
-    diverted: tuple[Diverted, ...]
+    diverted: tuple[Diverted, ...] = ()
+    handed_back: HandedBack | None = None
+    """Noted together with the batch, so that `PluginContext.was_handed_back` knows of it."""
 
 
 class PutInterceptor(Struct, frozen=True):
@@ -62,9 +72,11 @@ class PutInterceptor(Struct, frozen=True):
 
     name: str
     header_names: tuple[str, ...]
-    """Only batches in whose bytes one of these record headers is found are shown to it."""
+    """Batches in whose bytes one of these record headers is found are shown to it, …"""
     before_put: Callable[[Put], memoryview | bytes | Redirect]
     """Gives the batch to store (the same one, or another) or a Redirect; raises BrokerError to refuse."""
+    topic_prefixes: tuple[str, ...] = ()
+    """… and all that are sent to topics whose names begin so."""
 
 
 class Dispatcher(Struct, frozen=True):

@@ -21,7 +21,7 @@ from msgspec import Struct
 from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.hook_types import Diverted, Put, PutInterceptor, Redirect
+from halfmoon.core.hook_types import Diverted, HandedBack, Put, PutInterceptor, Redirect
 from halfmoon.core.record_edit import without_headers
 from halfmoon.core.records import batch_body, parse_header
 
@@ -39,6 +39,7 @@ class Taken(Struct, frozen=True):
     kept: memoryview | None
     """The records that stay, as one batch that may be written to; None where none does."""
     diverted: tuple[Diverted, ...]
+    handed_back: HandedBack | None
 
 
 class Interception:
@@ -47,31 +48,39 @@ class Interception:
     def __init__(self, broker: Broker, interceptors: Sequence[PutInterceptor] = ()) -> None:
         self._broker = broker
         self._interceptors = [(HeaderSearch(each.header_names), each) for each in interceptors]
+        self._prefixes = tuple(prefix for each in interceptors for prefix in each.topic_prefixes)
         self._own = HeaderSearch((), [OWN_PREFIX])
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
 
-    def concerns(self, batch: memoryview, header: BatchHeader) -> bool:
+    def concerns(self, partition: Partition, batch: memoryview, header: BatchHeader) -> bool:
         """Whether somebody may have something to do with this batch. Raises BrokerError if it does not decompress."""
-        return self._any.finds(batch_body(batch) if header.attributes & CODEC_MASK else batch)
+        if self._any.finds(batch_body(batch) if header.attributes & CODEC_MASK else batch):
+            return True
+        return bool(self._prefixes) and partition.topic.name.startswith(self._prefixes)
 
     def take(self, partition: Partition, batch: memoryview, now_ms: int) -> Taken:
         """Have the batch looked into. Raises BrokerError, the interceptors' own included."""
+        name = partition.topic.name
         body = batch_body(batch)
         kept: memoryview | None = batch
         diverted: list[Diverted] = []
+        handed_back: HandedBack | None = None
         for search, interceptor in self._interceptors:
-            if kept is not None and search.finds(body):
-                result = self._ask(interceptor, Put(partition.topic.name, partition.index, kept, now_ms))
-                if isinstance(result, Redirect):
-                    diverted += result.diverted
-                    kept = None if result.kept is None else _writable(result.kept)
-                else:
-                    kept = _writable(result)
+            if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
+                continue
+            result = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
+            if isinstance(result, Redirect):
+                diverted += result.diverted
+                handed_back = result.handed_back or handed_back
+                result = result.kept
+            if result is not kept:
+                kept = None if result is None else _writable(result)
+                body = memoryview(b"") if kept is None else batch_body(kept)
         if kept is not None and self._own.finds(body):
             kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
-        return Taken(kept, tuple(diverted))
+        return Taken(kept, tuple(diverted), handed_back)
 
-    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
+    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
         try:
             return interceptor.before_put(put)
         except BrokerError:

@@ -36,6 +36,10 @@ class PluginHost(Protocol):
         """Raises BrokerError(INVALID_CONFIG) where no view could be defined so, whatever topics there are."""
         ...
 
+    def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
+        """Whether the group has handed this message back, and not committed its offset since."""
+        ...
+
     def count(self, plugin: str, name: str, amount: int) -> None:
         """Add to the counter `halfmoon_plugin_total{plugin=…, name=…}`."""
         ...
@@ -99,6 +103,10 @@ class PluginContext:
     def check_view(self, configs: Mapping[str, str]) -> None:
         """See PluginHost.check_view."""
         self._running().check_view(configs)
+
+    def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
+        """See PluginHost.was_handed_back."""
+        return self._running().was_handed_back(group, topic, partition, offset)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to one of the plugin's counters in /metrics."""

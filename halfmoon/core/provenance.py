@@ -4,7 +4,7 @@ It stands in the frame itself, under the frame header's checksum, so a batch and
 there together or not at all. What a relay still has to move is its source minus what provenance names, and that is a
 function of the log alone.
 
-A provenance list is made of up to three parts, each beginning with a byte that says its form, in this order. All
+A provenance list is made of up to four parts, each beginning with a byte that says its form, in this order. All
 numbers are little-endian. Topic numbers stand for topic ids: they too are handed out once and never again.
 
     1, range: a view's batch holds all that was wanted of the source's offsets [from, next)
@@ -26,6 +26,13 @@ numbers are little-endian. Topic numbers stand for topic ids: they too are hande
         +     8  first offset
         +     4  count
 
+    4, sent back: a group has handed these messages back to be consumed again, or to be given up, in this frame group
+
+        0     1  form (4)
+        1     2  length of the group's name
+        3     +  the group's name, UTF-8
+        +     2  number of runs; each as in form 2
+
     3, origin: the messages of this frame wait, and this is the partition they were sent to
 
         0     1  form (3)
@@ -36,7 +43,7 @@ numbers are little-endian. Topic numbers stand for topic ids: they too are hande
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -46,8 +53,9 @@ if TYPE_CHECKING:
 
 _RANGE = struct.Struct("<BIIQQ")
 _RANGE_FORM = 1
-_SOURCES = struct.Struct("<BH")
 _SOURCES_FORM = 2
+_SENT_BACK_FORM = 4
+_U16 = struct.Struct("<H")
 _RUN = struct.Struct("<IIQI")
 _ORIGIN = struct.Struct("<BII")
 _ORIGIN_FORM = 3
@@ -82,11 +90,19 @@ class Origin(Struct, frozen=True):
     partition: int
 
 
+class SentBack(Struct, frozen=True):
+    """What a group has handed back: messages, where it had consumed them."""
+
+    group: str
+    runs: tuple[SourceRun, ...]
+
+
 class Provenance(Struct, frozen=True):
     """A whole list."""
 
     range: SourceRange | None = None
     sources: tuple[SourceRun, ...] = ()
+    sent_back: SentBack | None = None
     origin: Origin | None = None
 
     def describe(self, names: Mapping[int, str]) -> str:
@@ -103,6 +119,11 @@ class Provenance(Struct, frozen=True):
             end = run.first_offset + run.count
             said.append(f"{place(run.topic_number, run.partition)}[{run.first_offset}:{end}]")
         text = f"from {', '.join(said)}" if said else ""
+        if self.sent_back is not None:
+            places = ", ".join(
+                f"{place(run.topic_number, run.partition)}[{run.first_offset}]" for run in self.sent_back.runs
+            )
+            text += f"{'; ' if text else ''}sent back by {self.sent_back.group}: {places}"
         if self.origin is not None:
             text += f"{'; ' if text else ''}for {place(self.origin.topic_number, self.origin.partition)}"
         return text
@@ -119,13 +140,25 @@ def encode(provenance: Provenance) -> bytes:
         of = provenance.range
         packed.append(_RANGE.pack(_RANGE_FORM, of.topic_number, of.partition, of.from_offset, of.next_offset))
     if provenance.sources:
-        packed.append(_SOURCES.pack(_SOURCES_FORM, len(provenance.sources)))
-        packed += [
-            _RUN.pack(run.topic_number, run.partition, run.first_offset, run.count) for run in provenance.sources
-        ]
+        packed += [bytes([_SOURCES_FORM]), _encode_runs(provenance.sources)]
+    if provenance.sent_back is not None:
+        group = provenance.sent_back.group.encode()
+        packed += [bytes([_SENT_BACK_FORM]), _U16.pack(len(group)), group, _encode_runs(provenance.sent_back.runs)]
     if provenance.origin is not None:
         packed.append(encode_origin(provenance.origin.topic_number, provenance.origin.partition))
     return b"".join(packed)
+
+
+def _encode_runs(runs: Sequence[SourceRun]) -> bytes:
+    packed = [_RUN.pack(run.topic_number, run.partition, run.first_offset, run.count) for run in runs]
+    return b"".join([_U16.pack(len(packed)), *packed])
+
+
+def _decode_runs(view: memoryview, at: int) -> tuple[tuple[SourceRun, ...], int]:
+    (count,) = _U16.unpack_from(view, at)
+    at += _U16.size
+    runs = tuple(SourceRun(*_RUN.unpack_from(view, at + _RUN.size * number)) for number in range(count))
+    return runs, at + _RUN.size * count
 
 
 def encode_origin(topic_number: int, partition: int) -> bytes:
@@ -145,7 +178,8 @@ def decode(data: Buffer) -> Provenance:
     view = memoryview(data)
     at = 0
     found_range: SourceRange | None = None
-    runs: list[SourceRun] = []
+    runs: tuple[SourceRun, ...] = ()
+    sent_back: SentBack | None = None
     origin: Origin | None = None
     try:
         while at < len(view):
@@ -154,16 +188,18 @@ def decode(data: Buffer) -> Provenance:
                 found_range = SourceRange(*_RANGE.unpack_from(view)[1:])
                 at += _RANGE.size
             elif form == _SOURCES_FORM and not runs and origin is None:
-                _, count = _SOURCES.unpack_from(view, at)
-                at += _SOURCES.size
-                for _ in range(count):
-                    runs.append(SourceRun(*_RUN.unpack_from(view, at)))
-                    at += _RUN.size
+                runs, at = _decode_runs(view, at + 1)
+            elif form == _SENT_BACK_FORM and sent_back is None and origin is None:
+                (length,) = _U16.unpack_from(view, at + 1)
+                end = at + 1 + _U16.size + length
+                group = bytes(view[at + 1 + _U16.size : end]).decode()
+                back, at = _decode_runs(view, end)
+                sent_back = SentBack(group, back)
             elif form == _ORIGIN_FORM and origin is None:
                 origin = decode_origin(view[at : at + ORIGIN_BYTES])
                 at += ORIGIN_BYTES
             else:
                 raise UnknownProvenanceError(f"a provenance list with form {form} at byte {at}")
-    except struct.error:
+    except (struct.error, UnicodeDecodeError):
         raise UnknownProvenanceError(f"a provenance list that is cut short, of {len(view)} bytes") from None
-    return Provenance(found_range, tuple(runs), origin)
+    return Provenance(found_range, runs, sent_back, origin)

@@ -242,13 +242,15 @@ class Recovery:
         catalog = self._catalog
         for run in found.sources:
             catalog.settle(run)
+        if found.sent_back is not None:
+            catalog.send_back(found.sent_back)
         partition = catalog.partition(frame.topic_number, frame.partition)
         if partition is None:
             return
         if found.range is not None:
             partition.source_next = max(partition.source_next, found.range.next_offset)
         if found.origin is not None:
-            if payload is not None:
+            if payload is not None and frame.due_ms:
                 partition.wait(frame.base_offset, frame.span)
             self._origin = catalog.partition(found.origin.topic_number, found.origin.partition)
 

@@ -73,6 +73,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     topics: list[TopicState]
     offsets: list[tuple[str, list[tuple[int, int, Committed]]]]
     groups: list[tuple[GroupRecord, int]]
+    sent_back: list[tuple[str, list[tuple[int, int, list[int]]]]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -91,6 +92,10 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [_topic(topic, producers) for topic in catalog.by_number.values()],
             [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in catalog.offsets.items()],
             list(catalog.groups.values()),
+            [
+                (group, [(n, p, sorted(offsets)) for (n, p), offsets in places.items()])
+                for group, places in catalog.sent_back.items()
+            ],
         )
     )
 
@@ -154,6 +159,9 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     catalog.next_producer_id = snapshot.next_producer_id
     catalog.next_topic_number = snapshot.next_topic_number
     catalog.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in snapshot.offsets}
+    catalog.sent_back = {
+        group: {(n, p): set(offsets) for n, p, offsets in places} for group, places in snapshot.sent_back
+    }
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
 
 

@@ -1,11 +1,19 @@
-"""Helpers for users of kafka-python; they work against any Kafka, Halfmoon or not.
+"""Helpers for users of Kafka's Python clients.
 
-sticky = halfmoon.kafka.assignor("sticky")
-consumer = KafkaConsumer("orders", group_id="billing", partition_assignment_strategy=[sticky])
+For kafka-python, against any Kafka, Halfmoon or not:
+
+    sticky = halfmoon.kafka.assignor("sticky")
+    consumer = KafkaConsumer("orders", group_id="billing", partition_assignment_strategy=[sticky])
+
+For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
+
+    back = halfmoon.kafka.HandBack("billing", producer)
+    back(record)  # consumed in vain: it comes again later in back.topic
 """
 
 from __future__ import annotations
 
 from halfmoon.kafka.assignors import AllocatorAssignor, assignor
+from halfmoon.kafka.handing_back import HandBack, attempts, original_topic
 
-__all__ = ["AllocatorAssignor", "assignor"]
+__all__ = ["AllocatorAssignor", "HandBack", "assignor", "attempts", "original_topic"]

@@ -2,7 +2,7 @@
 
 allocate/  which member of a group reads which queue
 filter/    which messages a reader wants
-store/     what changes or moves messages                 (transaction, retry: to come)
+store/     what changes or moves messages                 (transaction: to come)
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ BUILT_IN: dict[str, str] = {
     "delay": "halfmoon.plugins.store.delay",
     "machine_room": "halfmoon.plugins.allocate.machine_room",
     "machine_room_nearby": "halfmoon.plugins.allocate.machine_room_nearby",
+    "retry": "halfmoon.plugins.store.retry",
     "sql92": "halfmoon.plugins.filter.sql92",
     "sticky": "halfmoon.plugins.allocate.sticky",
     "tag": "halfmoon.plugins.filter.tag",

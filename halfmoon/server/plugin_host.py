@@ -49,6 +49,12 @@ class Host:
         """Raises BrokerError(INVALID_CONFIG)."""
         self._broker.views.check(configs)
 
+    def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
+        found = self._broker.topic(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return False
+        return self._broker.catalog.was_sent_back(group, found.partitions[partition], offset)
+
     def count(self, plugin: str, name: str, amount: int) -> None:
         self.counts[plugin, name] += amount
 

@@ -390,6 +390,21 @@ def test_what_waits_is_delivered_once_after_a_restart(
     assert len(broker.deliveries) == 0
 
 
+def test_what_comes_while_the_wheel_is_made_is_delivered_once(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"before", {"DELAY": "1"}))
+    relay(broker)
+    fs = fs.kill()
+    broker = reopen(fs, clock)
+    send(broker, "t", (b"after", {"DELAY": "1"}))
+    turn(broker)  # it is there before the relays have had a turn
+    relay(broker)
+    pass_ms(broker, clock, 5_000)
+    assert values(broker, "t") == [b"before", b"after"]
+
+
 def test_the_proof_of_a_delivery_may_expire_before_the_message(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     """The waiting topic keeps its segment; the topic that was delivered to has forgotten the delivery long ago."""
     broker = reopen(fs, clock)

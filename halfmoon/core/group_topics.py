@@ -1,0 +1,40 @@
+"""The topics that belong to a group: what it hands back to consume again, and what it has given up (B35).
+
+`retry.<group>` and `dlq.<group>` are what RocketMQ calls %RETRY%group and %DLQ%group (MixAll.getRetryTopic,
+getDLQTopic). A group may be called anything, a topic not. So what a topic's name cannot hold is written `_xHH_`, a
+byte of UTF-8 each, and the underscore of what only looks like that as well: two groups never share a topic.
+"""
+
+from __future__ import annotations
+
+import re
+
+RETRY_PREFIX = "retry."
+DEAD_LETTER_PREFIX = "dlq."
+
+_ILLEGAL = re.compile(rb"[^a-zA-Z0-9._-]|_(?=x[0-9A-F]{2}_)")
+_ESCAPED = re.compile(rb"_x([0-9A-F]{2})_")
+
+
+def retry_topic(group: str) -> str:
+    return RETRY_PREFIX + _escaped(group)
+
+
+def dead_letter_topic(group: str) -> str:
+    return DEAD_LETTER_PREFIX + _escaped(group)
+
+
+def retrying_group(topic: str) -> str | None:
+    """The group whose `retry_topic` this is; None if it is no such topic."""
+    if not topic.startswith(RETRY_PREFIX) or topic == RETRY_PREFIX:
+        return None
+    try:
+        return _ESCAPED.sub(
+            lambda match: bytes.fromhex(match[1].decode()), topic[len(RETRY_PREFIX) :].encode()
+        ).decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _escaped(group: str) -> str:
+    return _ILLEGAL.sub(lambda match: b"_x%02X_" % match[0][0], group.encode()).decode()

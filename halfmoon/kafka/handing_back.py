@@ -1,0 +1,106 @@
+"""Handing a record back, for users of confluent-kafka, kafka-python and aiokafka: it comes again later, and is given
+up in the end. One Produce; all the rest is the broker's (docs/retry.md), so any client in any language can do the
+same.
+
+    back = HandBack("billing", producer)
+    for record in consumer:            # subscribed to "orders" and back.topic
+        try:
+            handle(record)
+        except Exception:
+            back(record)               # level 3 the first time, then 4, 5, …
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from halfmoon.plugin import dead_letter_topic, retry_topic
+
+Header = tuple[str, bytes | None]
+
+TIMES = "RECONSUME_TIME"
+OF = "RETRY_OF"
+ORIGINAL_TOPIC = "RETRY_TOPIC"
+
+
+class _Consumed(NamedTuple):
+    """A record as any of the three clients gives it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+
+
+class HandBack:
+    """Hands records of one consumer group back.
+
+    `producer`: a confluent_kafka.Producer, kafka.KafkaProducer or aiokafka.AIOKafkaProducer that sends bytes as they
+    are. `topic`: subscribe to it, beside the topics that the group consumes. `dead_letters`: what was given up.
+    """
+
+    def __init__(self, group: str, producer: Any) -> None:
+        self.topic = retry_topic(group)
+        self.dead_letters = dead_letter_topic(group)
+        self._producer = producer
+
+    def __call__(
+        self, record: Any, *, delay_ms: int | None = None, level: int | None = None, max_times: int | None = None
+    ) -> Any:
+        """Send the record back; what the producer's own call gives (a future, or None with confluent-kafka).
+
+        `delay_ms` or `level` (1 to 18) in place of the usual delay; `max_times` in place of the broker's limit. Commit
+        the record's offset only when the producer has heard that this is stored.
+        """
+        more: list[Header] = []
+        if delay_ms is not None:
+            more.append(("TIMER_DELAY_MS", str(delay_ms).encode()))
+        if level is not None:
+            more.append(("DELAY", str(level).encode()))
+        if max_times is not None:
+            more.append(("MAX_RECONSUME_TIMES", str(max_times).encode()))
+        return self._send(_consumed(record), more)
+
+    def give_up(self, record: Any) -> Any:
+        """Send the record to the group's dead letters at once; returns as the call does."""
+        return self._send(_consumed(record), [("DELAY", b"-1")])
+
+    def _send(self, consumed: _Consumed, more: Iterable[Header]) -> Any:
+        place = f"{consumed.topic}/{consumed.partition}/{consumed.offset}".encode()
+        headers = [header for header in consumed.headers if header[0] != OF]
+        headers += [(OF, place), *more]
+        producer = self._producer
+        if hasattr(producer, "produce"):  # confluent-kafka
+            return producer.produce(self.topic, consumed.value, consumed.key, headers=headers)
+        return producer.send(self.topic, value=consumed.value, key=consumed.key, headers=headers)
+
+
+def attempts(record: Any) -> int:
+    """How often the record was handed back before."""
+    for name, content in _consumed(record).headers:
+        if name == TIMES and content is not None:
+            return int(content)
+    return 0
+
+
+def original_topic(record: Any) -> str:
+    """The topic that the record was sent to in the beginning."""
+    consumed = _consumed(record)
+    for name, content in consumed.headers:
+        if name == ORIGINAL_TOPIC and content is not None:
+            return content.decode()
+    return consumed.topic
+
+
+def _consumed(record: Any) -> _Consumed:
+    if callable(record.topic):  # confluent_kafka.Message
+        return _Consumed(
+            record.topic(), record.partition(), record.offset(), record.key(), record.value(),
+            list(record.headers() or ()),
+        )  # fmt: skip
+    return _Consumed(
+        record.topic, record.partition, record.offset, record.key, record.value, list(record.headers or ())
+    )

@@ -1,0 +1,157 @@
+"""Retry and dead letters: a group hands a record back, to consume it again later, and gives it up in the end (B19,
+B35).
+
+A record that is produced to `retry.<group>` is handed back by that group. It comes again in `retry.<group>` when its
+delay is over, with the number of times it was handed back in RECONSUME_TIME; once that was `max_reconsume_times`, it
+goes to `dlq.<group>` instead (org.apache.rocketmq.broker.processor.AbstractSendMessageProcessor.consumerSendMsgBack).
+What a consumer sends is the record as it got it, key, value and headers, and may say more by headers:
+
+    RETRY_OF             TOPIC/PARTITION/OFFSET where it had consumed the record. With it a record is handed back
+                         once, however often that is sent: by a client that retries, by a consumer that died before it
+                         committed. Forgotten when the group commits beyond the offset, or goes back.
+    DELAY, TIMER_…       a delay of its own, as of every record; a negative DELAY gives the record up at once.
+                         Without one, the delay is level 3 + RECONSUME_TIME.
+    MAX_RECONSUME_TIMES  another limit than the broker's
+
+What the broker adds: RECONSUME_TIME; from the first RETRY_OF, RETRY_TOPIC (the topic the record was first consumed
+from) and ORIGIN_MESSAGE_ID (TOPIC/PARTITION/OFFSET there). In a dead letter, `halfmoon.reason` says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated
+
+from msgspec import Meta
+
+from halfmoon.plugin import (
+    RETRY_PREFIX,
+    BrokerError,
+    ConfigSection,
+    Diverted,
+    Fault,
+    HandedBack,
+    Headers,
+    PluginContext,
+    Put,
+    PutInterceptor,
+    Record,
+    Redirect,
+    Section,
+    build_batch,
+    dead_letter_topic,
+    hookimpl,
+    iter_records,
+    retrying_group,
+)
+
+api_version = 1
+
+TIMES, LIMIT, OF = "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "RETRY_OF"
+TOPIC, ORIGIN = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
+LEVEL = "DELAY"
+DELAYS = (LEVEL, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+FIRST_LEVEL = 3
+REASON = "halfmoon.reason"
+MOST_RECORDS = 10_000
+"""Of a batch that is handed back."""
+
+_NUMBER = re.compile(rb"-?[0-9]{1,9}")
+_PLACE = re.compile(rb"([a-zA-Z0-9._-]{1,249})/([0-9]{1,9})/([0-9]{1,18})")
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+Row = tuple[bytes | None, bytes | None, int, Headers]
+
+
+class RetrySettings(Section, frozen=True, kw_only=True):
+    """`$.plugins.retry`."""
+
+    max_reconsume_times: Annotated[int, Meta(ge=0, le=1_000)] = 16
+
+
+@hookimpl
+def halfmoon_config() -> ConfigSection:
+    return ConfigSection(RetrySettings)
+
+
+@hookimpl(tryfirst=True)  # before delays, which act on the level that is set here
+def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
+    retries = Retries(ctx.settings_as(RetrySettings).max_reconsume_times, ctx.was_handed_back)
+    return [PutInterceptor("retry", (), retries.before_put, topic_prefixes=(RETRY_PREFIX,))]
+
+
+class Retries:
+    def __init__(self, max_reconsume_times: int, was_handed_back: Callable[[str, str, int, int], bool]) -> None:
+        self._max = max_reconsume_times
+        self._was_handed_back = was_handed_back
+
+    def before_put(self, put: Put) -> memoryview | Redirect:
+        group = retrying_group(put.topic)
+        if group is None:
+            return put.batch
+        again: list[Row] = []
+        given_up: list[Row] = []
+        places: dict[Place, None] = {}
+        for index, record in enumerate(iter_records(put.batch)):
+            if index == MOST_RECORDS:
+                raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_RECORDS} records are handed back in one batch")
+            place = _place(index, record)
+            if place is not None:
+                if place in places or self._was_handed_back(group, *place):
+                    continue
+                places[place] = None
+            reason, headers = self._headers(index, record, place)
+            row = record.key, record.value, record.timestamp
+            if reason is None:
+                again.append((*row, headers))
+            else:
+                given_up.append((*row, (*headers, (REASON, reason.encode()))))
+        dead = (Diverted(dead_letter_topic(group), 0, build_batch(given_up)),) if given_up else ()
+        back = HandedBack(group, tuple(places)) if places else None
+        return Redirect(build_batch(again) if again else None, dead, back)
+
+    def _headers(self, index: int, record: Record, place: Place | None) -> tuple[str | None, Headers]:
+        """Why the record is given up, or None; and the headers it goes on with."""
+        found = dict(record.headers)
+        times = _number(index, found, TIMES, 0)
+        limit = _number(index, found, LIMIT, self._max)
+        level = _number(index, found, LEVEL, 0)
+        kept = tuple(
+            header
+            for header in record.headers
+            if header[0] not in (TIMES, OF) and not header[0].startswith("halfmoon.")
+        )
+        if place is not None and ORIGIN not in found:
+            said = f"{place[0]}/{place[1]}/{place[2]}".encode()
+            kept = (*kept, (TOPIC, place[0].encode()), (ORIGIN, said))
+        if times >= limit or level < 0:
+            reason = f"handed back {times} times" if times >= limit else f"handed back with {LEVEL}={level}"
+            return reason, (*(header for header in kept if header[0] not in DELAYS), (TIMES, b"%d" % times))
+        if not any(name in found for name in DELAYS) or (LEVEL in found and level == 0):
+            kept = (*(header for header in kept if header[0] != LEVEL), (LEVEL, b"%d" % (FIRST_LEVEL + times)))
+        return None, (*kept, (TIMES, b"%d" % (times + 1)))
+
+
+def _number(index: int, found: dict[str, bytes | None], name: str, default: int) -> int:
+    """Raises BrokerError(INVALID_RECORD)."""
+    content = found.get(name)
+    if content is None:
+        return default
+    if not _NUMBER.fullmatch(content):
+        raise BrokerError(Fault.INVALID_RECORD, f"record {index}: header {name} is {content[:40]!r}, not a number")
+    return int(content)
+
+
+def _place(index: int, record: Record) -> Place | None:
+    """Raises BrokerError(INVALID_RECORD)."""
+    content = dict(record.headers).get(OF)
+    if content is None:
+        return None
+    match = _PLACE.fullmatch(content)
+    if match is None:
+        raise BrokerError(
+            Fault.INVALID_RECORD, f"record {index}: header {OF} is {content[:40]!r}, expected TOPIC/PARTITION/OFFSET"
+        )
+    return match[1].decode(), int(match[2]), int(match[3])
