@@ -273,4 +273,6 @@ GOALS: tuple[Goal, ...] = (
     Goal("delay of 1,000 ms: late by, p99", "delays.time_p99_ms", 20, None, "less", against=None, unit="ms"),
     Goal("delay of 1,000 ms: late by, p50, sync", "delays.time_p50_ms", 5, None, "less", SYNC, None, unit="ms"),
     Goal("delay of 1,000 ms: late by, p99, sync", "delays.time_p99_ms", 20, None, "less", SYNC, None, unit="ms"),
+    Goal("half message and commit, a second", "transactions.tx_s", 5_000, 7_168, against=None),
+    Goal("half message and commit, a second, sync", "transactions.tx_s", 5_000, 7_168, of=SYNC, against=None),
 )

@@ -28,7 +28,7 @@ from halfmoon.core.allocation import (
     unowned,
 )
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_topics import RETRY_PREFIX, dead_letter_topic, retry_topic, retrying_group
+from halfmoon.core.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.header_search import HeaderSearch
 from halfmoon.core.hook_types import (
     Command,
@@ -44,12 +44,13 @@ from halfmoon.core.hook_types import (
     Observer,
     Put,
     PutInterceptor,
+    PutOff,
     Redirect,
     Relay,
     Service,
     Settle,
-    SourceMessage,
     TopicChange,
+    Waiting,
 )
 from halfmoon.core.hookspecs import PROJECT
 from halfmoon.core.plugin_context import PluginContext
@@ -100,6 +101,7 @@ __all__ = [
     "PositiveSize",
     "Put",
     "PutInterceptor",
+    "PutOff",
     "Queue",
     "Record",
     "Redirect",
@@ -109,12 +111,13 @@ __all__ = [
     "SettingError",
     "Settle",
     "Size",
-    "SourceMessage",
     "StickyAllocator",
     "TopicChange",
+    "Waiting",
     "allocate",
     "build_batch",
     "check_assignment",
+    "check_topic",
     "dead_letter_topic",
     "format_duration",
     "hookimpl",

@@ -1,4 +1,4 @@
-"""What Kafka has not: filtered views, delays; and what it costs those who do not use them."""
+"""What Kafka has not: filtered views, delays, half messages; and what it costs those who do not use them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from benchmarks.bench import HALFMOON, Bench, Cell, Figures, named
 from benchmarks.brokers import INTERVAL, Broker
 
 DELAYED = 1_000
+TRANSACTIONS = 50_000
 LATE = "DELAY=1"
 HEADERS = {
     "off": (1_000, 300_000, "none", False, 0, LATE),
@@ -69,8 +70,14 @@ def delays(bench: Bench, broker: Broker) -> Figures:
     return named("delays", found)
 
 
+def transactions(bench: Bench, broker: Broker) -> Figures:
+    count = bench.times(TRANSACTIONS, least=1_000)
+    return named("transactions", bench.load(broker, "transactions", topic=bench.topic("half"), count=count))
+
+
 CELLS = (
     Cell("headers", "producing to topics where headers act and where they do not", headers, on=(INTERVAL,)),
+    Cell("transactions", f"{TRANSACTIONS:,} half messages and their commits", transactions, on=HALFMOON),
     Cell("delays", f"{DELAYED:,} messages delayed by 1 s", delays, on=HALFMOON),
     Cell("view", f"a view of {VIEW_RECORDS:,} records that keeps one in {ONE_IN}: filled, and read by Spark", view,
          on=(INTERVAL,)),

@@ -21,6 +21,7 @@ LOADS = {
     "small_batches": "benchmarks.clients.small",
     "spark_read": "benchmarks.clients.spark",
     "spark_view": "benchmarks.clients.spark",
+    "transactions": "benchmarks.clients.headers",
     "sync_one_by_one": "benchmarks.clients.bulk",
 }
 

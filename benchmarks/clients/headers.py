@@ -1,4 +1,4 @@
-"""Records with headers, on topics where headers act and where they do not; and how punctual delays are."""
+"""Records with headers, on topics where headers act and where they do not; how punctual delays are; half messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from benchmarks.clients import topics
 from benchmarks.clients.numbers import summary
 
 LIMIT_S = 60.0
+END_TOPIC = "halfmoon.transactions"
+UNDECIDED = 5_000
+"""Half messages that are on their way at a time."""
 
 
 def produce_headers(
@@ -73,3 +76,47 @@ def delays(bootstrap: str, topic: str, header: str, delay_ms: int, count: int, p
     producer.flush(10)
     consumer.close()
     return {**summary(late_ms), "earliest_ms": min(late_ms)}
+
+
+def transactions(bootstrap: str, topic: str, count: int) -> dict[str, float]:
+    """Half messages of 100 B, each committed once it is acknowledged, from one producer."""
+    topics.create(bootstrap, topic)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": 1, "linger.ms": 2})
+    producer.list_topics(END_TOPIC, timeout=10)
+    committed = 0
+
+    def ended(error: object, _: object) -> None:
+        nonlocal committed
+        if error is not None:
+            raise RuntimeError(str(error))
+        committed += 1
+
+    def prepared(name: bytes, error: object) -> None:
+        if error is not None:
+            raise RuntimeError(str(error))
+        end: list[tuple[str, str | bytes | None]] = [
+            ("PGROUP", b"bench"),
+            ("UNIQ_KEY", name),
+            ("TRAN_STATE", b"commit"),
+        ]
+        producer.produce(END_TOPIC, b"", headers=end, on_delivery=ended)
+
+    begun = time.perf_counter()
+    for number in range(count):
+        name = b"%s-%d" % (topic.encode(), number)
+        half: list[tuple[str, str | bytes | None]] = [("TRAN_MSG", b"true"), ("PGROUP", b"bench"), ("UNIQ_KEY", name)]
+        producer.produce(
+            topic,
+            b"x" * 100,
+            headers=half,
+            on_delivery=lambda error, _, name=name: prepared(name, error),  # type: ignore[misc]
+        )
+        producer.poll(0)
+        while number - committed > UNDECIDED:
+            producer.poll(0.01)
+    deadline = time.monotonic() + LIMIT_S
+    while committed < count:
+        producer.poll(0.1)
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{committed} of {count} transactions were committed")
+    return {"tx_s": count / (time.perf_counter() - begun)}

@@ -31,6 +31,7 @@ from halfmoon.core.due_clock import DueClock
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Kind
+from halfmoon.core.gathering import Outgoing
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import Diverted, HandedBack, TopicChange
@@ -398,13 +399,31 @@ class Broker:
             target = self._diverted_to(each)
             view = memoryview(bytearray(each.batch if pieces else of_producer(each.batch, header)))
             pieces.append((target, view, parse_header(view), each.due_ms))
+        sources: dict[int, list[SourceRun]] = {}
+        """Piece → the waiting messages that it is made of."""
+        for out in self._released(taken.release):
+            released = out.batch()
+            set_log_append_time(memoryview(released), now_ms)
+            view = memoryview(released if pieces else bytearray(of_producer(released, header)))
+            sources[len(pieces)] = out.sources()
+            pieces.append((out.target, view, parse_header(view), 0))
+        settled = self._waiting_runs(taken.settle)
         if not pieces:
+            if settled:
+                self.append_control(
+                    control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
+                )
             return -1, self._append_nothing(partition, header, now_ms)
+        sources[0] = [*sources.get(0, ()), *settled]
         base_offset = partition.next_offset if taken.kept is not None else -1
         back = None if taken.handed_back is None else self._known(taken.handed_back)
         origin = Origin(partition.topic.number, partition.index)
         proofs = [
-            provenance.encode(Provenance(None, (), None if part else back, None if target is partition else origin))
+            provenance.encode(
+                Provenance(
+                    None, tuple(sources.get(part, ())), None if part else back, None if target is partition else origin
+                )
+            )
             for part, (target, _, _, _) in enumerate(pieces)
         ]
         if len(pieces) > 1:
@@ -422,11 +441,33 @@ class Broker:
             if due_ms:
                 target.wait(first, taken_span)
                 self.deliveries.waits_in(target)
+        for runs in sources.values():
+            for run in runs:
+                self.catalog.settle(run)
         if back is not None:
             self.catalog.send_back(back)
         if len(pieces) >= MANY_PIECES:
             self.write()  # else those of several batches, which take much more memory than the batches, would meet
         return base_offset, end
+
+    def _waiting_runs(self, places: Sequence[tuple[str, int, int]]) -> list[SourceRun]:
+        """Those of the messages that wait."""
+        runs = []
+        for name, index, offset in dict.fromkeys(places):
+            topic = self.catalog.by_name.get(name)
+            pending = None if topic is None else topic.partitions[index].pending
+            if topic is not None and pending is not None and offset in pending:
+                runs.append(SourceRun(topic.number, index, offset, 1))
+        return runs
+
+    def _released(self, places: Sequence[tuple[str, int, int]]) -> list[Outgoing]:
+        runs = self._waiting_runs(places)
+        found = [
+            (partition, run.first_offset)
+            for run in runs
+            if (partition := self.catalog.partition(run.topic_number, run.partition)) is not None
+        ]
+        return self.deliveries.release(found, self.due_clock.now_ms()) if found else []
 
     def _append_nothing(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
         """Acknowledge a batch of which nothing is left; the log position to wait for."""
@@ -451,12 +492,17 @@ class Broker:
     def _diverted_to(self, diverted: Diverted) -> Partition:
         if diverted.due_ms:
             return self._waiting_partition(diverted.topic, diverted.partition)
-        topic = self.catalog.by_name.get(diverted.topic)
+        return self.first_partition(diverted.topic)
+
+    def first_partition(self, name: str) -> Partition:
+        """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
+        BrokerError."""
+        topic = self.catalog.by_name.get(name)
         if topic is None:
-            topic, _ = self.create_topic(diverted.topic, diverted.partition + 1)
+            topic, _ = self.create_topic(name, 1)
         if topic.internal or topic.view is not None:
             raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal, or a view")
-        return topic.partitions[min(diverted.partition, len(topic.partitions) - 1)]
+        return topic.partitions[0]
 
     def _waiting_partition(self, name: str, index: int) -> Partition:
         """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
@@ -478,10 +524,12 @@ class Broker:
         sources: Sequence[SourceRun] = (),
         origin: Origin | None = None,
         due_ms: int = 0,
+        attempts: Sequence[SourceRun] = (),
     ) -> int:
         """Append a batch that the broker made from other messages, with the proof of which: a range of a view's source,
-        or waiting messages, which are settled by it. With `origin` its messages wait themselves, to be delivered there
-        at `due_ms` (Unix ms). Returns the log position to wait for. Raises BrokerError.
+        or waiting messages, which are settled by it. `attempts`: waiting messages that are put off with it. With
+        `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). Returns the log position to
+        wait for. Raises BrokerError.
         """
         now_ms = self.clock.wall_ms()
         view = memoryview(batch)
@@ -492,10 +540,12 @@ class Broker:
         base_offset = partition.next_offset
         end = self._store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
-            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin)),
+            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts))),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)
+        for run in attempts:
+            self.catalog.attempted(run)
         if origin is not None:
             partition.wait(base_offset, span)
             self.deliveries.waits_in(partition)

@@ -20,12 +20,13 @@ from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
+from halfmoon.core.provenance import SourceRun
 from halfmoon.core.topic_configs import TopicRules, resolve
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
     from halfmoon.core.groups.messages import GroupRecord
-    from halfmoon.core.provenance import SentBack, SourceRun
+    from halfmoon.core.provenance import SentBack
 
 
 class Partition:
@@ -143,6 +144,8 @@ class Catalog:
         self.offsets: dict[str, GroupProgress] = {}
         self.groups: dict[str, tuple[GroupRecord, int]] = {}
         """Group → its last record, and when that was written (Unix ms)."""
+        self.attempts: dict[tuple[int, int, int], int] = {}
+        """Waiting message (topic number, partition, offset) → how often it was looked at; where it was."""
         self.sent_back: dict[str, dict[tuple[int, int], set[int]]] = {}
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
@@ -244,6 +247,16 @@ class Catalog:
         if partition is not None and partition.pending is not None:
             for offset in range(run.first_offset, run.first_offset + run.count):
                 partition.pending.settle(offset)
+                if self.attempts:
+                    self.attempts.pop((run.topic_number, run.partition, offset), None)
+
+    def attempted(self, run: SourceRun) -> None:
+        """A waiting message was looked at so often, and waits on."""
+        self.attempts[run.topic_number, run.partition, run.first_offset] = run.count
+
+    def _settled(self, record: control.Settled) -> None:
+        for number, index, offset in record.places:
+            self.settle(SourceRun(number, index, offset, 1))
 
     def send_back(self, back: SentBack) -> None:
         """A group has handed these messages back."""
@@ -320,6 +333,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.ConfigsSet: Catalog._configs_set,
     control.StartOffsetsMoved: Catalog._starts_moved,
     control.Relayed: Catalog._relayed,
+    control.Settled: Catalog._settled,
     control.ProducerAdvanced: Catalog._producer_advanced,
     control.OffsetsCommitted: Catalog._offsets_committed,
     control.OffsetsDeleted: Catalog._offsets_deleted,

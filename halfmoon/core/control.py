@@ -69,6 +69,12 @@ class Relayed(Record, frozen=True, tag="relayed"):
     progress: list[tuple[int, int, int]]
 
 
+class Settled(Record, frozen=True, tag="settled"):
+    """Waiting messages that are done with and went nowhere: (topic number, partition, offset)."""
+
+    places: list[tuple[int, int, int]]
+
+
 class ProducerAdvanced(Record, frozen=True, tag="producer-advanced"):
     """A batch of an idempotent producer that left nothing in the log, and was acknowledged: its sequence counts.
 
@@ -139,6 +145,7 @@ Any = (
     | ConfigsSet
     | StartOffsetsMoved
     | Relayed
+    | Settled
     | ProducerAdvanced
     | OffsetsCommitted
     | OffsetsDeleted

@@ -9,18 +9,21 @@ happens; and after a crash the wheel is made again from what is pending.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES
+from halfmoon.core import control, record_codec
+from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, BatchHeader
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
 from halfmoon.core.gathering import Outgoing
+from halfmoon.core.hook_types import PutOff, Relay, Settle, Waiting
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
+from halfmoon.core.record_codec import Headers, Record
 from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog import Partition, Topic
     from halfmoon.core.due_times import Due
     from halfmoon.core.relay import Load
 
@@ -28,6 +31,8 @@ UNDELIVERABLE = "halfmoon.undeliverable"
 """Dead letters that belong to no group: messages whose topic was gone when they were due."""
 AT_ONCE = 256
 """Frames of waiting messages that are read together."""
+RETRY_MS = 10_000
+"""A message at which a relay has failed is asked about again after so long."""
 WHOLE_RECORDS = 16
 """A batch of so many that are all due is delivered as it stands."""
 FOLLOWED = 2_000
@@ -48,6 +53,9 @@ class Deliveries:
         """(queue, from, to): what was there at the start, and is still to be taken in."""
         self._taken: list[Due] = []
         """Out of the wheel, and not delivered yet."""
+        self.relays: Mapping[str, Relay] = {}
+        """Waiting topic → who decides what becomes of its messages; the others are delivered. To be set before
+        `start`."""
         self.delivered = 0
         self.lost_targets = 0
         """Messages whose topic was gone when they were due."""
@@ -100,11 +108,8 @@ class Deliveries:
             self._times.add(*due)
         self._taken = []
         while True:
-            for number, partition in enumerate(self.queues):
-                while self._followed[partition] < partition.queue.end_offset:
-                    self._followed[partition] = self._take_in(
-                        number, self._followed[partition], partition.queue.end_offset
-                    )
+            for number in range(len(self.queues)):
+                while self._follow(number):
                     yield None
             yield from self._deliver_due()
             if not self._make_up():
@@ -114,6 +119,65 @@ class Deliveries:
         if next_ms is not None:
             self._broker.relays.wake_at(self, self._broker.due_clock.mono_ms(next_ms))
 
+    def _follow(self, number: int) -> bool:
+        """Take in some of what has come into a queue since the last time; whether there was anything."""
+        partition = self.queues[number]
+        begin, end = self._followed[partition], partition.queue.end_offset
+        if begin >= end:
+            return False
+        self._followed[partition] = self._take_in(number, begin, end)
+        self._tell(partition, begin, self._followed[partition])
+        return True
+
+    def catch_up(self, topic: Topic) -> None:
+        """Take in all that has come into a topic's queues, now: somebody asks for one of its messages."""
+        for partition in topic.partitions:
+            if partition in self._followed:
+                number = self.queues.index(partition)
+                while self._follow(number):
+                    pass
+
+    def _tell(self, partition: Partition, begin: int, end: int) -> None:
+        """Tell the relay of what waits in [begin, end) of its queue."""
+        relay = self.relays.get(partition.topic.name)
+        if relay is None or relay.begin is None or partition.pending is None:
+            return
+        at = partition.pending.first(begin)
+        while at is not None and at < end:
+            origin, header, batch = self.look_up(partition, at)
+            for offset, record in self._records(partition, header, batch):
+                relay.begin(self._waiting_message(partition, offset, record, origin))
+            at = partition.pending.first(header.base_offset + header.last_offset_delta + 1)
+
+    def look_up(self, partition: Partition, offset: int) -> tuple[Origin, BatchHeader, memoryview]:
+        """The frame that a waiting message stands in: where it goes, and its batch. Waits for the disk if need be.
+
+        Raises LookupError where it is lost to rot.
+        """
+        found = [] if partition.queue.damage_at(offset) else partition.queue.places(offset, 1, min_one=True)
+        if not found:
+            raise LookupError(f"offset {offset} of {partition!r}")
+        position, length = found[0]
+        read = self._broker.reader.read([(position - ORIGIN_BYTES, length + ORIGIN_BYTES)])
+        (piece,) = read.slices if read.cold is None else read.cold()
+        view = memoryview(piece)
+        return decode_origin(view[:ORIGIN_BYTES]), parse_header(view[ORIGIN_BYTES:]), view[ORIGIN_BYTES:]
+
+    def _records(self, partition: Partition, header: BatchHeader, batch: memoryview) -> Iterator[tuple[int, Record]]:
+        """What still waits of a frame."""
+        assert partition.pending is not None
+        for record in iter_records(batch):
+            if header.base_offset + record.offset_delta in partition.pending:
+                yield header.base_offset + record.offset_delta, record
+
+    def _waiting_message(self, partition: Partition, offset: int, record: Record, origin: Origin) -> Waiting:
+        catalog = self._broker.catalog
+        topic = catalog.by_number.get(origin.topic_number)
+        attempts = catalog.attempts.get((partition.topic.number, partition.index, offset), 0)
+        name = None if topic is None else topic.name
+        now_ms = self._broker.due_clock.now_ms()
+        return Waiting(partition.topic.name, partition.index, offset, record, name, attempts, now_ms)
+
     def _make_up(self) -> bool:
         """Take in some of what was there at the start; whether there was any left."""
         while self._earlier:
@@ -121,7 +185,9 @@ class Deliveries:
             if begin >= end:
                 self._earlier.pop()
                 continue
-            self._earlier[-1] = number, self._take_in(number, begin, end), end
+            upto = self._take_in(number, begin, end)
+            self._earlier[-1] = number, upto, end
+            self._tell(self.queues[number], begin, upto)
             return True
         return False
 
@@ -166,6 +232,11 @@ class Deliveries:
                 continue
             source = self.queues[number]
             origin = decode_origin(piece[:ORIGIN_BYTES])
+            relay = self.relays.get(source.topic.name)
+            if relay is not None:
+                self._decide(relay, number, base, piece[ORIGIN_BYTES:], origin)
+                yield None
+                continue
             target = self._broker.catalog.partition(origin.topic_number, origin.partition)
             if target is None:
                 self._bury(source, base, piece[ORIGIN_BYTES:], origin, now_ms)
@@ -229,6 +300,67 @@ class Deliveries:
         self.delivered += header.record_count
         out.begin()
 
+    # -- relays ------------------------------------------------------------------------------------------------------
+
+    def _decide(self, relay: Relay, number: int, base: int, batch: memoryview, origin: Origin) -> None:
+        """Ask about each message of a frame, and do as it says."""
+        source = self.queues[number]
+        header = parse_header(batch)
+        if header.base_offset != base:
+            return
+        look_again_ms: int | None = None
+        for offset, record in list(self._records(source, header, batch)):
+            message = self._waiting_message(source, offset, record, origin)
+            try:
+                decision = relay.decide(message)
+            except Exception:
+                self._broker.logger.exception("event=relay_failed relay=%s topic=%s", relay.name, message.topic)
+                decision = PutOff(message.now_ms + RETRY_MS)
+            if isinstance(decision, PutOff):
+                self._put_off(source, message, decision)
+                look_again_ms = min(decision.due_ms, look_again_ms or decision.due_ms)
+            elif isinstance(decision, Settle):
+                self._settle(source, message, decision)
+            else:
+                for out in self.release([(source, offset)], message.now_ms):
+                    self._append(out, message.now_ms)
+        if look_again_ms is not None:
+            self._times.add(look_again_ms, number, base)
+
+    def _put_off(self, source: Partition, message: Waiting, decision: PutOff) -> None:
+        run = SourceRun(source.topic.number, source.index, message.offset, message.attempts + 1)
+        if decision.topic is not None:
+            batch = _copy(message, decision.headers)
+            self._broker.append_relayed(self._broker.first_partition(decision.topic), batch, attempts=[run])
+        else:
+            self._broker.catalog.attempted(run)
+
+    def _settle(self, source: Partition, message: Waiting, decision: Settle) -> None:
+        run = SourceRun(source.topic.number, source.index, message.offset, 1)
+        if decision.topic is not None:
+            batch = _copy(message, decision.headers)
+            self._broker.append_relayed(self._broker.first_partition(decision.topic), batch, sources=[run])
+        else:
+            self._broker.append_control(control.Settled([(run.topic_number, run.partition, run.first_offset)]))
+
+    def release(self, places: Iterable[tuple[Partition, int]], now_ms: int) -> list[Outgoing]:
+        """The batches that waiting messages become when they are delivered, by where they go; nothing is appended."""
+        outgoing: dict[Partition, Outgoing] = {}
+        frame: _Frame | None = None
+        for source, offset in places:
+            if frame is None or not frame.holds(source, offset):
+                frame = _Frame(source, *self.look_up(source, offset))
+            origin = frame.origin
+            target = self._broker.catalog.partition(origin.topic_number, origin.partition)
+            if target is None:
+                target = self._broker.first_partition(UNDELIVERABLE)
+                self.lost_targets += 1
+            out = outgoing.get(target)
+            if out is None:
+                out = outgoing[target] = Outgoing(target)
+            out.take(source, offset, frame.body, frame.record(offset))
+        return [out for out in outgoing.values() if not out.is_empty]
+
     def _bury(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
         """The topic that these messages were sent to is gone: they go to the dead letters, and say why."""
         pending = source.pending
@@ -242,8 +374,32 @@ class Deliveries:
             return
         made = build_batch((record.key, record.value, now_ms, (*record.headers, *why)) for record in records)
         runs = [SourceRun(source.topic.number, source.index, base + record.offset_delta, 1) for record in records]
-        topic = self._broker.topic(UNDELIVERABLE)
-        if topic is None:
-            topic, _ = self._broker.create_topic(UNDELIVERABLE, 1)
-        self._broker.append_relayed(topic.partitions[0], bytearray(made), sources=runs)
+        self._broker.append_relayed(self._broker.first_partition(UNDELIVERABLE), bytearray(made), sources=runs)
         self.lost_targets += len(records)
+
+
+class _Frame:
+    """A frame of waiting messages, of which single ones are asked for. Its offsets have no holes."""
+
+    __slots__ = ("_base_ms", "_bounds", "_first", "_source", "body", "origin")
+
+    def __init__(self, source: Partition, origin: Origin, header: BatchHeader, batch: memoryview) -> None:
+        self._source = source
+        self._first = header.base_offset
+        self._base_ms = header.base_timestamp
+        self.origin = origin
+        self.body = bytes(batch_body(batch))
+        self._bounds = record_codec.walk(self.body, header.record_count)
+
+    def holds(self, source: Partition, offset: int) -> bool:
+        return source is self._source and 0 <= offset - self._first < len(self._bounds) - 1
+
+    def record(self, offset: int) -> Record:
+        index = offset - self._first
+        return record_codec.read_one(self.body, self._bounds[index], index, self._base_ms, None)
+
+
+def _copy(message: Waiting, headers: Headers) -> bytearray:
+    """A batch of the message alone, with more headers."""
+    record = message.record
+    return bytearray(build_batch([(record.key, record.value, message.now_ms, (*record.headers, *headers))]))

@@ -11,6 +11,7 @@ import re
 
 RETRY_PREFIX = "retry."
 DEAD_LETTER_PREFIX = "dlq."
+CHECK_PREFIX = "check."
 
 _ILLEGAL = re.compile(rb"[^a-zA-Z0-9._-]|_(?=x[0-9A-F]{2}_)")
 _ESCAPED = re.compile(rb"_x([0-9A-F]{2})_")
@@ -22,6 +23,11 @@ def retry_topic(group: str) -> str:
 
 def dead_letter_topic(group: str) -> str:
     return DEAD_LETTER_PREFIX + _escaped(group)
+
+
+def check_topic(producer_group: str) -> str:
+    """Where a group of producers is asked about half messages (B40)."""
+    return CHECK_PREFIX + _escaped(producer_group)
 
 
 def retrying_group(topic: str) -> str | None:

@@ -18,6 +18,7 @@ from halfmoon.core.errors import Fault, HalfmoonError
 if TYPE_CHECKING:
     from halfmoon.core.frame import Frame
     from halfmoon.core.hold import Held
+    from halfmoon.core.record_codec import Record
 
 TopicChange = Literal["created", "deleted", "grown", "configured"]
 
@@ -65,6 +66,10 @@ class Redirect(Struct, frozen=True):
     diverted: tuple[Diverted, ...] = ()
     handed_back: HandedBack | None = None
     """Noted together with the batch, so that `PluginContext.was_handed_back` knows of it."""
+    release: tuple[tuple[str, int, int], ...] = ()
+    """Waiting messages (topic, partition, offset) that are delivered now to where they were sent."""
+    settle: tuple[tuple[str, int, int], ...] = ()
+    """Waiting messages that are done with, and are delivered nowhere."""
 
 
 class PutInterceptor(Struct, frozen=True):
@@ -100,37 +105,51 @@ class HoldPolicy(Struct, frozen=True):
     on_expire: Callable[[Held], None]
 
 
-class Deliver(Struct, frozen=True):
-    """A relay's decision: append the message to this topic when it is due (Unix ms; 0: now)."""
+class Waiting(Struct, frozen=True):
+    """A message that waits in an internal topic."""
 
     topic: str
     partition: int
-    due_ms: int = 0
+    offset: int
+    record: Record
+    """As it waits; its offset delta means nothing here."""
+    origin: str | None
+    """The topic it was sent to; None where that is gone."""
+    attempts: int
+    """How often it was put off before (`PutOff`)."""
+    now_ms: int
+
+
+class Deliver(Struct, frozen=True):
+    """A relay's decision: the message goes where it was sent."""
 
 
 class Settle(Struct, frozen=True):
-    """A relay's decision: the message is done with and is moved nowhere."""
+    """A relay's decision: the message is done with. It goes to this topic, if one is named, which is made if need be;
+    the headers are added to its own there."""
 
-    reason: str
+    topic: str | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class SourceMessage(Struct, frozen=True):
-    """One message of a relay's source."""
+class PutOff(Struct, frozen=True):
+    """A relay's decision: the message waits on, and is asked about again at `due_ms` (Unix ms). A copy of it goes to
+    this topic, if one is named, which is made if need be; the headers are added to its own there."""
 
-    partition: int
-    queue_offset: int
-    record: Any
-    """A halfmoon.core.records.Record."""
-    store_ms: int
-    attempt: int
+    due_ms: int
+    topic: str | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
 class Relay(Struct, frozen=True):
-    """Moves messages out of one topic, each with its provenance, so that every one has exactly one effect (B41)."""
+    """Decides what becomes of messages that wait in one internal topic (where interceptors have put them), when they
+    are due. Each decision is carried out once, whatever happens (B41). Without a relay they are delivered."""
 
     name: str
     source: str
-    decide: Callable[[SourceMessage], Deliver | Settle]
+    decide: Callable[[Waiting], Deliver | Settle | PutOff]
+    begin: Callable[[Waiting], None] | None = None
+    """Told of each message that begins to wait, once it is on disk; after a start of all that wait."""
 
 
 class MessageFilter(Protocol):

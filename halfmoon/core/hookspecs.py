@@ -74,10 +74,10 @@ def halfmoon_hold(ctx: PluginContext) -> Sequence[HoldPolicy]:
 
 @hookspec
 def halfmoon_relays(ctx: PluginContext) -> Sequence[Relay]:
-    """Move messages from a source topic to where, and when, they are due.
+    """Decide what becomes of messages that wait in an internal topic, where an interceptor has put them.
 
-    Called: per message of the source. Cost: one call per message moved, none for other topics. Error: tried again with
-    backoff, then the message goes to the dead letters with the reason.
+    Called: `begin` per message that begins to wait, and after a start per message that waits; `decide` per message that
+    is due. Cost: one call each, none for other topics. Error: logged, and the message is asked about again after 10 s.
     """
 
 

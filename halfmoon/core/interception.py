@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""
 
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
 
 class Taken(Struct, frozen=True):
     """What became of a batch."""
@@ -40,6 +43,8 @@ class Taken(Struct, frozen=True):
     """The records that stay, as one batch that may be written to; None where none does."""
     diverted: tuple[Diverted, ...]
     handed_back: HandedBack | None
+    release: tuple[Place, ...]
+    settle: tuple[Place, ...]
 
 
 class Interception:
@@ -65,6 +70,8 @@ class Interception:
         kept: memoryview | None = batch
         diverted: list[Diverted] = []
         handed_back: HandedBack | None = None
+        release: list[Place] = []
+        settle: list[Place] = []
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
                 continue
@@ -72,13 +79,15 @@ class Interception:
             if isinstance(result, Redirect):
                 diverted += result.diverted
                 handed_back = result.handed_back or handed_back
+                release += result.release
+                settle += result.settle
                 result = result.kept
             if result is not kept:
                 kept = None if result is None else _writable(result)
                 body = memoryview(b"") if kept is None else batch_body(kept)
         if kept is not None and self._own.finds(body):
             kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
-        return Taken(kept, tuple(diverted), handed_back)
+        return Taken(kept, tuple(diverted), handed_back, tuple(release), tuple(settle))
 
     def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
         try:

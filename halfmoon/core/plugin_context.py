@@ -36,6 +36,10 @@ class PluginHost(Protocol):
         """Raises BrokerError(INVALID_CONFIG) where no view could be defined so, whatever topics there are."""
         ...
 
+    def catch_up(self, topic: str) -> None:
+        """Have the relay of this internal topic told of all that waits there and is on disk (`Relay.begin`)."""
+        ...
+
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         """Whether the group has handed this message back, and not committed its offset since."""
         ...
@@ -52,12 +56,12 @@ class PluginHost(Protocol):
 class PluginContext:
     """One plugin's view of the broker; every plugin has its own.
 
-    `name`, `settings`, `sections` and `logger` are there from the start. All the others need the running broker: they
-    may be called from `halfmoon_started` on, and raise RuntimeError before, or where there is no broker at all (an
-    allocator used by `halfmoon.kafka.assignor` in a client).
+    `name`, `settings`, `sections`, `memory` and `logger` are there from the start. All the others need the running
+    broker: they may be called from `halfmoon_started` on, and raise RuntimeError before, or where there is no broker
+    at all (an allocator used by `halfmoon.kafka.assignor` in a client).
     """
 
-    __slots__ = ("_host", "logger", "name", "sections", "settings")
+    __slots__ = ("_host", "logger", "memory", "name", "sections", "settings")
 
     def __init__(
         self,
@@ -71,6 +75,8 @@ class PluginContext:
         """The plugin's section, of the type its `halfmoon_config` gave; None without one."""
         self.sections: Mapping[str, Any] = sections or {}
         """The top-level sections that its `halfmoon_config` claimed and broker.yaml has, by name."""
+        self.memory: Any = None
+        """The plugin's own: what its hooks share."""
         self.logger = logging.getLogger(f"halfmoon.plugin.{name}")
         self._host = host
 
@@ -103,6 +109,10 @@ class PluginContext:
     def check_view(self, configs: Mapping[str, str]) -> None:
         """See PluginHost.check_view."""
         self._running().check_view(configs)
+
+    def catch_up(self, topic: str) -> None:
+        """See PluginHost.catch_up."""
+        self._running().catch_up(topic)
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         """See PluginHost.was_handed_back."""

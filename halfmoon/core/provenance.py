@@ -4,7 +4,7 @@ It stands in the frame itself, under the frame header's checksum, so a batch and
 there together or not at all. What a relay still has to move is its source minus what provenance names, and that is a
 function of the log alone.
 
-A provenance list is made of up to four parts, each beginning with a byte that says its form, in this order. All
+A provenance list is made of up to five parts, each beginning with a byte that says its form, in this order. All
 numbers are little-endian. Topic numbers stand for topic ids: they too are handed out once and never again.
 
     1, range: a view's batch holds all that was wanted of the source's offsets [from, next)
@@ -33,6 +33,11 @@ numbers are little-endian. Topic numbers stand for topic ids: they too are hande
         3     +  the group's name, UTF-8
         +     2  number of runs; each as in form 2
 
+    5, attempts: these waiting messages were looked at, and wait on; the count is how often that was, with this time
+
+        0     1  form (5)
+        1     2  number of runs; each as in form 2
+
     3, origin: the messages of this frame wait, and this is the partition they were sent to
 
         0     1  form (3)
@@ -55,6 +60,7 @@ _RANGE = struct.Struct("<BIIQQ")
 _RANGE_FORM = 1
 _SOURCES_FORM = 2
 _SENT_BACK_FORM = 4
+_ATTEMPTS_FORM = 5
 _U16 = struct.Struct("<H")
 _RUN = struct.Struct("<IIQI")
 _ORIGIN = struct.Struct("<BII")
@@ -104,6 +110,8 @@ class Provenance(Struct, frozen=True):
     sources: tuple[SourceRun, ...] = ()
     sent_back: SentBack | None = None
     origin: Origin | None = None
+    attempts: tuple[SourceRun, ...] = ()
+    """One offset each; the count is the number of attempts."""
 
     def describe(self, names: Mapping[int, str]) -> str:
         """For people; `names` are those of topics, by number."""
@@ -124,6 +132,9 @@ class Provenance(Struct, frozen=True):
                 f"{place(run.topic_number, run.partition)}[{run.first_offset}]" for run in self.sent_back.runs
             )
             text += f"{'; ' if text else ''}sent back by {self.sent_back.group}: {places}"
+        for run in self.attempts:
+            told = f"attempt {run.count} at {place(run.topic_number, run.partition)}[{run.first_offset}]"
+            text += f"{'; ' if text else ''}{told}"
         if self.origin is not None:
             text += f"{'; ' if text else ''}for {place(self.origin.topic_number, self.origin.partition)}"
         return text
@@ -144,6 +155,8 @@ def encode(provenance: Provenance) -> bytes:
     if provenance.sent_back is not None:
         group = provenance.sent_back.group.encode()
         packed += [bytes([_SENT_BACK_FORM]), _U16.pack(len(group)), group, _encode_runs(provenance.sent_back.runs)]
+    if provenance.attempts:
+        packed += [bytes([_ATTEMPTS_FORM]), _encode_runs(provenance.attempts)]
     if provenance.origin is not None:
         packed.append(encode_origin(provenance.origin.topic_number, provenance.origin.partition))
     return b"".join(packed)
@@ -181,6 +194,7 @@ def decode(data: Buffer) -> Provenance:
     runs: tuple[SourceRun, ...] = ()
     sent_back: SentBack | None = None
     origin: Origin | None = None
+    attempts: tuple[SourceRun, ...] = ()
     try:
         while at < len(view):
             form = view[at]
@@ -195,6 +209,8 @@ def decode(data: Buffer) -> Provenance:
                 group = bytes(view[at + 1 + _U16.size : end]).decode()
                 back, at = _decode_runs(view, end)
                 sent_back = SentBack(group, back)
+            elif form == _ATTEMPTS_FORM and not attempts and origin is None:
+                attempts, at = _decode_runs(view, at + 1)
             elif form == _ORIGIN_FORM and origin is None:
                 origin = decode_origin(view[at : at + ORIGIN_BYTES])
                 at += ORIGIN_BYTES
@@ -202,4 +218,4 @@ def decode(data: Buffer) -> Provenance:
                 raise UnknownProvenanceError(f"a provenance list with form {form} at byte {at}")
     except (struct.error, UnicodeDecodeError):
         raise UnknownProvenanceError(f"a provenance list that is cut short, of {len(view)} bytes") from None
-    return Provenance(found_range, runs, sent_back, origin)
+    return Provenance(found_range, runs, sent_back, origin, attempts)

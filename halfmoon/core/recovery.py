@@ -242,6 +242,8 @@ class Recovery:
         catalog = self._catalog
         for run in found.sources:
             catalog.settle(run)
+        for run in found.attempts:
+            catalog.attempted(run)
         if found.sent_back is not None:
             catalog.send_back(found.sent_back)
         partition = catalog.partition(frame.topic_number, frame.partition)

@@ -74,6 +74,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     offsets: list[tuple[str, list[tuple[int, int, Committed]]]]
     groups: list[tuple[GroupRecord, int]]
     sent_back: list[tuple[str, list[tuple[int, int, list[int]]]]] = []
+    attempts: list[tuple[int, int, int, int]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -96,6 +97,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
                 (group, [(n, p, sorted(offsets)) for (n, p), offsets in places.items()])
                 for group, places in catalog.sent_back.items()
             ],
+            [(*place, count) for place, count in catalog.attempts.items()],
         )
     )
 
@@ -162,6 +164,7 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     catalog.sent_back = {
         group: {(n, p): set(offsets) for n, p, offsets in places} for group, places in snapshot.sent_back
     }
+    catalog.attempts = {(number, index, offset): count for number, index, offset, count in snapshot.attempts}
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
 
 

@@ -9,11 +9,16 @@ For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
 
     back = halfmoon.kafka.HandBack("billing", producer)
     back(record)  # consumed in vain: it comes again later in back.topic
+
+    outbox = halfmoon.kafka.TransactionalOutbox("shop", producer)
+    name, _ = outbox.prepare("orders", b"paid")  # delivered when it is committed
+    outbox.commit(name)
 """
 
 from __future__ import annotations
 
 from halfmoon.kafka.assignors import AllocatorAssignor, assignor
 from halfmoon.kafka.handing_back import HandBack, attempts, original_topic
+from halfmoon.kafka.outbox import TransactionalOutbox
 
-__all__ = ["AllocatorAssignor", "HandBack", "assignor", "attempts", "original_topic"]
+__all__ = ["AllocatorAssignor", "HandBack", "TransactionalOutbox", "assignor", "attempts", "original_topic"]

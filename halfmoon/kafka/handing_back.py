@@ -13,26 +13,14 @@ same.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
+from halfmoon.kafka.clients import Consumed, Header, consumed, send
 from halfmoon.plugin import dead_letter_topic, retry_topic
-
-Header = tuple[str, bytes | None]
 
 TIMES = "RECONSUME_TIME"
 OF = "RETRY_OF"
 ORIGINAL_TOPIC = "RETRY_TOPIC"
-
-
-class _Consumed(NamedTuple):
-    """A record as any of the three clients gives it."""
-
-    topic: str
-    partition: int
-    offset: int
-    key: bytes | None
-    value: bytes | None
-    headers: list[Header]
 
 
 class HandBack:
@@ -62,25 +50,22 @@ class HandBack:
             more.append(("DELAY", str(level).encode()))
         if max_times is not None:
             more.append(("MAX_RECONSUME_TIMES", str(max_times).encode()))
-        return self._send(_consumed(record), more)
+        return self._send(consumed(record), more)
 
     def give_up(self, record: Any) -> Any:
         """Send the record to the group's dead letters at once; returns as the call does."""
-        return self._send(_consumed(record), [("DELAY", b"-1")])
+        return self._send(consumed(record), [("DELAY", b"-1")])
 
-    def _send(self, consumed: _Consumed, more: Iterable[Header]) -> Any:
-        place = f"{consumed.topic}/{consumed.partition}/{consumed.offset}".encode()
-        headers = [header for header in consumed.headers if header[0] != OF]
+    def _send(self, record: Consumed, more: Iterable[Header]) -> Any:
+        place = f"{record.topic}/{record.partition}/{record.offset}".encode()
+        headers = [header for header in record.headers if header[0] != OF]
         headers += [(OF, place), *more]
-        producer = self._producer
-        if hasattr(producer, "produce"):  # confluent-kafka
-            return producer.produce(self.topic, consumed.value, consumed.key, headers=headers)
-        return producer.send(self.topic, value=consumed.value, key=consumed.key, headers=headers)
+        return send(self._producer, self.topic, record.value, record.key, headers, None)
 
 
 def attempts(record: Any) -> int:
     """How often the record was handed back before."""
-    for name, content in _consumed(record).headers:
+    for name, content in consumed(record).headers:
         if name == TIMES and content is not None:
             return int(content)
     return 0
@@ -88,19 +73,8 @@ def attempts(record: Any) -> int:
 
 def original_topic(record: Any) -> str:
     """The topic that the record was sent to in the beginning."""
-    consumed = _consumed(record)
-    for name, content in consumed.headers:
+    there = consumed(record)
+    for name, content in there.headers:
         if name == ORIGINAL_TOPIC and content is not None:
             return content.decode()
-    return consumed.topic
-
-
-def _consumed(record: Any) -> _Consumed:
-    if callable(record.topic):  # confluent_kafka.Message
-        return _Consumed(
-            record.topic(), record.partition(), record.offset(), record.key(), record.value(),
-            list(record.headers() or ()),
-        )  # fmt: skip
-    return _Consumed(
-        record.topic, record.partition, record.offset, record.key, record.value, list(record.headers or ())
-    )
+    return there.topic

@@ -2,7 +2,7 @@
 
 allocate/  which member of a group reads which queue
 filter/    which messages a reader wants
-store/     what changes or moves messages                 (transaction: to come)
+store/     what changes or moves messages
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ BUILT_IN: dict[str, str] = {
     "sql92": "halfmoon.plugins.filter.sql92",
     "sticky": "halfmoon.plugins.allocate.sticky",
     "tag": "halfmoon.plugins.filter.tag",
+    "transaction": "halfmoon.plugins.store.transaction",
     "view": "halfmoon.plugins.store.view",
 }
 """Plugin name (as in broker.yaml) → module, imported only where the plugin is on."""

@@ -44,6 +44,7 @@ CALLED_HOOKS = (
     "halfmoon_commitlog",
     "halfmoon_config",
     "halfmoon_filters",
+    "halfmoon_relays",
     "halfmoon_services",
     "halfmoon_started",
     "halfmoon_stopping",
@@ -112,6 +113,7 @@ class App:
         broker.views.languages = self.plugins.filters
         broker.views.start()
         broker.interception = Interception(broker, self.plugins.interceptors)
+        broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
         broker.deliveries.start()
         broker.rolling.start()
         self.relaying = Relaying(broker.relays, loop)

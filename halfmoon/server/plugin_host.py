@@ -49,6 +49,11 @@ class Host:
         """Raises BrokerError(INVALID_CONFIG)."""
         self._broker.views.check(configs)
 
+    def catch_up(self, topic: str) -> None:
+        found = self._broker.topic(topic)
+        if found is not None:
+            self._broker.deliveries.catch_up(found)
+
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         found = self._broker.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):

@@ -13,7 +13,7 @@ from halfmoon.core.catalog import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
-from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor
+from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor, Relay
 from halfmoon.core.interception import Interception
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -68,6 +68,7 @@ def open_broker(
     sections: dict[str, dict[str, Any]] | None = None,
     languages: Mapping[str, FilterCompiler] = LANGUAGES,
     interceptors: Sequence[PutInterceptor] = (),
+    relays: Sequence[Relay] = (),
     **log: Any,
 ) -> Broker:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections."""
@@ -79,6 +80,7 @@ def open_broker(
     broker.views.languages = languages
     broker.views.start()
     broker.interception = Interception(broker, interceptors)
+    broker.deliveries.relays = {relay.source: relay for relay in relays}
     broker.deliveries.start()
     broker.rolling.start()
     return broker

@@ -59,7 +59,9 @@ def send(broker: Broker, topic: str, *rows: tuple[bytes, dict[str, str]], index:
         [(b"k", value, 500, [(name, text.encode()) for name, text in headers.items()]) for value, headers in rows],
         **fields,
     )
-    return broker.append(partition_of(broker, topic, index), memoryview(bytearray(batch)), 0).base_offset
+    return broker.append(
+        partition_of(broker, topic, index), memoryview(bytearray(batch)), broker.clock.wall_ms()
+    ).base_offset
 
 
 def hand_back(broker: Broker, value: bytes, of: str | None = None, **headers: str) -> int:

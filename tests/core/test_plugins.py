@@ -70,12 +70,18 @@ def plugin(name: str = "mine", **hooks: Any) -> object:
 def test_without_a_word_the_built_in_plugins_are_on() -> None:
     loaded = load()
     assert [info.name for info in loaded.infos if info.enabled] == list(BUILT_IN)
-    others = {"delay", "retry", "tag", "sql92", "view"}
+    others = {"delay", "retry", "transaction", "tag", "sql92", "view"}
     assert set(loaded.allocators) == set(BUILT_IN) - others
     assert set(loaded.filters) == {"tag", "sql92"}
     assert all("halfmoon_allocators" in info.hooks for info in loaded.infos if info.name not in others)
-    assert [interceptor.name for interceptor in loaded.interceptors] == ["retry", "delay"]
-    assert loaded.relays == loaded.observers == ()
+    assert [interceptor.name for interceptor in loaded.interceptors] == [
+        "retry",
+        "delay",
+        "transaction-half",
+        "transaction-end",
+    ]
+    assert [relay.source for relay in loaded.relays] == ["RMQ_SYS_TRANS_HALF_TOPIC"]
+    assert loaded.observers == ()
 
 
 def test_a_built_in_plugin_can_be_switched_off() -> None:
@@ -192,9 +198,9 @@ def test_a_wrapper() -> None:
 
 
 def test_a_hook_that_this_broker_does_not_call() -> None:
-    called = set(HOOKS) - {"halfmoon_relays"}
-    assert refused(plugin(halfmoon_relays=lambda ctx: []), called=called) == (
-        "plugin mine (a test): halfmoon_relays is specified, but this broker does not call it yet"
+    called = set(HOOKS) - {"halfmoon_observers"}
+    assert refused(plugin(halfmoon_observers=lambda ctx: []), called=called) == (
+        "plugin mine (a test): halfmoon_observers is specified, but this broker does not call it yet"
     )
 
 
@@ -346,7 +352,7 @@ def test_everything_given_is_resolved_into_tuples_and_dicts() -> None:
     assert loaded.interceptors[-1] is given["halfmoon_commitlog"]
     assert loaded.dispatchers == (given["halfmoon_dispatch"],)
     assert loaded.hold_policies == (given["halfmoon_hold"],)
-    assert loaded.relays == (given["halfmoon_relays"],)
+    assert loaded.relays[-1] is given["halfmoon_relays"]
     assert loaded.services == (given["halfmoon_services"],)
     assert loaded.observers == (given["halfmoon_observers"],)
     assert loaded.commands == {"hello": print}

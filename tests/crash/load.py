@@ -27,11 +27,17 @@ QUICK = {
 class Load(threading.Thread):
     """An idempotent producer: 0, 1, 2, … into each partition, until told to stop."""
 
-    def __init__(self, servers: str, dice: random.Random, later: str | None = None) -> None:
-        """`later`: a topic to which every tenth record is sent too, to be delivered up to two seconds later."""
+    def __init__(
+        self, servers: str, dice: random.Random, later: str | None = None, transactional: str | None = None
+    ) -> None:
+        """`later`: a topic to which every tenth record is sent too, to be delivered up to two seconds later.
+        `transactional`: one to which it is sent as a half message, which is committed or rolled back in turn."""
         super().__init__(name="load", daemon=True)
         self.delayed: list[bytes] = []
+        self.committed: list[bytes] = []
         self._later = later
+        self._transactional = transactional
+        self._ends = 0
         self.sent = [0] * PARTITIONS
         self.acknowledged: list[tuple[int, int, int]] = []
         """(partition, offset, number)"""
@@ -83,9 +89,33 @@ class Load(threading.Thread):
                     headers={"TIMER_DELAY_MS": delay_ms},
                     on_delivery=self._late,
                 )
+            if self._transactional is not None and sum(self.sent) % 10 == 5:
+                self._prepare(b"%d-%d" % (partition, number), partition)
             self._producer.poll(0)
+        while self._ends and self._producer.poll(0.1) is not None and not self.errors:
+            pass  # half messages whose end is still to be sent
         if self._producer.flush(DEADLINE_S):
             self.errors.append("not everything could be sent in the end")
+
+    def _prepare(self, value: bytes, partition: int) -> None:
+        assert self._transactional is not None
+        commit = len(self.committed) % 3 != 2 or self._dice.random() < 0.5
+        if commit:
+            self.committed.append(value)
+        self._ends += 1
+        named = {"PGROUP": "load", "UNIQ_KEY": value}
+
+        def prepared(error: KafkaError | None, message: Message) -> None:
+            self._ends -= 1
+            if error is not None:
+                self.errors.append(error)
+                return
+            end = {**named, "TRAN_STATE": "commit" if commit else "rollback"}
+            self._producer.produce("halfmoon.transactions", b"", headers=end, on_delivery=self._late)
+
+        self._producer.produce(
+            self._transactional, value, partition=partition, headers={"TRAN_MSG": "true", **named}, on_delivery=prepared
+        )
 
     def _late(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

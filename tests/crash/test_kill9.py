@@ -2,8 +2,8 @@
 
 What was acknowledged is there, in the order it was sent, once; and the group's consumer gets all of it and goes on
 after each restart. A view of it, and a view of that view, hold what matches, in that order, once. Delayed records are
-delivered once. What a killed process wrote stays in the page cache, so `flush: interval` must hold it too; losing
-power is another test's business (tests/core/test_crashes.py).
+delivered once, and half messages once if they were committed. What a killed process wrote stays in the page cache, so
+`flush: interval` must hold it too; losing power is another test's business (tests/core/test_crashes.py).
 
 The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again, as far as threads allow.
 """
@@ -82,15 +82,15 @@ VIEWS = {
 }
 
 
-LATER = "later"
+LATER, TRANSACTIONAL = "later", "transactional"
 
 
-def delivered(servers: str, expected: int) -> list[bytes]:
-    """Every value in the topic of delayed records. Waits until so many are there."""
+def delivered(servers: str, topic: str, expected: int) -> list[bytes]:
+    """Every value in a topic into which the broker delivers. Waits until so many are there."""
     found: list[bytes] = []
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False, **QUICK})
     try:
-        places = [TopicPartition(LATER, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
 
         def count() -> int:
             return sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
@@ -153,8 +153,10 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
     for name, view in VIEWS.items():
         admin.create_topics([NewTopic(name, -1, 1, config=view)])[name].result(10)
-    admin.create_topics([NewTopic(LATER, PARTITIONS, 1)])[LATER].result(10)
-    load, reader = Load(serving.address, random.Random(seed), LATER), Reader(serving.address)
+    for name, partitions in ((LATER, PARTITIONS), (TRANSACTIONAL, PARTITIONS), ("halfmoon.transactions", 1)):
+        admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
+    load = Load(serving.address, random.Random(seed), LATER, TRANSACTIONAL)
+    reader = Reader(serving.address)
     threads: list[Any] = [load, reader]
     try:
         for thread in threads:
@@ -176,7 +178,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
         assert not load.is_alive()
         wait_until(lambda: sum(reader.offsets) + PARTITIONS == sum(load.sent), DEADLINE_S, "the consumer gets it all")
         log = stored(serving.address, TOPIC, sum(load.sent))
-        later = delivered(serving.address, len(load.delayed))
+        later = delivered(serving.address, LATER, len(load.delayed))
+        committed = delivered(serving.address, TRANSACTIONAL, len(load.committed))
         views = {
             name: stored(serving.address, name, sum(-(-count // step) for count in load.sent))
             for name, step in (("even", 2), ("sixth", 6))
@@ -193,6 +196,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     assert log == [list(range(count)) for count in load.sent]
     assert len(load.delayed) > 1_000
     assert sorted(later) == sorted(load.delayed)
+    assert len(load.committed) > 1_000
+    assert sorted(committed) == sorted(load.committed)
     assert views["even"] == [list(range(0, count, 2)) for count in load.sent]
     assert views["sixth"] == [list(range(0, count, 6)) for count in load.sent]
     assert len(load.acknowledged) == sum(load.sent)

@@ -1,0 +1,82 @@
+"""Transactions with half messages, for users of confluent-kafka, kafka-python and aiokafka: a message is delivered if
+and only if the local transaction it belongs to was committed, without a table that somebody has to empty.
+
+    outbox = TransactionalOutbox("shop", producer)
+
+    name, sent = outbox.prepare("orders", b"order 7 was paid")   # nobody sees it yet
+    sent.get(10)                                                 # stored (kafka-python; else await, or flush)
+    database.commit()
+    outbox.commit(name)                                          # now it is delivered
+
+If the program dies between the last two lines, the broker asks what has become of the transaction, in `outbox.checks`:
+
+    for check in consumer:               # of any program of the group "shop", subscribed to outbox.checks
+        name = outbox.transaction_of(check)
+        outbox.commit(name) if database.has(name) else outbox.rollback(name)
+
+All of it is records and headers (docs/transactions.md), so any client in any language can do the same.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from halfmoon.kafka.clients import Header, consumed, send
+from halfmoon.plugin import check_topic
+
+END_TOPIC = "halfmoon.transactions"
+
+
+class TransactionalOutbox:
+    """The transactions of one group of producers. `producer`: a confluent_kafka.Producer, kafka.KafkaProducer or
+    aiokafka.AIOKafkaProducer that sends bytes as they are.
+
+    `checks`: the topic in which the broker asks; any consumer of the group may answer.
+    """
+
+    def __init__(self, group: str, producer: Any) -> None:
+        self.checks = check_topic(group)
+        self._group = group.encode()
+        self._producer = producer
+
+    def prepare(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None = None,
+        headers: Iterable[Header] = (),
+        *,
+        transaction: str | None = None,
+        partition: int | None = None,
+    ) -> tuple[str, Any]:
+        """Send a half message: (the transaction's name, what the producer's own call gives).
+
+        Make sure that it is stored (the future, the delivery report, or `flush`) before the local transaction commits.
+        `transaction`: a name of your own, such as the id of what is being done; it is what a check names. Once only.
+        """
+        name = transaction or uuid.uuid4().hex
+        more = [*headers, ("TRAN_MSG", b"true"), *self._named(name)]
+        return name, send(self._producer, topic, value, key, more, partition)
+
+    def commit(self, transaction: str) -> Any:
+        """Have the message delivered; what the producer's own call gives."""
+        return self._end(transaction, b"commit")
+
+    def rollback(self, transaction: str) -> Any:
+        """Have the message dropped; what the producer's own call gives."""
+        return self._end(transaction, b"rollback")
+
+    def transaction_of(self, check: Any) -> str:
+        """Which transaction a record of `checks` asks about."""
+        for name, content in consumed(check).headers:
+            if name == "UNIQ_KEY" and content is not None:
+                return content.decode()
+        raise ValueError("this record is no check: it has no header UNIQ_KEY")
+
+    def _end(self, transaction: str, state: bytes) -> Any:
+        return send(self._producer, END_TOPIC, b"", None, [*self._named(transaction), ("TRAN_STATE", state)], None)
+
+    def _named(self, transaction: str) -> list[Header]:
+        return [("PGROUP", self._group), ("UNIQ_KEY", transaction.encode())]

@@ -1,0 +1,217 @@
+"""Half messages: sent, and delivered only when their producer commits them; asked about if it does not say (B31, B32,
+B40).
+
+All of it is done with records, so any Kafka client can:
+
+1. A record with `TRAN_MSG=true`, `PGROUP` (the producers' group) and `UNIQ_KEY` (the transaction's name in it), sent
+to the
+   topic it is meant for, is a *half message*. It waits in RMQ_SYS_TRANS_HALF_TOPIC, and nobody sees it.
+2. A record to `halfmoon.transactions` with PGROUP, UNIQ_KEY and `TRAN_STATE` ends the transaction: `commit` delivers
+the
+   message, `rollback` drops it, `unknown` leaves it as it is. It is not stored itself. The first end counts; what comes
+   later, or is said of a message that nobody knows, changes nothing.
+   One name is one message: a half message that has a name of one that waits is taken for the same, sent again.
+3. A half message without an end is asked about: after `timeout`, then every `check_interval`, a copy of it comes in
+   `check.<producer group>`, with the number of the check in TRAN_CHECK_TIMES and its topic in REAL_TOPIC. Whoever
+   consumes that looks at what has become of the local transaction, and ends it as in 2.
+4. After `check_max` checks, or `max_age`, it is rolled back, and kept in TRANS_CHECK_MAX_TIME_TOPIC.
+
+Numbers and names: org.apache.rocketmq.broker.transaction.queue, TransactionalMessageServiceImpl and …Util.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from halfmoon.plugin import (
+    BrokerError,
+    ConfigSection,
+    Diverted,
+    Fault,
+    Headers,
+    HeaderSearch,
+    PluginContext,
+    PositiveDuration,
+    Put,
+    PutInterceptor,
+    PutOff,
+    Record,
+    Redirect,
+    Relay,
+    Section,
+    Settle,
+    Waiting,
+    build_batch,
+    check_topic,
+    hookimpl,
+    iter_records,
+    rewrite,
+)
+
+api_version = 1
+
+HALF, GROUP, KEY, STATE = "TRAN_MSG", "PGROUP", "UNIQ_KEY", "TRAN_STATE"
+CHECK_TIMES, REAL_TOPIC = "TRAN_CHECK_TIMES", "REAL_TOPIC"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+END_TOPIC = "halfmoon.transactions"
+COMMIT, ROLLBACK, UNKNOWN = b"commit", b"rollback", b"unknown"
+DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+MAX_NAME_BYTES = 1_000
+
+_search = HeaderSearch([HALF])
+
+Name = tuple[bytes, bytes]
+"""Producer group and key."""
+Place = tuple[str, int, int]
+Row = tuple[bytes | None, bytes | None, int, Headers]
+
+
+class TransactionSettings(Section, frozen=True, kw_only=True):
+    """`$.plugins.transaction`."""
+
+    timeout_ms: PositiveDuration = 6_000
+    """A half message is asked about after so long, …"""
+    check_interval_ms: PositiveDuration = 30_000
+    """… and then as often, …"""
+    check_max: Annotated[int, Meta(ge=1, le=1_000)] = 15
+    """… but no more than so many times."""
+    max_age_ms: PositiveDuration = 72 * 3_600_000
+
+
+@hookimpl
+def halfmoon_config() -> ConfigSection:
+    return ConfigSection(TransactionSettings)
+
+
+@hookimpl
+def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
+    transactions = _transactions(ctx)
+    return [
+        PutInterceptor("transaction-half", (HALF,), transactions.divert_halves),
+        PutInterceptor("transaction-end", (), transactions.end, topic_prefixes=(END_TOPIC,)),
+    ]
+
+
+@hookimpl
+def halfmoon_relays(ctx: PluginContext) -> list[Relay]:
+    transactions = _transactions(ctx)
+    return [Relay("transaction", HALF_TOPIC, transactions.decide, transactions.begin)]
+
+
+def _transactions(ctx: PluginContext) -> Transactions:
+    """The hooks of one broker share it."""
+    if ctx.memory is None:
+        ctx.memory = Transactions(ctx)
+    assert isinstance(ctx.memory, Transactions)
+    return ctx.memory
+
+
+class Transactions:
+    """The half messages of a broker that have no end yet."""
+
+    def __init__(self, ctx: PluginContext) -> None:
+        self._ctx = ctx
+        self._settings = ctx.settings_as(TransactionSettings)
+        self._open: dict[Name, Place] = {}
+
+    # -- 1: halves ---------------------------------------------------------------------------------------------------
+
+    def divert_halves(self, put: Put) -> memoryview | Redirect:
+        rows: list[Row] = []
+        if self._ctx.topic_configs(END_TOPIC) is None:
+            self._ctx.create_topic(END_TOPIC, {}, 1)
+
+        def change(index: int, record: Record) -> Record | None:
+            found = dict(record.headers)
+            if (found.get(HALF) or b"").lower() != b"true":
+                return record
+            if _name(index, found) in self._open:  # sent again by a producer that had no answer
+                return None
+            kept = tuple(
+                header
+                for header in record.headers
+                if header[0] not in (HALF, *DELAYS) and not header[0].startswith("halfmoon.")
+            )
+            rows.append((record.key, record.value, record.timestamp, kept))
+            return None
+
+        kept = rewrite(put.batch, _search, change)
+        if not rows:
+            return Redirect(kept)
+        return Redirect(kept, (Diverted(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms),))
+
+    def begin(self, message: Waiting) -> None:
+        name = _known_name(message.record)
+        if name is not None:
+            self._open.setdefault(name, (message.topic, message.partition, message.offset))
+
+    # -- 2: ends -----------------------------------------------------------------------------------------------------
+
+    def end(self, put: Put) -> memoryview | Redirect:
+        if put.topic != END_TOPIC:
+            return put.batch
+        release: list[Place] = []
+        settle: list[Place] = []
+        for index, record in enumerate(iter_records(put.batch)):
+            found = dict(record.headers)
+            name = _name(index, found)
+            state = (found.get(STATE) or b"").lower()
+            if state not in (COMMIT, ROLLBACK, UNKNOWN):
+                raise BrokerError(
+                    Fault.INVALID_RECORD,
+                    f"record {index}: header {STATE} is {state[:40]!r}, not commit, rollback or unknown",
+                )
+            if state == UNKNOWN:
+                continue
+            if name not in self._open:
+                self._ctx.catch_up(HALF_TOPIC)
+            place = self._open.pop(name, None)
+            if place is None:
+                self._ctx.count("unknown_ends")
+                continue
+            (release if state == COMMIT else settle).append(place)
+        return Redirect(None, release=tuple(release), settle=tuple(settle))
+
+    # -- 3, 4: checks ------------------------------------------------------------------------------------------------
+
+    def decide(self, message: Waiting) -> PutOff | Settle:
+        settings = self._settings
+        name = _known_name(message.record)
+        age_ms = settings.timeout_ms + message.attempts * settings.check_interval_ms
+        if name is None or message.attempts >= settings.check_max or age_ms >= settings.max_age_ms:
+            if name is not None:
+                self._open.pop(name, None)
+            return Settle(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
+        self.begin(message)  # an end of it may have failed, and the message was forgotten with it
+        headers = ((CHECK_TIMES, b"%d" % (message.attempts + 1)), *_real_topic(message))
+        return PutOff(message.now_ms + settings.check_interval_ms, check_topic(name[0].decode()), headers)
+
+
+def _real_topic(message: Waiting) -> Headers:
+    return () if message.origin is None else ((REAL_TOPIC, message.origin.encode()),)
+
+
+def _name(index: int, found: dict[str, bytes | None]) -> Name:
+    """Raises BrokerError(INVALID_RECORD)."""
+    for header in (GROUP, KEY):
+        content = found.get(header)
+        if not content or len(content) > MAX_NAME_BYTES:
+            raise BrokerError(
+                Fault.INVALID_RECORD,
+                f"record {index}: a transaction needs header {header}, of at most {MAX_NAME_BYTES} bytes",
+            )
+    group = found[GROUP] or b""
+    try:
+        check_topic(group.decode())
+    except ValueError:
+        raise BrokerError(Fault.INVALID_RECORD, f"record {index}: header {GROUP} is not UTF-8") from None
+    return group, found[KEY] or b""
+
+
+def _known_name(record: Record) -> Name | None:
+    found = dict(record.headers)
+    group, key = found.get(GROUP), found.get(KEY)
+    return (group, key) if group and key else None

@@ -1,0 +1,318 @@
+"""Half messages: committed, rolled back, asked about; each ends once, whatever happens (B31, B32, B40, B41)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.group_topics import check_topic
+from halfmoon.core.hook_types import PutInterceptor
+from halfmoon.core.plugin_context import PluginContext
+from halfmoon.plugins.store.transaction import (
+    END_TOPIC,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    TransactionSettings,
+    halfmoon_commitlog,
+    halfmoon_relays,
+)
+from halfmoon.server.plugin_host import Host
+from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
+from tests.core.log_bench import new_fs
+from tests.core.test_deliveries import found, lose_derived, pass_ms, values
+from tests.core.test_handing_back import send
+
+SETTINGS = TransactionSettings(timeout_ms=1_000, check_interval_ms=5_000, check_max=3)
+CHECKS = check_topic("shop")
+
+
+@pytest.fixture
+def fs() -> FaultyFileSystem:
+    return new_fs()
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+    ctx = PluginContext("transaction", SETTINGS)
+    interceptors: list[PutInterceptor] = halfmoon_commitlog(ctx)
+    broker = open_broker(fs, clock, interceptors=interceptors, relays=halfmoon_relays(ctx))
+    ctx.attach(Host(broker, "unused"))
+    return broker
+
+
+@pytest.fixture
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+    broker = reopen(fs, clock)
+    broker.create_topic("orders", 2)
+    broker.create_topic(END_TOPIC, 1)
+    return broker
+
+
+def half(key: str, **more: str) -> dict[str, str]:
+    return {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": key, **more}
+
+
+def end(broker: Broker, state: str, *keys: str, **fields: int) -> None:
+    base = send(
+        broker, END_TOPIC, *[(b"", {"PGROUP": "shop", "UNIQ_KEY": key, "TRAN_STATE": state}) for key in keys], **fields
+    )
+    assert base == -1
+    relay(broker)
+
+
+def waiting(broker: Broker) -> int:
+    return len(partition_of(broker, HALF_TOPIC).pending or ())
+
+
+def test_nobody_sees_a_half_message_until_it_is_committed(broker: Broker, clock: VirtualClock) -> None:
+    assert send(broker, "orders", (b"v", half("k", mine="x")), index=1) == -1
+    relay(broker)
+    assert values(broker, "orders", 1) == []
+    clock.now_ms += 500
+    end(broker, "commit", "k")
+    ((offset, value, timestamp, headers),) = found(broker, "orders", 1)
+    assert (offset, value, timestamp) == (0, b"v", clock.now_ms)
+    assert headers == {"PGROUP": b"shop", "UNIQ_KEY": b"k", "mine": b"x"}
+    pass_ms(broker, clock, 10**7)
+    assert len(found(broker, "orders", 1)) == 1
+    assert broker.topic(CHECKS) is None
+    assert waiting(broker) == 0
+
+
+def test_a_message_that_is_rolled_back_is_gone(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    end(broker, "rollback", "k")
+    pass_ms(broker, clock, 10**7)
+    assert values(broker, "orders") == []
+    assert broker.topic(CHECKS) is None
+    assert waiting(broker) == 0
+
+
+def test_the_first_end_counts(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"a", half("a")), (b"b", half("b")))
+    relay(broker)
+    end(broker, "commit", "a", "a")
+    end(broker, "rollback", "b")
+    for state in ("commit", "rollback", "unknown"):
+        end(broker, state, "a", "b", "never heard of")
+    assert values(broker, "orders") == [b"a"]
+
+
+def test_who_does_not_say_is_asked_and_in_the_end_the_message_is_given_up(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    pass_ms(broker, clock, 999)
+    assert broker.topic(CHECKS) is None
+    pass_ms(broker, clock, 1)
+    ((_, value, _, headers),) = found(broker, CHECKS)
+    assert value == b"v"
+    assert headers == {"PGROUP": b"shop", "UNIQ_KEY": b"k", "TRAN_CHECK_TIMES": b"1", "REAL_TOPIC": b"orders"}
+    pass_ms(broker, clock, 10_000)
+    assert [row[3]["TRAN_CHECK_TIMES"] for row in found(broker, CHECKS)] == [b"1", b"2", b"3"]
+    end(broker, "unknown", "k")
+    assert waiting(broker) == 1
+    pass_ms(broker, clock, 5_000)
+    assert len(found(broker, CHECKS)) == 3
+    ((_, value, _, headers),) = found(broker, GIVEN_UP_TOPIC)
+    assert (value, headers["TRAN_CHECK_TIMES"], headers["REAL_TOPIC"]) == (b"v", b"3", b"orders")
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == []
+    assert waiting(broker) == 0
+
+
+@pytest.mark.parametrize("state", ["commit", "rollback"])
+def test_the_answer_to_a_check_ends_it(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, state: str) -> None:
+    send(broker, "orders", (b"v", half("k")), (b"w", half("l")))
+    relay(broker)
+    pass_ms(broker, clock, 6_000)
+    assert len(found(broker, CHECKS)) == 4
+    fs = fs.power_loss()
+    lose_derived(fs)
+    broker = reopen(fs, clock)
+    relay(broker)
+    end(broker, state, "k")
+    pass_ms(broker, clock, 20_000)
+    checks = [(row[1], row[3]["TRAN_CHECK_TIMES"]) for row in found(broker, CHECKS)]
+    assert checks[:4] == [(b"v", b"1"), (b"w", b"1"), (b"v", b"2"), (b"w", b"2")]
+    assert set(checks[4:]) <= {(b"v", b"3"), (b"w", b"3")}, "the count is not forgotten"
+    assert values(broker, "orders") == ([b"v"] if state == "commit" else [])
+    assert values(broker, GIVEN_UP_TOPIC) == [b"w"]
+
+
+def test_an_end_right_behind_its_message(broker: Broker) -> None:
+    """It is on disk, and the relay has not had a turn."""
+    send(broker, "orders", (b"v", half("k")))
+    turn(broker)
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == [b"v"]
+
+
+def test_many_in_one_batch(broker: Broker) -> None:
+    rows = [(b"%03d" % number, half(f"k{number}")) for number in range(300)]
+    send(broker, "orders", *rows, (b"plain", {}))
+    relay(broker)
+    assert values(broker, "orders") == [b"plain"]
+    end(broker, "commit", *[f"k{number}" for number in range(0, 300, 2)])
+    end(broker, "rollback", *[f"k{number}" for number in range(1, 300, 2)])
+    assert values(broker, "orders")[1:] == [b"%03d" % number for number in range(0, 300, 2)]
+    assert waiting(broker) == 0
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_commit_and_a_rollback_in_one_batch(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, restart: bool
+) -> None:
+    send(broker, "orders", (b"a", half("a")), (b"b", half("b")))
+    relay(broker)
+    rows = [
+        (b"", {"PGROUP": "shop", "UNIQ_KEY": key, "TRAN_STATE": state})
+        for key, state in (("a", "rollback"), ("b", "commit"))
+    ]
+    send(broker, END_TOPIC, *rows)
+    relay(broker)
+    if restart:
+        fs = fs.power_loss()
+        lose_derived(fs)
+        broker = reopen(fs, clock)
+        relay(broker)
+    assert values(broker, "orders") == [b"b"]
+    assert waiting(broker) == 0
+
+
+def test_how_often_somebody_was_asked_survives_a_clean_stop(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    pass_ms(broker, clock, 6_000)
+    broker.close()
+    broker = reopen(fs, clock)
+    relay(broker)
+    pass_ms(broker, clock, 30_000)
+    assert [row[3]["TRAN_CHECK_TIMES"] for row in found(broker, CHECKS)] == [b"1", b"2", b"3"]
+    assert values(broker, GIVEN_UP_TOPIC) == [b"v"]
+
+
+def test_a_half_message_that_is_sent_again_is_one(broker: Broker, clock: VirtualClock) -> None:
+    for _ in range(2):
+        send(broker, "orders", (b"v", half("k")))
+        relay(broker)
+    assert waiting(broker) == 1
+    end(broker, "commit", "k")
+    pass_ms(broker, clock, 10**7)
+    assert values(broker, "orders") == [b"v"]
+
+
+def test_a_disk_that_is_full_at_the_end_of_a_transaction(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    broker.log.low_disk = True
+    with pytest.raises(BrokerError):
+        end(broker, "commit", "k")
+    broker.log.low_disk = False
+    pass_ms(broker, clock, 1_000)
+    assert len(found(broker, CHECKS)) == 1
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == [b"v"]
+
+
+def test_a_topic_that_is_gone(broker: Broker) -> None:
+    topic = broker.topic("orders")
+    assert topic is not None
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    broker.delete_topic(topic)
+    end(broker, "commit", "k")
+    assert values(broker, "halfmoon.undeliverable") == [b"v"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "headers", "said"),
+    [
+        ("orders", {"TRAN_MSG": "true", "PGROUP": "g"}, "a transaction needs header UNIQ_KEY"),
+        ("orders", {"TRAN_MSG": "true", "UNIQ_KEY": "k"}, "a transaction needs header PGROUP"),
+        (END_TOPIC, {"PGROUP": "g", "UNIQ_KEY": "k"}, "header TRAN_STATE is b'', not commit, rollback or unknown"),
+        (END_TOPIC, {"PGROUP": "g", "UNIQ_KEY": "k", "TRAN_STATE": "maybe"}, "not commit, rollback or unknown"),
+        (END_TOPIC, {"TRAN_STATE": "commit", "UNIQ_KEY": "k"}, "a transaction needs header PGROUP"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(broker: Broker, topic: str, headers: dict[str, str], said: str) -> None:
+    with pytest.raises(BrokerError) as caught:
+        send(broker, topic, (b"v", headers))
+    assert caught.value.fault is Fault.INVALID_RECORD
+    assert said in caught.value.message
+
+
+def test_what_does_not_say_true_is_an_ordinary_record(broker: Broker) -> None:
+    assert send(broker, "orders", (b"v", {"TRAN_MSG": "false"})) == 0
+
+
+@pytest.mark.parametrize("after", ["kill", "power_loss"])
+def test_dying_at_any_operation_ends_each_once(after: str) -> None:
+    def play(fs: FaultyFileSystem, clock: VirtualClock, ended: dict[str, bool]) -> None:
+        """`ended`: what was acknowledged, and whether it was a commit."""
+        broker = reopen(fs, clock)
+        for name in ("orders", END_TOPIC):
+            if broker.topic(name) is None:
+                broker.create_topic(name, 1)
+        sequence: dict[str, int] = {"orders": 0, END_TOPIC: 0}
+
+        def put(topic: str, *rows: Any) -> None:
+            send(broker, topic, *rows, producer_id=9, producer_epoch=0, base_sequence=sequence[topic])
+            sequence[topic] += len(rows)
+
+        for number in range(10):
+            key, commit = f"{number:02}", number % 3 != 0
+            put("orders", (key.encode(), half(key)), (bytes(9_000), {}))
+            relay(broker)
+            pass_ms(broker, clock, 1_200 if number % 4 == 0 else 10)
+            state = {"PGROUP": "shop", "UNIQ_KEY": key, "TRAN_STATE": "commit" if commit else "rollback"}
+            put(END_TOPIC, (b"", state))
+            broker.when_durable(
+                broker.log.end, lambda error, key=key, commit=commit: None if error else ended.update({key: commit})
+            )  # type: ignore[misc]
+            relay(broker)
+            if number == 6:
+                broker.close()
+                broker = reopen(fs, clock)
+
+    fs = FaultyFileSystem(random.Random(0))
+    play(fs, VirtualClock(), {})
+    count = fs.operations
+    assert count > 80
+    for operation in range(1, count + 1):
+        fs, clock = FaultyFileSystem(random.Random(operation)), VirtualClock()
+        fs.crash_at = operation
+        ended: dict[str, bool] = {}
+        try:
+            play(fs, clock, ended)
+        except ProcessDied:
+            pass
+        fs = getattr(fs, after)()
+        if operation % 2:
+            lose_derived(fs)
+        broker = reopen(fs, clock)
+        relay(broker)
+        if broker.topic("orders") is None:
+            continue
+        there = [(value or b"").decode() for value in values(broker, "orders") if value is not None and len(value) == 2]
+        assert len(there) == len(set(there))
+        assert all((key in there) == commit for key, commit in ended.items())
+        pass_ms(broker, clock, 60_000)
+        given_up = values(broker, GIVEN_UP_TOPIC) if broker.topic(GIVEN_UP_TOPIC) is not None else []
+        assert len(given_up) <= 1, "all but the last were ended"
+        assert not {(value or b"").decode() for value in given_up} & set(ended)
+        there_again = [value for value in values(broker, "orders") if value is not None and len(value) == 2]
+        assert len(there_again) == len(there)
+        if broker.topic(HALF_TOPIC) is not None:
+            assert waiting(broker) == 0
