@@ -1,4 +1,4 @@
-"""What a Kafka has not, on the demo's own topics: a filtered view, and delayed messages.
+"""What a Kafka has not, on the demo's own topics: a filtered view, delayed messages, and half messages.
 
 The view is defined before Spark has started, so the broker fills it meanwhile. Against a broker that is no Halfmoon
 both are left out, with a line that says so.
@@ -28,6 +28,7 @@ VIEW = "flights.delayed_jfk"
 VIEW_SQL = "origin = 'JFK' AND dep_delay > 60"
 """Over the headers that a flight's record has; `flights_late_at_jfk` asks the same of Spark's table."""
 BOARDING_TOPIC = "flights.boarding"
+GATES_TOPIC = "flights.gates"
 FIRST_CALL_MS, CALLS_APART_MS = 600, 200
 CALLS = 5
 FILL_TIMEOUT_S = 60
@@ -92,9 +93,8 @@ def boarding_calls(steps: Steps) -> None:
             wait_ms = FIRST_CALL_MS + number * CALLS_APART_MS
             due_ms[call] = time.time() * 1000 + wait_ms
             producer.produce(BOARDING_TOPIC, call.encode(), headers={"TIMER_DELAY_MS": str(wait_ms)})
-        if producer.flush(REQUEST_TIMEOUT_S):
-            raise PipelineError(f"topic {BOARDING_TOPIC} did not take the boarding calls")
-        came = _receive(steps, begin, len(calls))
+        _flush(producer, BOARDING_TOPIC)
+        came = _receive(steps, BOARDING_TOPIC, begin, len(calls))
     table = Table(title="Boarding calls, delivered by the broker", title_justify="left", box=None, pad_edge=False)
     for name in ("call", "asked to wait", "late by"):
         table.add_column(name, justify="left" if name == "call" else "right")
@@ -109,6 +109,44 @@ def boarding_calls(steps: Steps) -> None:
     steps.say("delays", f"{len(calls)} messages sent in reverse, and delivered when each was due")
 
 
+def gate_changes(steps: Steps) -> None:
+    """Two half messages: one is committed and delivered, the other rolled back and never seen. Raises PipelineError."""
+    from halfmoon.kafka import TransactionalOutbox
+
+    with steps.timed("outbox"):
+        partitions = ensure_topic(steps.bootstrap, GATES_TOPIC, 1)
+        with TopicView(steps.bootstrap) as view:
+            begin = view.ends(GATES_TOPIC, partitions)[0]
+        producer = Producer({"bootstrap.servers": steps.bootstrap, "linger.ms": 0, "log_level": 0})
+        outbox = TransactionalOutbox("halfmoon-demo", producer)
+        kept, _ = outbox.prepare(GATES_TOPIC, b"UA 1545 now leaves from gate 7")
+        dropped, _ = outbox.prepare(GATES_TOPIC, b"UA 1545 now leaves from gate 99")
+        _flush(producer, GATES_TOPIC)
+        with TopicView(steps.bootstrap) as view:
+            seen_early = view.ends(GATES_TOPIC, partitions)[0] - begin
+        outbox.rollback(dropped)
+        outbox.commit(kept)
+        _flush(producer, "halfmoon.transactions")
+        came = [text for text, _ in _receive(steps, GATES_TOPIC, begin, 1)]
+        with TopicView(steps.bootstrap) as view:
+            seen = view.ends(GATES_TOPIC, partitions)[0] - begin
+    if seen_early or seen != 1 or came != ["UA 1545 now leaves from gate 7"]:
+        raise PipelineError(f"of two half messages {seen_early} were seen before their end, and then: {came}")
+    table = Table(title="Half messages", title_justify="left", box=None, pad_edge=False)
+    table.add_column("message")
+    table.add_column("ended by")
+    table.add_column("seen by consumers")
+    table.add_row("UA 1545 now leaves from gate 7", "commit", "yes, from then on")
+    table.add_row("UA 1545 now leaves from gate 99", "rollback", "never")
+    steps.console.print(table, highlight=False)
+    steps.say("outbox", "2 half messages: one committed and delivered, one rolled back and never seen")
+
+
+def _flush(producer: Producer, topic: str) -> None:
+    if producer.flush(REQUEST_TIMEOUT_S):
+        raise PipelineError(f"topic {topic} did not take all messages")
+
+
 def _calls(view: TopicView) -> list[str]:
     """One for each of the first flights in the first partition of the view's source."""
     found = []
@@ -121,10 +159,10 @@ def _calls(view: TopicView) -> list[str]:
     return found
 
 
-def _receive(steps: Steps, offset: int, count: int) -> list[tuple[str, float]]:
-    """The calls and when each came (Unix ms)."""
+def _receive(steps: Steps, topic: str, offset: int, count: int) -> list[tuple[str, float]]:
+    """The next messages of a topic of one partition, and when each came (Unix ms)."""
     consumer = Consumer({"bootstrap.servers": steps.bootstrap, "group.id": "halfmoon-demo", "log_level": 0})
-    consumer.assign([TopicPartition(BOARDING_TOPIC, 0, offset)])
+    consumer.assign([TopicPartition(topic, 0, offset)])
     found: list[tuple[str, float]] = []
     deadline = time.monotonic() + REQUEST_TIMEOUT_S
     try:
@@ -135,7 +173,7 @@ def _receive(steps: Steps, offset: int, count: int) -> list[tuple[str, float]]:
             if value is not None:
                 found.append((value.decode(), time.time() * 1000))
             if time.monotonic() > deadline:
-                raise PipelineError(f"of {count} boarding calls {len(found)} came within {REQUEST_TIMEOUT_S} s")
+                raise PipelineError(f"of {count} messages of {topic} {len(found)} came within {REQUEST_TIMEOUT_S} s")
     finally:
         consumer.close()
     return found

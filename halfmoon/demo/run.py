@@ -94,6 +94,8 @@ def run(
         if has_features:
             features.boarding_calls(steps)
             console.print()
+            features.gate_changes(steps)
+            console.print()
         stages.verify(steps, table, reference, loaded)
         if options.data_dir is None:
             console.print("[dim]Give --data-dir to keep topics and table, and run again to read only what is new.[/]")
