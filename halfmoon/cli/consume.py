@@ -62,7 +62,7 @@ def consume(
     """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
     _refuse_contradictions(where, offset, partitions, last, group, count, filtered=tag is not None or sql is not None)
     formatter = _formatter(form, result)
-    keep = _filter(tag, sql)
+    keep = header_filter(tag, sql)
     try:
         start = reading.Start(where, offset, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -115,8 +115,11 @@ def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None
                 display.advance(task, len(records))
 
 
-def _filter(tag: str | None, sql: str | None) -> reading.Keep:
-    """These filters look at headers alone, and kafka-python's records have them as the broker's own do."""
+def header_filter(tag: str | None, sql: str | None) -> reading.Keep:
+    """Which records --tag and --sql want.
+
+    These filters look at headers alone, and kafka-python's records have them as the broker's own do.
+    """
     if tag is None and sql is None:
         return reading.every
     from halfmoon.plugin import FilterSyntaxError

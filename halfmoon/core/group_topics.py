@@ -32,12 +32,19 @@ def check_topic(producer_group: str) -> str:
 
 def retrying_group(topic: str) -> str | None:
     """The group whose `retry_topic` this is; None if it is no such topic."""
-    if not topic.startswith(RETRY_PREFIX) or topic == RETRY_PREFIX:
+    return _group(topic, RETRY_PREFIX)
+
+
+def giving_up_group(topic: str) -> str | None:
+    """The group whose `dead_letter_topic` this is; None if it is no such topic."""
+    return _group(topic, DEAD_LETTER_PREFIX)
+
+
+def _group(topic: str, prefix: str) -> str | None:
+    if not topic.startswith(prefix) or topic == prefix:
         return None
     try:
-        return _ESCAPED.sub(
-            lambda match: bytes.fromhex(match[1].decode()), topic[len(RETRY_PREFIX) :].encode()
-        ).decode()
+        return _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), topic[len(prefix) :].encode()).decode()
     except UnicodeDecodeError:
         return None
 

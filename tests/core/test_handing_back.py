@@ -128,6 +128,12 @@ def test_the_delay(broker: Broker, clock: VirtualClock, headers: dict[str, str],
     assert values(broker, RETRY) == [b"v"]
 
 
+def test_without_a_delay_it_comes_at_once_and_only_this_time(broker: Broker, clock: VirtualClock) -> None:
+    hand_back(broker, b"v", TIMER_DELAY_MS="0")
+    ((_, _, _, headers),) = found(broker, RETRY)
+    assert headers == {"RECONSUME_TIME": b"1"}
+
+
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [

@@ -9,7 +9,8 @@ What a consumer sends is the record as it got it, key, value and headers, and ma
     RETRY_OF             TOPIC/PARTITION/OFFSET where it had consumed the record. With it a record is handed back
                          once, however often that is sent: by a client that retries, by a consumer that died before it
                          committed. Forgotten when the group commits beyond the offset, or goes back.
-    DELAY, TIMER_…       a delay of its own, as of every record; a negative DELAY gives the record up at once.
+    DELAY, TIMER_…       a delay of its own, as of every record; TIMER_DELAY_MS=0 is none, a negative DELAY gives the
+                         record up at once.
                          Without one, the delay is level 3 + RECONSUME_TIME.
     MAX_RECONSUME_TIMES  another limit than the broker's
 
@@ -123,15 +124,22 @@ class Retries:
             for header in record.headers
             if header[0] not in (TIMES, OF) and not header[0].startswith("halfmoon.")
         )
-        if place is not None and ORIGIN not in found:
-            said = f"{place[0]}/{place[1]}/{place[2]}".encode()
-            kept = (*kept, (TOPIC, place[0].encode()), (ORIGIN, said))
+        if place is not None:
+            said = {TOPIC: place[0].encode(), ORIGIN: f"{place[0]}/{place[1]}/{place[2]}".encode()}
+            kept = (*kept, *((name, content) for name, content in said.items() if name not in found))
         if times >= limit or level < 0:
             reason = f"handed back {times} times" if times >= limit else f"handed back with {LEVEL}={level}"
             return reason, (*(header for header in kept if header[0] not in DELAYS), (TIMES, b"%d" % times))
-        if not any(name in found for name in DELAYS) or (LEVEL in found and level == 0):
+        if any(_is_zero(found.get(name)) for name in DELAYS[1:]):
+            # At once. The header must not stay, or the next time would be at once too.
+            kept = tuple(header for header in kept if header[0] not in DELAYS)
+        elif not any(name in found for name in DELAYS) or (LEVEL in found and level == 0):
             kept = (*(header for header in kept if header[0] != LEVEL), (LEVEL, b"%d" % (FIRST_LEVEL + times)))
         return None, (*kept, (TIMES, b"%d" % (times + 1)))
+
+
+def _is_zero(content: bytes | None) -> bool:
+    return content is not None and _NUMBER.fullmatch(content) is not None and int(content) == 0
 
 
 def _number(index: int, found: dict[str, bytes | None], name: str, default: int) -> int:

@@ -1,0 +1,186 @@
+"""`halfmoon dlq`: what groups have given up: listed, shown, and sent to be consumed again.
+
+A replay hands each dead letter back to its group (docs/retry.md), naming it as the source. So the broker takes each of
+them once, however often the command is run, and its log says where what it delivers came from.
+"""
+
+from __future__ import annotations
+
+import time
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halfmoon.cli import output, reading
+from halfmoon.cli.connect import admin, consumer, producer
+from halfmoon.cli.consume import header_filter
+from halfmoon.cli.errors import CliError, describe_code
+from halfmoon.cli.formats import as_json
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
+
+if TYPE_CHECKING:
+    from kafka import KafkaAdminClient
+
+SHOWN_BYTES = 60
+"""Of a value, in a table."""
+ACKNOWLEDGED_S = 30.0
+DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
+"""Headers of the life before; the broker's own (halfmoon.…) it takes off itself."""
+
+app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
+TagOption = Annotated[
+    str | None,
+    typer.Option("--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False),
+]
+SqlOption = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
+]
+FromOption = Annotated[int | None, typer.Option("--from-offset", min=0, help="From this one on.", show_default=False)]
+UptoOption = Annotated[int | None, typer.Option("--to-offset", min=0, help="Up to this one.", show_default=False)]
+
+
+@app.command("list")
+def list_groups(
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern of groups.")] = "*",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """List the groups that have dead letters, and how many."""
+    from kafka import TopicPartition
+    from kafka.admin import OffsetSpec
+
+    rows = []
+    with admin(bootstrap_server) as client:
+        for topic in sorted(client.describe_topics(), key=lambda topic: str(topic["name"])):
+            group = giving_up_group(topic["name"])
+            if group is None or not fnmatchcase(group, pattern):
+                continue
+            queues = [TopicPartition(topic["name"], part["partition_index"]) for part in topic["partitions"]]
+            start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
+            end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
+            letters = sum(end[queue].offset - start[queue].offset for queue in queues)
+            rows.append({"group": group, "letters": letters, "topic": topic["name"]})
+    if result is Output.JSON:
+        output.json_document(rows)
+    else:
+        output.table(rows, ("group", "letters", "topic"))
+
+
+@app.command()
+def show(
+    group: Group,
+    tag: TagOption = None,
+    sql: SqlOption = None,
+    from_offset: FromOption = None,
+    to_offset: UptoOption = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show a group's dead letters: where they come from, how often they were tried, and why they were given up."""
+    letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
+    if result is Output.JSON:
+        for letter in letters:
+            output.write(output.json_line(as_json(letter)))
+        return
+    output.table([_row(letter) for letter in letters], ("offset", "topic", "times", "reason", "key", "value"))
+
+
+@app.command()
+def replay(
+    group: Group,
+    tag: TagOption = None,
+    sql: SqlOption = None,
+    from_offset: FromOption = None,
+    to_offset: UptoOption = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, help="At most so many a second.", show_default=False)
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Hand dead letters back to their group, which consumes them again in its retry topic, counted from the start.
+
+    Each is handed back once: what was replayed before is left out by the broker. They stay among the dead letters.
+    """
+    letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
+    target = retry_topic(group)
+    if not dry_run and letters:
+        with admin(bootstrap_server) as client:
+            _ensure(client, target)
+        _send(bootstrap_server, letters, target, rate)
+    if result is Output.JSON:
+        output.json_document({"group": group, "letters": len(letters), "topic": target, "dry_run": dry_run})
+        return
+    what = "1 letter" if len(letters) == 1 else f"{len(letters)} letters"
+    output.line(f"{what} would be handed back to {target}" if dry_run else f"{what} handed back to {target}")
+
+
+def _letters(
+    bootstrap_server: str, group: str, keep: reading.Keep, from_offset: int | None, to_offset: int | None
+) -> list[Any]:
+    """What stands there now, by offset. Raises CliError where the group has no dead letters."""
+    topic = dead_letter_topic(group)
+    with consumer(bootstrap_server) as client:
+        if not client.partitions_for_topic(topic):
+            raise CliError(f"{group}: it has no dead letters; there is no topic {DEAD_LETTER_PREFIX}…")
+        parts = reading.partitions_of(client, [topic], [])
+        first, end = reading.last_offsets(client, parts, 1 << 62)
+        if from_offset is not None:
+            first = {part: min(max(from_offset, offset), end[part]) for part, offset in first.items()}
+        if to_offset is not None:
+            end = {part: max(min(to_offset + 1, offset), first[part]) for part, offset in end.items()}
+        found = [letter for batch in reading.read_assigned(client, first, end, None, keep) for letter in batch]
+    return sorted(found, key=lambda letter: (letter.partition, letter.offset))
+
+
+def _row(letter: Any) -> dict[str, Any]:
+    headers = dict(letter.headers)
+    return {
+        "offset": letter.offset,
+        "topic": _text(headers.get("RETRY_TOPIC")),
+        "times": _text(headers.get("RECONSUME_TIME")),
+        "reason": _text(headers.get("halfmoon.reason")),
+        "key": _text(letter.key),
+        "value": _text(letter.value),
+    }
+
+
+def _text(content: bytes | None) -> str | None:
+    if content is None:
+        return None
+    text = content.decode("utf-8", "backslashreplace")
+    return " ".join((text if len(text) <= SHOWN_BYTES else f"{text[: SHOWN_BYTES - 1]}…").splitlines())
+
+
+def _ensure(client: KafkaAdminClient, topic: str) -> None:
+    answer = client.create_topics({topic: {"num_partitions": 1}}, raise_errors=False)
+    (entry,) = answer["topics"]
+    if entry["error_code"] not in (0, TOPIC_ALREADY_EXISTS):
+        raise CliError(f"{topic}: {describe_code(entry['error_code'], entry['error_message'])}")
+    client.wait_for_topics([topic])
+
+
+def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | None) -> None:
+    """Raises KafkaError where one is not taken."""
+    begun = time.monotonic()
+    with producer(bootstrap_server, acks="all") as client, output.progress() as display:
+        task = None if display is None else display.add_task("letters", total=len(letters))
+        waiting = []
+        for number, letter in enumerate(letters):
+            if rate is not None:
+                time.sleep(max(0.0, begun + number / rate - time.monotonic()))
+            kept = [header for header in letter.headers if header[0] not in DROPPED]
+            source = f"{letter.topic}/{letter.partition}/{letter.offset}".encode()
+            headers = [*kept, ("RETRY_OF", source), ("TIMER_DELAY_MS", b"0")]
+            waiting.append(client.send(target, value=letter.value, key=letter.key, headers=headers))
+            if display is not None and task is not None:
+                display.advance(task)
+        for sent in waiting:
+            sent.get(ACKNOWLEDGED_S)
