@@ -4,12 +4,10 @@ B40).
 All of it is done with records, so any Kafka client can:
 
 1. A record with `TRAN_MSG=true`, `PGROUP` (the producers' group) and `UNIQ_KEY` (the transaction's name in it), sent
-to the
-   topic it is meant for, is a *half message*. It waits in RMQ_SYS_TRANS_HALF_TOPIC, and nobody sees it.
+   to the topic it is meant for, is a *half message*. It waits in RMQ_SYS_TRANS_HALF_TOPIC, and nobody sees it.
 2. A record to `halfmoon.transactions` with PGROUP, UNIQ_KEY and `TRAN_STATE` ends the transaction: `commit` delivers
-the
-   message, `rollback` drops it, `unknown` leaves it as it is. It is not stored itself. The first end counts; what comes
-   later, or is said of a message that nobody knows, changes nothing.
+   the message, `rollback` drops it, `unknown` leaves it as it is. It is not stored itself. The first end counts; what
+   comes later, or is said of a message that nobody knows, changes nothing.
    One name is one message: a half message that has a name of one that waits is taken for the same, sent again.
 3. A half message without an end is asked about: after `timeout`, then every `check_interval`, a copy of it comes in
    `check.<producer group>`, with the number of the check in TRAN_CHECK_TIMES and its topic in REAL_TOPIC. Whoever
