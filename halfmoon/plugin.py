@@ -60,6 +60,7 @@ from halfmoon.core.record_edit import rewrite
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.core.sections import Section, SettingError
 from halfmoon.core.sections import join as setting_path
+from halfmoon.core.topic_names import check_topic_name
 from halfmoon.core.units import (
     Duration,
     HostPort,
@@ -118,6 +119,7 @@ __all__ = [
     "build_batch",
     "check_assignment",
     "check_topic",
+    "check_topic_name",
     "dead_letter_topic",
     "format_duration",
     "hookimpl",

@@ -37,7 +37,7 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import Diverted, HandedBack, TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
-from halfmoon.core.interception import Interception, check_kept
+from halfmoon.core.interception import Interception, Taken, check_kept
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRange, SourceRun
 from halfmoon.core.reading import Read, Reader
@@ -61,6 +61,8 @@ PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
 
 
+MAX_PIECES = 32_000
+"""Most parts a batch is taken apart into, and most waiting messages it ends."""
 MANY_PIECES = 1_000
 """A batch that is taken apart into so many is written at once."""
 WAITING_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1", "halfmoon.headers.enable": "false"}
@@ -249,6 +251,8 @@ class Broker:
         BrokerError.
         """
         check_topic_name(name)
+        if not internal and name in self.interception.waiting_topics:
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is where messages wait")
         if name in self.catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
         configs = dict(configs or {})
@@ -290,8 +294,10 @@ class Broker:
     def delete_topic(self, topic: Topic) -> int:
         """Forget a topic, its messages, and all groups' progress in it; returns the log position to wait for.
 
-        Raises BrokerError(POLICY_VIOLATION) where views are filled from it.
+        Raises BrokerError(POLICY_VIOLATION) where views are filled from it, or messages of other topics wait in it.
         """
+        if any(partition.pending is not None for partition in topic.partitions):
+            raise BrokerError(Fault.POLICY_VIOLATION, f"messages for other topics wait in topic '{topic.name}'")
         self.views.check_deletion(topic)
         position = self._change_topic(control.TopicDeleted(topic.number), topic.name, "deleted")
         self._partition_count -= len(topic.partitions)
@@ -376,7 +382,10 @@ class Broker:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
         if rules.headers_enabled and self.interception.concerns(partition, batch, header):
-            base_offset, end = self._append_taken(partition, batch, header, now_ms)
+            taken = self.interception.take(partition, batch, self.due_clock.now_ms())
+            base_offset, end = self._append_taken(partition, batch, header, taken, now_ms)
+            for appended in taken.appended:
+                appended()
         else:
             base_offset = partition.next_offset
             end = self._store(partition, batch, span, span, max_ms, now_ms)
@@ -385,11 +394,10 @@ class Broker:
         return Produced(base_offset, append_ms, end, partition.start_offset)
 
     def _append_taken(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int
+        self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int
     ) -> tuple[int, int]:
         """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), and
         the log position behind it."""
-        taken = self.interception.take(partition, batch, self.due_clock.now_ms())
         span = header.record_count
         pieces: list[tuple[Partition, memoryview, BatchHeader, int]] = []
         if taken.kept is not None:
@@ -408,6 +416,8 @@ class Broker:
             sources[len(pieces)] = out.sources()
             pieces.append((out.target, view, parse_header(view), 0))
         settled = self._waiting_runs(taken.settle)
+        if max(len(pieces), len(settled), *(len(runs) for runs in sources.values()), 0) > MAX_PIECES:
+            raise BrokerError(Fault.INVALID_RECORD, f"a batch may wait for, or end, {MAX_PIECES} different things")
         if not pieces:
             if settled:
                 self.append_control(

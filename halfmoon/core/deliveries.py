@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.core import control, record_codec
 from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, BatchHeader
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
+from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.gathering import Outgoing
 from halfmoon.core.hook_types import PutOff, Relay, Settle, Waiting
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
@@ -35,6 +36,8 @@ RETRY_MS = 10_000
 """A message at which a relay has failed is asked about again after so long."""
 WHOLE_RECORDS = 16
 """A batch of so many that are all due is delivered as it stands."""
+DECIDED = 50
+"""Messages that relays are asked about between two pauses."""
 FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""
 
@@ -51,8 +54,10 @@ class Deliveries:
         """Offset up to which the wheel has followed the consume queue."""
         self._earlier: list[tuple[int, int, int]] = []
         """(queue, from, to): what was there at the start, and is still to be taken in."""
-        self._taken: list[Due] = []
-        """Out of the wheel, and not delivered yet."""
+        self._taken: dict[Due, None] = {}
+        """Out of the wheel, and not dealt with yet."""
+        self.is_gathering = False
+        """Messages have been read that are about to be appended: nobody else may deal with what is due."""
         self.relays: Mapping[str, Relay] = {}
         """Waiting topic → who decides what becomes of its messages; the others are delivered. To be set before
         `start`."""
@@ -82,6 +87,8 @@ class Deliveries:
             if partition.pending is not None:
                 self._know(partition, partition.queue.end_offset)
                 self._earlier.append((len(self.queues) - 1, partition.start_offset, partition.queue.end_offset))
+        # Those whose relay is to be told of them come first.
+        self._earlier.sort(key=lambda earlier: self.queues[earlier[0]].topic.name in self.relays)
         self._broker.relays.add(self, self)
 
     def waits_in(self, partition: Partition) -> None:
@@ -106,7 +113,7 @@ class Deliveries:
     def run(self) -> Generator[Load | None, Any, None]:
         for due in self._taken:  # the last run has failed on the way
             self._times.add(*due)
-        self._taken = []
+        self._taken = {}
         while True:
             for number in range(len(self.queues)):
                 while self._follow(number):
@@ -130,10 +137,14 @@ class Deliveries:
         return True
 
     def catch_up(self, topic: Topic) -> None:
-        """Take in all that has come into a topic's queues, now: somebody asks for one of its messages."""
+        """Take in all that stands in a topic's queues, now: somebody asks for one of its messages."""
         for partition in topic.partitions:
             if partition in self._followed:
                 number = self.queues.index(partition)
+                for at in range(len(self._earlier) - 1, -1, -1):
+                    if self._earlier[at][0] == number:
+                        while self._take_in_earlier(at):
+                            pass
                 while self._follow(number):
                     pass
 
@@ -144,7 +155,11 @@ class Deliveries:
             return
         at = partition.pending.first(begin)
         while at is not None and at < end:
-            origin, header, batch = self.look_up(partition, at)
+            try:
+                origin, header, batch = self.look_up(partition, at)
+            except LookupError:
+                at = partition.pending.first(at + 1)
+                continue
             for offset, record in self._records(partition, header, batch):
                 relay.begin(self._waiting_message(partition, offset, record, origin))
             at = partition.pending.first(header.base_offset + header.last_offset_delta + 1)
@@ -181,19 +196,26 @@ class Deliveries:
     def _make_up(self) -> bool:
         """Take in some of what was there at the start; whether there was any left."""
         while self._earlier:
-            number, begin, end = self._earlier[-1]
-            if begin >= end:
-                self._earlier.pop()
-                continue
-            upto = self._take_in(number, begin, end)
-            self._earlier[-1] = number, upto, end
-            self._tell(self.queues[number], begin, upto)
-            return True
+            if self._take_in_earlier(-1):
+                return True
+            self._earlier.pop()
         return False
 
-    def _take_in(self, number: int, begin: int, end: int) -> int:
+    def _take_in_earlier(self, at: int) -> bool:
+        number, begin, end = self._earlier[at]
+        if begin >= end:
+            return False
+        upto = self._take_in(number, begin, end, at_start=True)
+        self._earlier[at] = number, upto, end
+        self._tell(self.queues[number], begin, upto)
+        return True
+
+    def _take_in(self, number: int, begin: int, end: int, *, at_start: bool = False) -> int:
         """Put what waits in [begin, end) of a queue into the wheel, as far as it can be done at once; up to where."""
         partition = self.queues[number]
+        relay = self.relays.get(partition.topic.name)
+        attempts = self._broker.catalog.attempts if relay is not None and at_start else {}
+        again_ms = 0 if relay is None else self._broker.due_clock.now_ms() + relay.pause_ms
         pending = partition.pending
         begin = max(begin, partition.start_offset)
         run = next((run for run in partition.queue.runs_from(begin) if run.end_offset > begin), None)
@@ -207,7 +229,10 @@ class Deliveries:
             if base >= end:  # the run has grown since
                 return end
             if base in pending or (span > 1 and any(pending.between(base, base + span))):
-                add(columns.max_ms[at], number, base)
+                due_ms = columns.max_ms[at]
+                if attempts and (partition.topic.number, partition.index, base) in attempts:
+                    due_ms = max(due_ms, again_ms)  # it was put off; until when, nobody wrote down
+                add(due_ms, number, base)
         return columns.base[upto - 1] + columns.span[upto - 1]
 
     def _deliver_due(self) -> Generator[Load | None, Any, None]:
@@ -216,27 +241,39 @@ class Deliveries:
             now_ms = self._broker.due_clock.now_ms()
             while times.move_down(now_ms):
                 yield None
-            self._taken = times.pop(now_ms, AT_ONCE)
+            # What is delivered is settled only when it is appended, so a frame may stand in the wheel twice.
+            self._taken = dict.fromkeys(times.pop(now_ms, AT_ONCE))
             if not self._taken:
                 break
-            yield from self._deliver(self._taken, now_ms)
-            self._taken = []
+            yield from self._deliver(list(self._taken), now_ms)
+            self._taken = {}
             yield None
 
-    def _deliver(self, taken: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
-        due = list(dict.fromkeys(taken))  # what is delivered is settled only when it is appended
+    def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
         pieces = yield from self._read(due)
-        outgoing: dict[Partition, Outgoing] = {}
-        for (_, number, base), piece in zip(due, pieces, strict=True):
-            if piece is None:  # dealt with already, or lost to rot
-                continue
-            source = self.queues[number]
-            origin = decode_origin(piece[:ORIGIN_BYTES])
-            relay = self.relays.get(source.topic.name)
-            if relay is not None:
-                self._decide(relay, number, base, piece[ORIGIN_BYTES:], origin)
-                yield None
-                continue
+        self.is_gathering = True
+        try:
+            outgoing: dict[Partition, Outgoing] = {}
+            for at, piece in zip(due, pieces, strict=True):
+                if piece is not None:  # else dealt with already, or lost to rot
+                    yield from self._deliver_frame(at, piece, outgoing, now_ms)
+            for out in outgoing.values():
+                self._append(out, now_ms)
+        finally:
+            self.is_gathering = False
+
+    def _deliver_frame(
+        self, due: Due, piece: memoryview, outgoing: dict[Partition, Outgoing], now_ms: int
+    ) -> Generator[Load | None, Any, None]:
+        _, number, base = due
+        source = self.queues[number]
+        origin = decode_origin(piece[:ORIGIN_BYTES])
+        relay = self.relays.get(source.topic.name)
+        if relay is not None:
+            yield from self._decide(relay, number, base, piece[ORIGIN_BYTES:], origin)
+            del self._taken[due]  # it is in the wheel again, if it waits on
+            return
+        try:
             target = self._broker.catalog.partition(origin.topic_number, origin.partition)
             if target is None:
                 self._bury(source, base, piece[ORIGIN_BYTES:], origin, now_ms)
@@ -245,9 +282,16 @@ class Deliveries:
                 if out is None:
                     out = outgoing[target] = Outgoing(target)
                 self._gather(out, source, base, piece[ORIGIN_BYTES:], now_ms)
-            yield None
-        for out in outgoing.values():
-            self._append(out, now_ms)
+        except BrokerError as error:
+            self._hold_up(error, source, base)
+            self._times.add(now_ms + RETRY_MS, number, base)
+        yield None
+
+    def _hold_up(self, error: BrokerError, source: Partition, offset: int) -> None:
+        """What stops one message stops no other. Raises the error again where it has stopped all of them."""
+        if error.fault is Fault.KAFKA_STORAGE_ERROR:
+            raise error
+        self._broker.logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, error)
 
     def _read(self, due: list[Due]) -> Generator[Load | None, Any, list[memoryview | None]]:
         """Of each, its origin and its batch, one behind the other, as they stand in the log."""
@@ -302,30 +346,48 @@ class Deliveries:
 
     # -- relays ------------------------------------------------------------------------------------------------------
 
-    def _decide(self, relay: Relay, number: int, base: int, batch: memoryview, origin: Origin) -> None:
-        """Ask about each message of a frame, and do as it says."""
+    def _decide(
+        self, relay: Relay, number: int, base: int, batch: memoryview, origin: Origin
+    ) -> Generator[Load | None, Any, None]:
+        """Ask about each message of a frame, and do as it says. The frame is in the wheel again if one waits on."""
         source = self.queues[number]
         header = parse_header(batch)
         if header.base_offset != base:
             return
         look_again_ms: int | None = None
-        for offset, record in list(self._records(source, header, batch)):
+        for at, (offset, record) in enumerate(self._records(source, header, batch)):
             message = self._waiting_message(source, offset, record, origin)
-            try:
-                decision = relay.decide(message)
-            except Exception:
-                self._broker.logger.exception("event=relay_failed relay=%s topic=%s", relay.name, message.topic)
-                decision = PutOff(message.now_ms + RETRY_MS)
-            if isinstance(decision, PutOff):
-                self._put_off(source, message, decision)
-                look_again_ms = min(decision.due_ms, look_again_ms or decision.due_ms)
-            elif isinstance(decision, Settle):
-                self._settle(source, message, decision)
-            else:
-                for out in self.release([(source, offset)], message.now_ms):
-                    self._append(out, message.now_ms)
+            due_ms = self._do(relay, source, message)
+            if due_ms is not None:
+                look_again_ms = min(due_ms, look_again_ms or due_ms)
+            if at % DECIDED == DECIDED - 1:
+                yield None
         if look_again_ms is not None:
             self._times.add(look_again_ms, number, base)
+        yield None
+
+    def _do(self, relay: Relay, source: Partition, message: Waiting) -> int | None:
+        """Ask about a message, and do as it says; when to ask again, if it waits on."""
+        try:
+            decision = relay.decide(message)
+        except Exception:
+            self._broker.logger.exception("event=relay_failed relay=%s topic=%s", relay.name, message.topic)
+            return message.now_ms + RETRY_MS
+        try:
+            if isinstance(decision, PutOff):
+                self._put_off(source, message, decision)
+                return decision.due_ms
+            if isinstance(decision, Settle):
+                self._settle(source, message, decision)
+            else:
+                for out in self.release([(source, message.offset)], message.now_ms):
+                    self._append(out, message.now_ms)
+        except BrokerError as error:
+            if relay.begin is not None:  # it has counted on what it decided
+                relay.begin(message)
+            self._hold_up(error, source, message.offset)
+            return message.now_ms + RETRY_MS
+        return None
 
     def _put_off(self, source: Partition, message: Waiting, decision: PutOff) -> None:
         run = SourceRun(source.topic.number, source.index, message.offset, message.attempts + 1)
@@ -344,12 +406,17 @@ class Deliveries:
             self._broker.append_control(control.Settled([(run.topic_number, run.partition, run.first_offset)]))
 
     def release(self, places: Iterable[tuple[Partition, int]], now_ms: int) -> list[Outgoing]:
-        """The batches that waiting messages become when they are delivered, by where they go; nothing is appended."""
+        """The batches that waiting messages become when they are delivered, by where they go, in the order they wait
+        in; nothing is appended. What is lost to rot is left out."""
         outgoing: dict[Partition, Outgoing] = {}
         frame: _Frame | None = None
-        for source, offset in places:
+        for source, offset in sorted(places, key=lambda place: (place[0].topic.number, place[0].index, place[1])):
             if frame is None or not frame.holds(source, offset):
-                frame = _Frame(source, *self.look_up(source, offset))
+                try:
+                    frame = _Frame(source, *self.look_up(source, offset))
+                except LookupError as error:
+                    self._broker.logger.error("event=delivery_failed error=%s", error)
+                    continue
             origin = frame.origin
             target = self._broker.catalog.partition(origin.topic_number, origin.partition)
             if target is None:

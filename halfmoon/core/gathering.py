@@ -11,6 +11,7 @@ from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.compression import compress
 from halfmoon.core.provenance import SourceRun
 from halfmoon.core.record_codec import Record, renumber
+from halfmoon.core.records import LONGEST_DELTA_MS
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog import Partition
@@ -19,7 +20,6 @@ MERGE_RECORDS = 1_000
 """Most waiting messages that become one batch."""
 MERGE_BYTES = 128 << 10
 """A batch is appended once it takes so much, before compression."""
-_LONGEST_DELTA_MS = (1 << 63) - 1
 
 
 class TimestampsTooFarApartError(Exception):
@@ -64,7 +64,7 @@ class Gathered:
         elif timestamp > self.max_ms:
             self.max_ms = timestamp
         delta_ms = timestamp - self.base_ms
-        if not -_LONGEST_DELTA_MS <= delta_ms <= _LONGEST_DELTA_MS and not self.far_apart:
+        if not -LONGEST_DELTA_MS <= delta_ms <= LONGEST_DELTA_MS and not self.far_apart:
             raise TimestampsTooFarApartError
         renumber(self.body, body, record, self.count, delta_ms)
         self.count += 1

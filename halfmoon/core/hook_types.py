@@ -70,6 +70,8 @@ class Redirect(Struct, frozen=True):
     """Waiting messages (topic, partition, offset) that are delivered now to where they were sent."""
     settle: tuple[tuple[str, int, int], ...] = ()
     """Waiting messages that are done with, and are delivered nowhere."""
+    appended: Callable[[], None] | None = None
+    """Called once all of it is in the log. The batch may be refused for other reasons, and then it is not."""
 
 
 class PutInterceptor(Struct, frozen=True):
@@ -82,6 +84,8 @@ class PutInterceptor(Struct, frozen=True):
     """Gives the batch to store (the same one, or another) or a Redirect; raises BrokerError to refuse."""
     topic_prefixes: tuple[str, ...] = ()
     """… and all that are sent to topics whose names begin so."""
+    waiting_topics: tuple[str, ...] = ()
+    """Internal topics it diverts to; nobody else makes topics of these names."""
 
 
 class Dispatcher(Struct, frozen=True):
@@ -149,7 +153,10 @@ class Relay(Struct, frozen=True):
     source: str
     decide: Callable[[Waiting], Deliver | Settle | PutOff]
     begin: Callable[[Waiting], None] | None = None
-    """Told of each message that begins to wait, once it is on disk; after a start of all that wait."""
+    """Told of each message that begins to wait, once it is on disk; after a start of all that wait; and of one again
+    whose decision could not be carried out."""
+    pause_ms: int = 0
+    """After a start, messages that were put off before are not asked about for so long."""
 
 
 class MessageFilter(Protocol):

@@ -285,6 +285,8 @@ def due_start(partition: Partition, now_ms: int) -> tuple[int, int]:
     cost = 1
     if partition.pending is not None:  # what waits is kept, and nothing else
         first = partition.pending.first()
+        while first is not None and queue.damage_at(first):  # lost to rot: it keeps nothing
+            first = partition.pending.first(first + 1)
         return (queue.end_offset if first is None else max(start, min(first, queue.end_offset))), cost
     if rules.retention_ms >= 0:
         for run in queue.runs_from(start):

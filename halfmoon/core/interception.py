@@ -13,7 +13,7 @@ trimmed tail. A batch of which nothing stays takes no offset.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -45,6 +45,8 @@ class Taken(Struct, frozen=True):
     handed_back: HandedBack | None
     release: tuple[Place, ...]
     settle: tuple[Place, ...]
+    appended: tuple[Callable[[], None], ...]
+    """To be called then."""
 
 
 class Interception:
@@ -54,6 +56,7 @@ class Interception:
         self._broker = broker
         self._interceptors = [(HeaderSearch(each.header_names), each) for each in interceptors]
         self._prefixes = tuple(prefix for each in interceptors for prefix in each.topic_prefixes)
+        self.waiting_topics = frozenset(name for each in interceptors for name in each.waiting_topics)
         self._own = HeaderSearch((), [OWN_PREFIX])
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
 
@@ -72,6 +75,7 @@ class Interception:
         handed_back: HandedBack | None = None
         release: list[Place] = []
         settle: list[Place] = []
+        appended: list[Callable[[], None]] = []
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
                 continue
@@ -81,13 +85,15 @@ class Interception:
                 handed_back = result.handed_back or handed_back
                 release += result.release
                 settle += result.settle
+                if result.appended is not None:
+                    appended.append(result.appended)
                 result = result.kept
             if result is not kept:
                 kept = None if result is None else _writable(result)
                 body = memoryview(b"") if kept is None else batch_body(kept)
         if kept is not None and self._own.finds(body):
             kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
-        return Taken(kept, tuple(diverted), handed_back, tuple(release), tuple(settle))
+        return Taken(kept, tuple(diverted), handed_back, tuple(release), tuple(settle), tuple(appended))
 
     def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
         try:

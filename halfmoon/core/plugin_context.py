@@ -40,6 +40,10 @@ class PluginHost(Protocol):
         """Have the relay of this internal topic told of all that waits there and is on disk (`Relay.begin`)."""
         ...
 
+    def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether a message waits there: an interceptor has put it there, and it is not dealt with."""
+        ...
+
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         """Whether the group has handed this message back, and not committed its offset since."""
         ...
@@ -113,6 +117,10 @@ class PluginContext:
     def catch_up(self, topic: str) -> None:
         """See PluginHost.catch_up."""
         self._running().catch_up(topic)
+
+    def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
+        """See PluginHost.is_waiting."""
+        return self._running().is_waiting(topic, partition, offset)
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         """See PluginHost.was_handed_back."""

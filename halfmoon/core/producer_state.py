@@ -81,6 +81,9 @@ class Producers:
             self.by_id[producer_id] = Producer(epoch, [batch], now_ms)
             return
         known.last_ms = now_ms
+        if known.batches[-1][:2] == batch[:2]:  # a record that says so is applied again
+            known.batches[-1] = batch
+            return
         known.batches.append(batch)
         if len(known.batches) > REMEMBERED_BATCHES:
             del known.batches[0]

@@ -43,6 +43,7 @@ __all__ = [
     "DEFAULT_DECOMPRESSED_LIMIT",
     "HEADER",
     "HEADER_BYTES",
+    "LONGEST_DELTA_MS",
     "TIMESTAMP_TYPE",
     "TRANSACTIONAL",
     "BatchHeader",
@@ -62,6 +63,8 @@ __all__ = [
     "validate_records",
 ]
 
+LONGEST_DELTA_MS = (1 << 63) - 1
+"""Between the base timestamp of a batch and one of its records."""
 DEFAULT_DECOMPRESSED_LIMIT = 64 * 1024 * 1024
 """Bytes a batch may take when decompressed: what 4 MiB, the largest batch by default, hold at sixteen to one."""
 
@@ -169,17 +172,17 @@ def build_batch(
     `timestamp_type` 1 sets LogAppendTime; the time is then the largest timestamp given. ValueError without a record:
     some consumers stall on a batch that has none.
     """
-    body = bytearray()
-    base_timestamp = max_timestamp = 0
-    count = 0
-    for count, (key, value, timestamp, headers) in enumerate(records, 1):
-        if count == 1:
-            base_timestamp = max_timestamp = timestamp
-        elif timestamp > max_timestamp:
-            max_timestamp = timestamp
-        record_codec.write(body, count - 1, timestamp - base_timestamp, key, value, headers)
-    if not count:
+    rows = list(records)
+    if not rows:
         raise ValueError("a batch has at least one record")
+    timestamps = [row[2] for row in rows]
+    base_timestamp, max_timestamp = timestamps[0], max(timestamps)
+    if max_timestamp - base_timestamp > LONGEST_DELTA_MS or base_timestamp - min(timestamps) > LONGEST_DELTA_MS:
+        base_timestamp = 0  # further apart than 64 bits reach; from 0 each is within
+    body = bytearray()
+    for index, (key, value, timestamp, headers) in enumerate(rows):
+        record_codec.write(body, index, timestamp - base_timestamp, key, value, headers)
+    count = len(rows)
     header = BatchHeader(
         base_offset=base_offset,
         batch_length=0,

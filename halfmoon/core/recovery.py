@@ -174,7 +174,8 @@ class Recovery:
         for frame, payload in scan.frames():
             if frame.position >= end:
                 break
-            self._freeze_before(frame.position)
+            if not frame.part:
+                self._freeze_before(frame.position)
             if frame.kind == Kind.BATCH and payload:
                 if scan.damaged:
                     self._dispatch(frame.position)
@@ -196,7 +197,8 @@ class Recovery:
         top = self._log.segments[-1].end if self._log.segments else 0
         for frame, payload in scan.frames():
             self.report.frames += 1
-            self._freeze_before(frame.position)
+            if not frame.part:
+                self._freeze_before(frame.position)
             if scan.damaged:
                 self._dispatch(frame.position)
                 salvage.frame(frame, payload)
@@ -276,7 +278,8 @@ class Recovery:
             self._dispatch(frame.end)
 
     def _freeze_before(self, position: int) -> None:
-        """Close the tails at each segment boundary up to `position`, rot or not, and now and then in between."""
+        """Close the tails at each segment boundary up to `position`, rot or not, and now and then in between; never
+        within a frame group, which could not be read from its middle on."""
         log = self._log
         while self._next_freeze < position and (boundary := log.segment_at(self._next_freeze).end) <= position:
             self._freeze(boundary)

@@ -9,13 +9,13 @@ were. Disk that is kept by waiting messages is thereby at most what they take th
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.batch_header import CODEC_MASK
 from halfmoon.core.frame import HEADER_BYTES
 from halfmoon.core.gathering import Outgoing
-from halfmoon.core.provenance import ORIGIN_BYTES, decode_origin
+from halfmoon.core.provenance import ORIGIN_BYTES, SourceRun, decode_origin
 from halfmoon.core.records import batch_body, iter_records, parse_header
 
 if TYPE_CHECKING:
@@ -100,8 +100,21 @@ class Rolling:
                 return
             read = self._broker.reader.read([(position - ORIGIN_BYTES, length + ORIGIN_BYTES)])
             (piece,) = read.slices if read.cold is None else (yield read.cold)
+            while self._broker.deliveries.is_gathering:  # it has read messages that it is about to append
+                yield None
             at = pending.first(self._move(partition, memoryview(piece)))
             yield None
+
+    def _attempts(self, partition: Partition, sources: Iterable[SourceRun]) -> list[SourceRun]:
+        """How often those were put off that are to be appended next, by their new offsets."""
+        attempts = self._broker.catalog.attempts
+        number, index = partition.topic.number, partition.index
+        offsets = (offset for run in sources for offset in range(run.first_offset, run.first_offset + run.count))
+        return [
+            SourceRun(number, index, new, times)
+            for new, offset in enumerate(offsets, partition.next_offset)
+            if (times := attempts.get((number, index, offset)))
+        ]
 
     def _move(self, partition: Partition, piece: memoryview) -> int:
         """Append what waits of one frame again; the offset behind it."""
@@ -115,7 +128,11 @@ class Rolling:
 
         def append(out: Outgoing) -> None:
             if not out.is_empty:
-                self._broker.append_relayed(partition, out.batch(), sources=out.sources(), origin=origin, due_ms=due_ms)
+                sources = out.sources()
+                self._broker.append_relayed(
+                    partition, out.batch(), sources=sources, origin=origin, due_ms=due_ms,
+                    attempts=self._attempts(partition, sources),
+                )  # fmt: skip
                 self.rolled += out.count
                 out.begin()
 

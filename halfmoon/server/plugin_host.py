@@ -54,6 +54,12 @@ class Host:
         if found is not None:
             self._broker.deliveries.catch_up(found)
 
+    def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
+        found = self._broker.topic(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return False
+        return offset in (found.partitions[partition].pending or ())
+
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         found = self._broker.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):

@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.broker import Broker
+from halfmoon.core.config import load_settings
 from halfmoon.core.deliveries import UNDELIVERABLE
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hook_types import PutInterceptor
+from halfmoon.core.housekeeping import due_start
+from halfmoon.core.plugins import load_plugins
 from halfmoon.core.records import build_batch, iter_records, parse_header
+from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.transaction import HALF_TOPIC
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.log_bench import new_fs
@@ -487,6 +494,94 @@ def test_rolling_keeps_where_each_goes_and_when_and_how(broker: Broker, clock: V
     pass_ms(broker, clock, 5_000)
     assert [values(broker, "t", index) for index in range(3)] == [[], [b"a", b"b"], [b"c", b"d"]]
     assert found(broker, "t", 1)[1][3]["x"] == b"y"
+
+
+def test_what_is_due_is_not_moved_and_delivered(broker: Broker, clock: VirtualClock) -> None:
+    """Rolling and delivering take turns between the frames of a slice."""
+    broker.create_topic("t", 1)
+    for number in range(20):
+        send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": str(1_000 + number)}))
+    relay(broker)
+    clock.now_ms += 2_000
+    broker.rolling._upto = broker.log.end
+    broker.relays.wake(broker.deliveries)
+    broker.relays.wake(broker.rolling)
+    relay(broker)
+    pass_ms(broker, clock, 10_000)
+    assert values(broker, "t") == [b"%d" % number for number in range(20)]
+
+
+def test_a_lost_index_file_loses_no_message(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """Index files that recovery writes do not end within a frame group."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    rows: list[Row] = [(b"%02d" % n + bytes(900), {"TIMER_DELAY_MS": str(100_000 + n)}) for n in range(40)]
+    send(broker, "t", *rows)
+    relay(broker)
+    fs = fs.kill()
+    broker = reopen(fs, clock)
+    relay(broker)
+    broker.close()
+    files = [path for path in fs.names if path.startswith("index/")]
+    for path in files:
+        there = fs.kill()
+        there.remove(path)
+        there.sync_directory("")
+        broker = reopen(there, VirtualClock())
+        broker_clock = broker.clock
+        assert isinstance(broker_clock, VirtualClock)
+        pass_ms(broker, broker_clock, 300_000)
+        assert values(broker, "t") == [value for value, _ in rows]
+        assert not broker.report.damaged
+
+
+def test_timestamps_as_far_apart_as_they_can_be(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    body = bytearray()
+    for index, timestamp in enumerate((-(1 << 63), (1 << 63) - 1)):
+        record_codec.write(body, index, timestamp, None, b"%d" % index, [("TIMER_DELAY_MS", b"1000")])
+    header = BatchHeader(0, 0, -1, MAGIC, 0, 0, 1, 0, (1 << 63) - 1, -1, -1, -1, 2)
+    broker.append(partition_of(broker, "t"), memoryview(bytearray(assemble(header, body))), clock.now_ms)
+    send(broker, "t", (b"2", {"TIMER_DELAY_MS": "1500"}))
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"0", b"1", b"2"]
+    assert found(broker, "t")[0][3]["halfmoon.original-timestamp"] == str(-(1 << 63)).encode()
+
+
+def test_what_is_lost_to_rot_keeps_nothing(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    for number in range(3):
+        send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": "5000"}))
+    relay(broker)
+    partition = partition_of(broker, TIMER_TOPIC)
+    partition.queue.lose(0, 1)
+    assert due_start(partition, clock.now_ms)[0] == 1
+    pass_ms(broker, clock, 10_000)
+    assert values(broker, "t") == [b"1", b"2"]
+    assert due_start(partition, clock.now_ms)[0] == 3
+
+
+def test_where_messages_wait_is_nobody_elses(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    loaded = load_plugins(load_settings({}, {}, {}), BUILT_IN, installed=[])
+    broker = open_broker(fs, clock, interceptors=loaded.interceptors)
+    for name in (TIMER_TOPIC, LEVEL_TOPIC, HALF_TOPIC):
+        with pytest.raises(BrokerError) as caught:
+            broker.create_topic(name, 1)
+        assert caught.value.fault is Fault.INVALID_TOPIC_EXCEPTION
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"DELAY": "1"}))
+    topic = broker.topic(LEVEL_TOPIC)
+    assert topic is not None
+    with pytest.raises(BrokerError) as caught:
+        broker.delete_topic(topic)
+    assert caught.value.fault is Fault.POLICY_VIOLATION
+
+
+def test_a_half_message_with_a_delay_waits_for_its_commit() -> None:
+    """So others come before the delays, which would take it and have it delivered."""
+    loaded = load_plugins(load_settings({}, {}, {}), BUILT_IN, installed=[])
+    names = [interceptor.name for interceptor in loaded.interceptors]
+    assert names == ["retry", "transaction-half", "transaction-end", "delay"]
 
 
 def lose_derived(fs: FaultyFileSystem) -> None:

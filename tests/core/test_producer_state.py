@@ -53,6 +53,13 @@ def test_one_of_the_last_five_batches_gets_its_first_answer_again(log: Log) -> N
     assert log.refused(0, 2) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER, "the sixth last is forgotten"
 
 
+def test_the_last_batch_may_be_told_again() -> None:
+    producers = Producers()
+    for sequence in (0, 1, 1, 1, 1, 1, 1):
+        producers.appended(1, 0, sequence, 1, sequence, 10 * sequence, 0)
+    assert [batch.first_sequence for batch in producers.by_id[1].batches] == [0, 1]
+
+
 def test_a_repeated_batch_must_be_the_same_batch(log: Log) -> None:
     log.send(0, 2)
     log.send(2, 2)

@@ -167,6 +167,13 @@ def test_build_says_what_it_is_told():
     assert {r.timestamp for r in read} == {ORDINARY[-1][2]}
 
 
+def test_a_batch_of_the_earliest_and_the_latest_time():
+    times = [0, (1 << 63) - 1, -(1 << 63)]
+    for order in itertools.permutations(times):
+        _, read = check_whole(rb.build_batch([(None, b"", time, ()) for time in order]))
+        assert tuple(record.timestamp for record in read) == order
+
+
 def test_a_batch_without_records_is_not_built():
     with pytest.raises(ValueError, match="at least one"):
         rb.build_batch([])

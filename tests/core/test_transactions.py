@@ -316,3 +316,139 @@ def test_dying_at_any_operation_ends_each_once(after: str) -> None:
         assert len(there_again) == len(there)
         if broker.topic(HALF_TOPIC) is not None:
             assert waiting(broker) == 0
+
+
+def test_a_commit_whose_batch_is_refused_may_be_sent_again(broker: Broker) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    commit = {"PGROUP": "shop", "UNIQ_KEY": "k", "TRAN_STATE": "commit"}
+    with pytest.raises(BrokerError, match="record 1"):
+        send(broker, END_TOPIC, (b"", commit), (b"", {**commit, "TRAN_STATE": "maybe"}))
+    broker.log.low_disk = True
+    with pytest.raises(BrokerError):
+        send(broker, END_TOPIC, (b"", commit))
+    broker.log.low_disk = False
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == [b"v"]
+
+
+def test_a_commit_right_after_a_restart(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    broker.close()
+    broker = reopen(fs, clock)
+    send(broker, END_TOPIC, (b"", {"PGROUP": "shop", "UNIQ_KEY": "k", "TRAN_STATE": "commit"}))
+    relay(broker)
+    assert values(broker, "orders") == [b"v"]
+    assert waiting(broker) == 0
+
+
+def roll(broker: Broker) -> None:
+    broker.rolling._upto = broker.log.end
+    broker.relays.wake(broker.rolling)
+    relay(broker)
+
+
+def test_a_commit_after_the_message_was_moved(broker: Broker) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    roll(broker)
+    assert broker.rolling.rolled == 1
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == [b"v"]
+    assert waiting(broker) == 0
+
+
+def test_a_half_message_that_is_sent_twice_is_one(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"v", half("k")), (b"v", half("k")))
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    assert waiting(broker) == 1
+    end(broker, "commit", "k")
+    pass_ms(broker, clock, 10_000)
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == [b"v"]
+
+
+def test_of_many_messages_some_are_committed_by_one_batch(broker: Broker) -> None:
+    """Whichever frames they stand in, in the order they were sent."""
+    for base in (0, 50):
+        send(broker, "orders", *[(b"%d" % n, half(f"k{n}")) for n in range(base, base + 50)])
+    relay(broker)
+    end(broker, "commit", *[f"k{n}" for pair in zip(range(0, 50, 2), range(50, 100, 2), strict=True) for n in pair])
+    assert values(broker, "orders") == [b"%d" % n for n in range(0, 100, 2)]
+    assert waiting(broker) == 50
+
+
+@pytest.mark.parametrize("group", ["x" * 300, "x" * 244])
+def test_a_producer_group_that_no_topic_can_be_named_after(broker: Broker, group: str) -> None:
+    with pytest.raises(BrokerError, match="record 0: header PGROUP") as caught:
+        send(broker, "orders", (b"v", {**half("k"), "PGROUP": group}))
+    assert caught.value.fault is Fault.INVALID_RECORD
+
+
+def test_more_in_one_batch_than_can_be_done(broker: Broker) -> None:
+    with pytest.raises(BrokerError, match="10000 half messages"):
+        send(broker, "orders", *[(b"", half(f"{n}")) for n in range(10_001)])
+    with pytest.raises(BrokerError, match="10000 half messages"):
+        end(broker, "commit", *map(str, range(10_001)))
+
+
+def test_a_message_that_cannot_be_asked_about_holds_up_no_other(broker: Broker, clock: VirtualClock) -> None:
+    """The topic of its checks is a view, which nobody produces to."""
+    broker.create_topic(CHECKS, configs={"halfmoon.view.source": "orders", "halfmoon.view.prefix": "x"})
+    send(broker, "orders", (b"v", half("k")), (b"w", {**half("k"), "PGROUP": "other"}))
+    send(broker, "orders", (b"x", {**half("j"), "PGROUP": "other"}))
+    relay(broker)
+    pass_ms(broker, clock, 1_000)
+    assert values(broker, check_topic("other")) == [b"w", b"x"]
+    assert not broker.relays.problems()
+    pass_ms(broker, clock, 4_000)
+    assert values(broker, check_topic("other")) == [b"w", b"x"], "not asked about again before its time"
+    end(broker, "commit", "k")
+    assert values(broker, "orders") == [b"v"]
+
+
+def test_what_is_lost_to_rot_holds_up_no_other(broker: Broker) -> None:
+    for key in "abc":
+        send(broker, "orders", (key.encode(), half(key)))
+    relay(broker)
+    partition_of(broker, HALF_TOPIC).queue.lose(1, 2)
+    end(broker, "commit", "a", "b", "c")
+    assert values(broker, "orders") == [b"a", b"c"]
+
+
+def test_restarts_are_no_reason_to_ask_again(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    pass_ms(broker, clock, 1_000)
+    for _ in range(4):
+        broker.close()
+        broker = reopen(fs, clock)
+        pass_ms(broker, clock, 10)
+    assert len(found(broker, CHECKS)) == 1
+    assert broker.topic(GIVEN_UP_TOPIC) is None
+    pass_ms(broker, clock, 5_000)
+    assert len(found(broker, CHECKS)) == 2
+
+
+def test_checks_are_counted_on_when_the_message_is_moved(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    for _ in range(6):
+        pass_ms(broker, clock, 5_001)
+        roll(broker)
+    assert [headers["TRAN_CHECK_TIMES"] for *_, headers in found(broker, CHECKS)] == [b"1", b"2", b"3"]
+    assert values(broker, GIVEN_UP_TOPIC) == [b"v"]
+
+
+def test_ends_are_remembered_of_an_idempotent_producer(broker: Broker) -> None:
+    for sequence in range(5):
+        end(broker, "unknown", f"{sequence}", producer_id=7, producer_epoch=0, base_sequence=sequence)
+    for sequence in range(5):  # sent again after a lost connection
+        end(broker, "unknown", f"{sequence}", producer_id=7, producer_epoch=0, base_sequence=sequence)
+    producers = partition_of(broker, END_TOPIC).producers
+    assert producers is not None
+    positions = [batch.end_position for batch in producers.by_id[7].batches]
+    assert positions == sorted(set(positions))
+    assert positions[0] > 0

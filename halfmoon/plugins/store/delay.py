@@ -54,6 +54,9 @@ DAY_MS = 86_400_000
 ROUNDED_MS = 1
 """The clock leaves out what is less than a ms; without this a delay could be shorter than asked for, by that much."""
 
+MOST_TIMES = 30_000
+"""Different times at which records of one batch are due: each makes a piece of its own."""
+
 _search = HeaderSearch(NAMES)
 _NUMBER = re.compile(rb"-?[0-9]{1,18}")
 
@@ -87,11 +90,11 @@ def halfmoon_config() -> ConfigSection:
     return ConfigSection(DelaySettings)
 
 
-@hookimpl
+@hookimpl(trylast=True)  # others may hold a record back, or give it a delay
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     settings = ctx.settings_as(DelaySettings)
     delays = Delays(settings.level_ms(), settings.max_delay_ms)
-    return [PutInterceptor("delay", NAMES, delays.before_put)]
+    return [PutInterceptor("delay", NAMES, delays.before_put, waiting_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
 
 
 class Delays:
@@ -108,6 +111,8 @@ class Delays:
             place = None if asked is None else self._place(index, *asked, put.now_ms)
             if asked is None or place is None:
                 return record
+            if place not in waiting and len(waiting) == MOST_TIMES:
+                raise BrokerError(Fault.INVALID_RECORD, f"record {index}: it is due at the {MOST_TIMES + 1}th time")
             row = record.key, record.value, record.timestamp, _delivered(record, *asked)
             waiting.setdefault(place, []).append(row)
             return None

@@ -43,6 +43,7 @@ from halfmoon.plugin import (
     Waiting,
     build_batch,
     check_topic,
+    check_topic_name,
     hookimpl,
     iter_records,
     rewrite,
@@ -58,6 +59,8 @@ END_TOPIC = "halfmoon.transactions"
 COMMIT, ROLLBACK, UNKNOWN = b"commit", b"rollback", b"unknown"
 DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 MAX_NAME_BYTES = 1_000
+MOST_MESSAGES = 10_000
+"""Half messages in one batch, or ends."""
 
 _search = HeaderSearch([HALF])
 
@@ -88,7 +91,7 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     transactions = _transactions(ctx)
     return [
-        PutInterceptor("transaction-half", (HALF,), transactions.divert_halves),
+        PutInterceptor("transaction-half", (HALF,), transactions.divert_halves, waiting_topics=(HALF_TOPIC,)),
         PutInterceptor("transaction-end", (), transactions.end, topic_prefixes=(END_TOPIC,)),
     ]
 
@@ -96,7 +99,8 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
 @hookimpl
 def halfmoon_relays(ctx: PluginContext) -> list[Relay]:
     transactions = _transactions(ctx)
-    return [Relay("transaction", HALF_TOPIC, transactions.decide, transactions.begin)]
+    pause_ms = ctx.settings_as(TransactionSettings).check_interval_ms
+    return [Relay("transaction", HALF_TOPIC, transactions.decide, transactions.begin, pause_ms)]
 
 
 def _transactions(ctx: PluginContext) -> Transactions:
@@ -113,47 +117,59 @@ class Transactions:
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
         self._settings = ctx.settings_as(TransactionSettings)
-        self._open: dict[Name, Place] = {}
+        self._open: dict[Name, Place | None] = {}
+        """Names of half messages, and where these wait; None until that is known."""
 
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
     def divert_halves(self, put: Put) -> memoryview | Redirect:
         rows: list[Row] = []
+        names: dict[Name, None] = {}
         if self._ctx.topic_configs(END_TOPIC) is None:
             self._ctx.create_topic(END_TOPIC, {}, 1)
+        self._ctx.catch_up(HALF_TOPIC)
 
         def change(index: int, record: Record) -> Record | None:
             found = dict(record.headers)
             if (found.get(HALF) or b"").lower() != b"true":
                 return record
-            if _name(index, found) in self._open:  # sent again by a producer that had no answer
+            name = _name(index, found)
+            if name in self._open or name in names:  # sent again by a producer that had no answer
                 return None
+            if len(rows) == MOST_MESSAGES:
+                raise BrokerError(Fault.INVALID_RECORD, f"a batch has at most {MOST_MESSAGES} half messages")
             kept = tuple(
                 header
                 for header in record.headers
                 if header[0] not in (HALF, *DELAYS) and not header[0].startswith("halfmoon.")
             )
+            names[name] = None
             rows.append((record.key, record.value, record.timestamp, kept))
             return None
 
         kept = rewrite(put.batch, _search, change)
         if not rows:
             return Redirect(kept)
-        return Redirect(kept, (Diverted(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms),))
+        half = Diverted(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms)
+        return Redirect(kept, (half,), appended=lambda: self._open.update(names))
 
     def begin(self, message: Waiting) -> None:
         name = _known_name(message.record)
-        if name is not None:
-            self._open.setdefault(name, (message.topic, message.partition, message.offset))
+        if name is None:
+            return
+        known = self._open.get(name)
+        if known is None or not self._ctx.is_waiting(*known):  # one that was moved waits elsewhere now
+            self._open[name] = message.topic, message.partition, message.offset
 
     # -- 2: ends -----------------------------------------------------------------------------------------------------
 
     def end(self, put: Put) -> memoryview | Redirect:
         if put.topic != END_TOPIC:
             return put.batch
-        release: list[Place] = []
-        settle: list[Place] = []
+        ended: dict[Name, bool] = {}
         for index, record in enumerate(iter_records(put.batch)):
+            if index == MOST_MESSAGES:
+                raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_MESSAGES} half messages are ended in one batch")
             found = dict(record.headers)
             name = _name(index, found)
             state = (found.get(STATE) or b"").lower()
@@ -162,16 +178,23 @@ class Transactions:
                     Fault.INVALID_RECORD,
                     f"record {index}: header {STATE} is {state[:40]!r}, not commit, rollback or unknown",
                 )
-            if state == UNKNOWN:
-                continue
-            if name not in self._open:
-                self._ctx.catch_up(HALF_TOPIC)
-            place = self._open.pop(name, None)
-            if place is None:
-                self._ctx.count("unknown_ends")
-                continue
-            (release if state == COMMIT else settle).append(place)
-        return Redirect(None, release=tuple(release), settle=tuple(settle))
+            if state != UNKNOWN:
+                ended.setdefault(name, state == COMMIT)
+        self._ctx.catch_up(HALF_TOPIC)
+        places = {name: place for name in ended if (place := self._open.get(name)) and self._ctx.is_waiting(*place)}
+
+        def appended() -> None:
+            for name in places:
+                self._open.pop(name, None)
+            if len(places) < len(ended):
+                self._ctx.count("unknown_ends", len(ended) - len(places))
+
+        return Redirect(
+            None,
+            release=tuple(place for name, place in places.items() if ended[name]),
+            settle=tuple(place for name, place in places.items() if not ended[name]),
+            appended=appended,
+        )
 
     # -- 3, 4: checks ------------------------------------------------------------------------------------------------
 
@@ -183,7 +206,6 @@ class Transactions:
             if name is not None:
                 self._open.pop(name, None)
             return Settle(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
-        self.begin(message)  # an end of it may have failed, and the message was forgotten with it
         headers = ((CHECK_TIMES, b"%d" % (message.attempts + 1)), *_real_topic(message))
         return PutOff(message.now_ms + settings.check_interval_ms, check_topic(name[0].decode()), headers)
 
@@ -203,9 +225,11 @@ def _name(index: int, found: dict[str, bytes | None]) -> Name:
             )
     group = found[GROUP] or b""
     try:
-        check_topic(group.decode())
-    except ValueError:
+        check_topic_name(check_topic(group.decode()))
+    except UnicodeDecodeError:
         raise BrokerError(Fault.INVALID_RECORD, f"record {index}: header {GROUP} is not UTF-8") from None
+    except BrokerError as error:
+        raise BrokerError(Fault.INVALID_RECORD, f"record {index}: header {GROUP}: {error.message}") from None
     return group, found[KEY] or b""
 
 
