@@ -36,6 +36,8 @@ RETRY_MS = 10_000
 """A message at which a relay has failed is asked about again after so long."""
 WHOLE_RECORDS = 16
 """A batch of so many that are all due is delivered as it stands."""
+RELEASED_BYTES = 64 << 20
+"""Most that is released at once."""
 DECIDED = 50
 """Messages that relays are asked about between two pauses."""
 FOLLOWED = 2_000
@@ -407,8 +409,13 @@ class Deliveries:
 
     def release(self, places: Iterable[tuple[Partition, int]], now_ms: int) -> list[Outgoing]:
         """The batches that waiting messages become when they are delivered, by where they go, in the order they wait
-        in; nothing is appended. What is lost to rot is left out."""
+        in; nothing is appended. What is lost to rot is left out.
+
+        Raises BrokerError(MESSAGE_TOO_LARGE) where they are too much to be held in memory together.
+        """
         outgoing: dict[Partition, Outgoing] = {}
+        full: list[Outgoing] = []
+        size = 0
         frame: _Frame | None = None
         for source, offset in sorted(places, key=lambda place: (place[0].topic.number, place[0].index, place[1])):
             if frame is None or not frame.holds(source, offset):
@@ -423,10 +430,20 @@ class Deliveries:
                 target = self._broker.first_partition(UNDELIVERABLE)
                 self.lost_targets += 1
             out = outgoing.get(target)
+            if out is not None and out.is_full:
+                full.append(out)
+                out = None
             if out is None:
                 out = outgoing[target] = Outgoing(target)
-            out.take(source, offset, frame.body, frame.record(offset))
-        return [out for out in outgoing.values() if not out.is_empty]
+            record = frame.record(offset)
+            size += record.end - record.start
+            if size > RELEASED_BYTES and size > record.end - record.start:
+                raise BrokerError(
+                    Fault.MESSAGE_TOO_LARGE,
+                    f"messages of more than {RELEASED_BYTES >> 20} MiB would be delivered at once",
+                )
+            out.take(source, offset, frame.body, record)
+        return [*full, *outgoing.values()]
 
     def _bury(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
         """The topic that these messages were sent to is gone: they go to the dead letters, and say why."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.core import deliveries
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import check_topic
@@ -452,3 +453,26 @@ def test_ends_are_remembered_of_an_idempotent_producer(broker: Broker) -> None:
     positions = [batch.end_position for batch in producers.by_id[7].batches]
     assert positions == sorted(set(positions))
     assert positions[0] > 0
+
+
+def test_messages_too_large_to_be_committed_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "RELEASED_BYTES", 10_000)
+    for key in "abc":
+        send(broker, "orders", (key.encode() + bytes(4_000), half(key)))
+    send(broker, "orders", (b"d" + bytes(11_000), half("d")))
+    relay(broker)
+    with pytest.raises(BrokerError) as caught:
+        end(broker, "commit", "a", "b", "c")
+    assert caught.value.fault is Fault.MESSAGE_TOO_LARGE  # a client makes two batches of it then
+    end(broker, "commit", "a", "b")
+    end(broker, "commit", "c")
+    end(broker, "commit", "d")
+    assert [value[:1] for value in values(broker, "orders") if value] == [b"a", b"b", b"c", b"d"]
+
+
+def test_many_messages_that_are_committed_together_are_several_batches(broker: Broker) -> None:
+    send(broker, "orders", *[(b"%d" % n, half(f"{n}")) for n in range(2_500)])
+    relay(broker)
+    end(broker, "commit", *map(str, range(2_500)))
+    assert values(broker, "orders") == [b"%d" % n for n in range(2_500)]
+    assert len(partition_of(broker, "orders").queue.places(0, 1 << 30, min_one=True)) == 3
