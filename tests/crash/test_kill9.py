@@ -2,8 +2,9 @@
 
 What was acknowledged is there, in the order it was sent, once; and the group's consumer gets all of it and goes on
 after each restart. A view of it, and a view of that view, hold what matches, in that order, once. Delayed records are
-delivered once, and half messages once if they were committed. What a killed process wrote stays in the page cache, so
-`flush: interval` must hold it too; losing power is another test's business (tests/core/test_crashes.py).
+delivered once, and half messages once if they were committed. What the consumer hands back comes again once, or is
+given up once, though it hands it back again whenever it had not committed yet. What a killed process wrote stays in the
+page cache, so `flush: interval` must hold it too; losing power is another test's business (tests/core/test_crashes.py).
 
 The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again, as far as threads allow.
 """
@@ -14,21 +15,25 @@ import os
 import random
 import threading
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from halfmoon.kafka import HandBack
 from tests.crash.load import DEADLINE_S, PARTITIONS, QUICK, TOPIC, Load, number_in
 from tests.crash.serving import Serving, wait_until
 
 KILLS = 20
+GROUP = "readers"
 
 
 class Reader(threading.Thread):
-    """A group of one; commits as it goes."""
+    """A group of one; commits as it goes. It hands every tenth record of a partition back, and gives up every third of
+    those."""
 
     def __init__(self, servers: str) -> None:
         super().__init__(name="reader", daemon=True)
@@ -36,12 +41,17 @@ class Reader(threading.Thread):
         """(partition, offset, number), as it came: after a restart the same again from the last commit on."""
         self.offsets = [-1] * PARTITIONS
         """The highest that came, per partition."""
+        self.handed_back: set[bytes] = set()
+        self.given_up: set[bytes] = set()
+        """TOPIC/PARTITION/OFFSET of each."""
         self.errors: list[object] = []
         self.stopping = threading.Event()
+        self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 1, **QUICK})
+        self._back = HandBack(GROUP, self._producer)
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
-                "group.id": "readers",
+                "group.id": GROUP,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "session.timeout.ms": 10_000,
@@ -65,9 +75,23 @@ class Reader(threading.Thread):
                 partition, offset = message.partition(), message.offset()
                 self.seen.append((partition, offset, number_in(message)))
                 self.offsets[partition] = max(self.offsets[partition], offset)
-            if messages:
+                if offset % 10 == 0:
+                    self._hand_back(message, offset)
+            self._producer.poll(0)
+            if messages and not len(self._producer):  # else what it handed back is not acknowledged yet
                 self._commit()
+        if self._producer.flush(DEADLINE_S):
+            self.errors.append("not everything could be handed back in the end")
         self._consumer.close()
+
+    def _hand_back(self, message: Message, offset: int) -> None:
+        place = b"%s/%d/%d" % (TOPIC.encode(), message.partition(), offset)
+        if offset % 30 == 0:
+            self.given_up.add(place)
+            self._back.give_up(message)
+        else:
+            self.handed_back.add(place)
+            self._back(message, delay_ms=1 + offset % 500)
 
     def _commit(self) -> None:
         try:
@@ -85,12 +109,27 @@ VIEWS = {
 LATER, TRANSACTIONAL = "later", "transactional"
 
 
-def delivered(servers: str, topic: str, expected: int) -> list[bytes]:
-    """Every value in a topic into which the broker delivers. Waits until so many are there."""
+def value_of(message: Message) -> bytes:
+    value = message.value()
+    assert value is not None
+    return value
+
+
+def origin_of(message: Message) -> bytes:
+    """Where a record that was handed back had come from."""
+    origin = dict(message.headers() or ())["ORIGIN_MESSAGE_ID"]
+    assert isinstance(origin, bytes)
+    return origin
+
+
+def delivered(
+    servers: str, topic: str, expected: int, told: Callable[[Message], bytes] = value_of, partitions: int = PARTITIONS
+) -> list[bytes]:
+    """What every message says in a topic into which the broker delivers. Waits until so many are there."""
     found: list[bytes] = []
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "check", "enable.auto.commit": False, **QUICK})
     try:
-        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(PARTITIONS)]
+        places = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition in range(partitions)]
 
         def count() -> int:
             return sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
@@ -101,9 +140,7 @@ def delivered(servers: str, topic: str, expected: int) -> list[bytes]:
         def step() -> bool:
             for message in consumer.consume(10_000, timeout=0.1):
                 assert message.error() is None, message.error()
-                value = message.value()
-                assert value is not None
-                found.append(value)
+                found.append(told(message))
             return len(found) >= count()
 
         wait_until(step, DEADLINE_S, "reading what was delivered")
@@ -153,7 +190,9 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
     for name, view in VIEWS.items():
         admin.create_topics([NewTopic(name, -1, 1, config=view)])[name].result(10)
-    for name, partitions in ((LATER, PARTITIONS), (TRANSACTIONAL, PARTITIONS), ("halfmoon.transactions", 1)):
+    for name, partitions in ((LATER, PARTITIONS), (TRANSACTIONAL, PARTITIONS), ("halfmoon.transactions", 1),
+        (f"retry.{GROUP}", PARTITIONS),
+    ):  # fmt: skip
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
     load = Load(serving.address, random.Random(seed), LATER, TRANSACTIONAL)
     reader = Reader(serving.address)
@@ -180,6 +219,11 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
         log = stored(serving.address, TOPIC, sum(load.sent))
         later = delivered(serving.address, LATER, len(load.delayed))
         committed = delivered(serving.address, TRANSACTIONAL, len(load.committed))
+        reader.stopping.set()
+        reader.join(DEADLINE_S + 5)
+        assert not reader.is_alive()
+        again = delivered(serving.address, f"retry.{GROUP}", len(reader.handed_back), origin_of)
+        given_up = delivered(serving.address, f"dlq.{GROUP}", len(reader.given_up), origin_of, 1)
         views = {
             name: stored(serving.address, name, sum(-(-count // step) for count in load.sent))
             for name, step in (("even", 2), ("sixth", 6))
@@ -198,6 +242,9 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     assert sorted(later) == sorted(load.delayed)
     assert len(load.committed) > 1_000
     assert sorted(committed) == sorted(load.committed)
+    assert len(reader.handed_back) > 1_000
+    assert sorted(again) == sorted(reader.handed_back)
+    assert sorted(given_up) == sorted(reader.given_up)
     assert views["even"] == [list(range(0, count, 2)) for count in load.sent]
     assert views["sixth"] == [list(range(0, count, 6)) for count in load.sent]
     assert len(load.acknowledged) == sum(load.sent)
