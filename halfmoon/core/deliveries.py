@@ -42,6 +42,8 @@ DECIDED = 50
 """Messages that relays are asked about between two pauses."""
 FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""
+TOLD = 20
+"""The same where a relay is told of the messages, and so these are read."""
 
 
 class Deliveries:
@@ -224,7 +226,7 @@ class Deliveries:
         if run is None or pending is None:
             return end
         columns, row = run.columns, run.row_for(begin)
-        upto = min(run.high, row + FOLLOWED)
+        upto = min(run.high, row + (FOLLOWED if relay is None else TOLD))
         add = self._times.add
         for at in range(row, upto):
             base, span = columns.base[at], columns.span[at]
