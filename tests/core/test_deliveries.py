@@ -20,6 +20,7 @@ from halfmoon.core.records import build_batch, iter_records, parse_header
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.transaction import HALF_TOPIC
+from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.log_bench import new_fs
@@ -577,11 +578,20 @@ def test_where_messages_wait_is_nobody_elses(fs: FaultyFileSystem, clock: Virtua
     assert caught.value.fault is Fault.POLICY_VIOLATION
 
 
-def test_a_half_message_with_a_delay_waits_for_its_commit() -> None:
+def test_a_half_message_with_a_delay_waits_for_its_commit(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     """So others come before the delays, which would take it and have it delivered."""
     loaded = load_plugins(load_settings({}, {}, {}), BUILT_IN, installed=[])
-    names = [interceptor.name for interceptor in loaded.interceptors]
-    assert names == ["retry", "transaction-half", "transaction-end", "delay"]
+    broker = open_broker(fs, clock, interceptors=loaded.interceptors, relays=loaded.relays)
+    for context in loaded.contexts:
+        context.attach(Host(broker, "unused"))
+    broker.create_topic("t", 1)
+    named = {"PGROUP": "shop", "UNIQ_KEY": "k"}
+    send(broker, "t", (b"v", {"TRAN_MSG": "true", "DELAY": "1", **named}))
+    pass_ms(broker, clock, 5_000)
+    assert values(broker, "t") == []
+    send(broker, "halfmoon.transactions", (b"", {"TRAN_STATE": "commit", **named}))
+    relay(broker)
+    assert values(broker, "t") == [b"v"]
 
 
 def lose_derived(fs: FaultyFileSystem) -> None:
