@@ -16,7 +16,7 @@ from halfmoon.core import control, record_codec
 from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, BatchHeader
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.gathering import Outgoing
+from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.hook_types import PutOff, Relay, Settle, Waiting
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
 from halfmoon.core.record_codec import Headers, Record
@@ -456,12 +456,12 @@ class Deliveries:
             ("halfmoon.original-partition", str(origin.partition).encode()),
         )
         records = [record for record in iter_records(batch) if base + record.offset_delta in pending]
-        if not records:
-            return
-        made = build_batch((record.key, record.value, now_ms, (*record.headers, *why)) for record in records)
-        runs = [SourceRun(source.topic.number, source.index, base + record.offset_delta, 1) for record in records]
-        self._broker.append_relayed(self._broker.first_partition(UNDELIVERABLE), bytearray(made), sources=runs)
-        self.lost_targets += len(records)
+        for at in range(0, len(records), MERGE_RECORDS):
+            part = records[at : at + MERGE_RECORDS]
+            made = build_batch((record.key, record.value, now_ms, (*record.headers, *why)) for record in part)
+            runs = [SourceRun(source.topic.number, source.index, base + record.offset_delta, 1) for record in part]
+            self._broker.append_relayed(self._broker.first_partition(UNDELIVERABLE), bytearray(made), sources=runs)
+            self.lost_targets += len(part)
 
 
 class _Frame:

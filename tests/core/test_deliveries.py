@@ -279,6 +279,17 @@ def test_a_topic_that_is_gone_when_its_message_is_due(broker: Broker, clock: Vir
     assert len(broker.deliveries) == 0
 
 
+def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: Broker, clock: VirtualClock) -> None:
+    topic, _ = broker.create_topic("t", 1)
+    send(broker, "t", *[(b"%d" % n, {"DELAY": "1"}) for n in range(70_000)], codec=4)
+    relay(broker)
+    broker.delete_topic(topic)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, UNDELIVERABLE) == [b"%d" % n for n in range(70_000)]
+    assert broker.deliveries.lost_targets == 70_000
+    assert not partition_of(broker, LEVEL_TOPIC).pending
+
+
 def test_many_that_are_due_together_share_batches(broker: Broker, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for number in range(200):
