@@ -21,11 +21,6 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def source(tmp_path: Path) -> Path:
     return tmp_path / "source"
 

@@ -16,7 +16,6 @@ from halfmoon.core.producer_state import SEQUENCES
 from halfmoon.core.records import parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, read_all, send, sync, turn, values
-from tests.core.log_bench import new_fs
 
 Answers = list[tuple[str, Fault | None]]
 
@@ -24,16 +23,6 @@ Answers = list[tuple[str, Fault | None]]
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

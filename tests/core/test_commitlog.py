@@ -9,12 +9,7 @@ from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.core.frame import HEADER_BYTES, Kind, control_crc
 from halfmoon.core.scan import Scan
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.log_bench import SEGMENT, append_batch, flush, new_fs, open_log
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
+from tests.core.log_bench import SEGMENT, append_batch, flush, open_log
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from tests.core.crash_world import World
+from tests.core.relay_bench import lose_derived
 
 AFTER = {"kill": FaultyFileSystem.kill, "power_loss": FaultyFileSystem.power_loss}
 
@@ -40,13 +41,6 @@ def test_dying_at_any_operation_with_interval_flushes() -> None:
     for operation in range(1, operations() + 1, 3):
         world = played_upto(operation, seed=operation, flush="interval")
         world.reopen(world.fs.kill())
-
-
-def lose_derived(fs: FaultyFileSystem) -> None:
-    for path in list(fs.names):
-        if path in ("checkpoint", "clean") or path.startswith("index/"):
-            fs.remove(path)
-    fs.sync_directory("")
 
 
 def lose_checkpoint(fs: FaultyFileSystem) -> None:

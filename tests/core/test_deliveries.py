@@ -16,31 +16,17 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.core.housekeeping import due_start
 from halfmoon.core.plugins import load_plugins
-from halfmoon.core.records import build_batch, iter_records, parse_header
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.transaction import HALF_TOPIC
 from halfmoon.server.plugin_host import Host
-from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
-from tests.core.log_bench import new_fs
+from tests.core.relay_bench import Row, deaths, found, lose_derived, pass_ms, send, values
 
 DAY_MS = 86_400_000
 DELAYS = PutInterceptor("delay", NAMES, Delays([1_000, 5_000, 10_000], 40 * DAY_MS).before_put)
 """Its delays take a ms more than is asked for here: what the clock rounds off."""
-
-Row = tuple[bytes, dict[str, str]]
-"""A value and the record's headers."""
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture
@@ -50,47 +36,6 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
 
 def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
     return open_broker(fs, clock, interceptors=[DELAYS], **settings)
-
-
-def send(broker: Broker, topic: str, *rows: Row, index: int = 0, **fields: Any) -> int:
-    records = [
-        (b"k", value, 500 + at, tuple((name, text.encode()) for name, text in headers.items()))
-        for at, (value, headers) in enumerate(rows)
-    ]
-    batch = memoryview(bytearray(build_batch(records, **fields)))
-    return broker.append(partition_of(broker, topic, index), batch, broker.clock.wall_ms()).base_offset
-
-
-def found(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes | None, int, dict[str, bytes | None]]]:
-    """(offset, value, timestamp, headers) of every visible record."""
-    partition = partition_of(broker, topic, index)
-    rows = []
-    at = partition.start_offset
-    while at < partition.high_watermark:
-        read = broker.read(partition, at, 1 << 20, min_one=True)
-        for piece in read.cold() if read.cold is not None else read.slices:
-            header = parse_header(piece)
-            rows += [
-                (header.base_offset + r.offset_delta, r.value, r.timestamp, dict(r.headers))
-                for r in iter_records(piece)
-            ]
-            at = header.base_offset + header.last_offset_delta + 1
-    return rows
-
-
-def values(broker: Broker, topic: str, index: int = 0) -> list[bytes | None]:
-    return [row[1] for row in found(broker, topic, index)]
-
-
-def pass_ms(broker: Broker, clock: VirtualClock, passed_ms: int) -> None:
-    """Time passes, and the loop's timers go off as they are set."""
-    until = clock.now_ms + passed_ms
-    while (due := broker.relays.next_deadline()) is not None and due <= until:
-        clock.now_ms = max(clock.now_ms, due)
-        broker.relays.expire(clock.now_ms)
-        relay(broker)
-    clock.now_ms = until
-    relay(broker)
 
 
 # -- what is delivered -------------------------------------------------------------------------------------------------
@@ -605,13 +550,6 @@ def test_a_half_message_with_a_delay_waits_for_its_commit(fs: FaultyFileSystem, 
     assert values(broker, "t") == [b"v"]
 
 
-def lose_derived(fs: FaultyFileSystem) -> None:
-    for path in list(fs.names):
-        if path in ("checkpoint", "clean") or path.startswith("index/"):
-            fs.remove(path)
-    fs.sync_directory("")
-
-
 def play(fs: FaultyFileSystem, clock: VirtualClock, acknowledged: set[bytes]) -> None:
     """Raises ProcessDied somewhere, if the file system says so."""
     broker = reopen(fs, clock)
@@ -636,23 +574,8 @@ def play(fs: FaultyFileSystem, clock: VirtualClock, acknowledged: set[bytes]) ->
 
 @pytest.mark.parametrize("after", ["kill", "power_loss"])
 def test_dying_at_any_operation_delivers_everything_once(after: str) -> None:
-    fs = FaultyFileSystem(random.Random(0))
-    play(fs, VirtualClock(), set())
-    count = fs.operations
-    assert count > 200
-    for operation in range(1, count + 1):
-        fs = FaultyFileSystem(random.Random(operation))
-        fs.crash_at = operation
-        clock = VirtualClock()
-        acknowledged: set[bytes] = set()
-        try:
-            play(fs, clock, acknowledged)
-        except ProcessDied:
-            pass
-        survived = getattr(fs, after)()
-        if operation % 2:
-            lose_derived(survived)
-        broker = reopen(survived, clock)
+    for fs, clock, acknowledged in deaths(play, after, set[bytes], least=200):
+        broker = reopen(fs, clock)
         relay(broker)
         pass_ms(broker, clock, 1_001)
         if broker.topic("t") is None:

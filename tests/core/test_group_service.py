@@ -11,7 +11,6 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, turn
-from tests.core.log_bench import new_fs
 
 DAY_MS = 86_400_000
 
@@ -19,16 +18,6 @@ DAY_MS = 86_400_000
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture

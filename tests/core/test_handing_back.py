@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.hook_types import PutInterceptor
-from halfmoon.core.records import build_batch
 from halfmoon.plugins.store.delay import NAMES, Delays
 from halfmoon.plugins.store.retry import Retries
-from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay
-from tests.core.log_bench import new_fs
-from tests.core.test_deliveries import found, lose_derived, pass_ms, values
+from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
 
 LEVELS_MS = [1_000, 5_000, 10_000, 30_000, 60_000]
 GROUP = "billing"
 RETRY, DEAD = retry_topic(GROUP), dead_letter_topic(GROUP)
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
@@ -52,16 +38,6 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
     broker.create_topic("orders", 2)
     broker.create_topic(RETRY, 1)
     return broker
-
-
-def send(broker: Broker, topic: str, *rows: tuple[bytes, dict[str, str]], index: int = 0, **fields: int) -> int:
-    batch = build_batch(
-        [(b"k", value, 500, [(name, text.encode()) for name, text in headers.items()]) for value, headers in rows],
-        **fields,
-    )
-    return broker.append(
-        partition_of(broker, topic, index), memoryview(bytearray(batch)), broker.clock.wall_ms()
-    ).base_offset
 
 
 def hand_back(broker: Broker, value: bytes, of: str | None = None, **headers: str) -> int:
@@ -261,7 +237,7 @@ def test_what_is_no_retry_topic(topic: str) -> None:
 
 @pytest.mark.parametrize("after", ["kill", "power_loss"])
 def test_dying_at_any_operation_retries_once(after: str) -> None:
-    def play(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    def play(fs: FaultyFileSystem, clock: VirtualClock, _: None) -> None:
         broker = reopen(fs, clock)
         if broker.topic("orders") is None:
             broker.create_topic("orders", 1)
@@ -277,19 +253,7 @@ def test_dying_at_any_operation_retries_once(after: str) -> None:
                 broker.close()
                 broker = reopen(fs, clock)
 
-    fs = FaultyFileSystem(random.Random(0))
-    play(fs, VirtualClock())
-    count = fs.operations
-    for operation in range(1, count + 1):
-        fs, clock = FaultyFileSystem(random.Random(operation)), VirtualClock()
-        fs.crash_at = operation
-        try:
-            play(fs, clock)
-        except ProcessDied:
-            pass
-        fs = getattr(fs, after)()
-        if operation % 2:
-            lose_derived(fs)
+    for fs, clock, _ in deaths(play, after, lambda: None):
         broker = reopen(fs, clock)
         if broker.topic(RETRY) is None:
             continue

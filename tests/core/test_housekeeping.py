@@ -15,7 +15,6 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.housekeeping import due_start
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import SEGMENT, VirtualClock, jobs, open_broker, partition_of, read_all, send, sync, turn, values
-from tests.core.log_bench import new_fs
 
 DAY_MS = 86_400_000
 
@@ -23,16 +22,6 @@ DAY_MS = 86_400_000
 @pytest.fixture(autouse=True)
 def quiet() -> None:
     logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 def retain(broker: Broker) -> int:

@@ -18,11 +18,6 @@ from tests.core.log_bench import new_fs
 
 
 @pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
 def broker(fs: FaultyFileSystem) -> Broker:
     """Some segments, two topics, batches of one and two records; all flushed, indexed and checkpointed now and then."""
     clock = VirtualClock()

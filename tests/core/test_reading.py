@@ -12,12 +12,7 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.reading import Place, Reader
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, turn
-from tests.core.log_bench import append_batch, flush, new_fs, open_log
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
+from tests.core.log_bench import append_batch, flush, open_log
 
 
 @pytest.fixture

@@ -28,11 +28,6 @@ def fs() -> FaultyFileSystem:
     return FaultyFileSystem(random.Random(7))
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
 def started(fs: FaultyFileSystem, clock: VirtualClock, *topics: str, partitions: int = 1) -> Broker:
     broker = open_broker(fs, clock)
     for topic in topics:

@@ -40,11 +40,6 @@ class Steps:
 
 
 @pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
 def relays(clock: VirtualClock) -> Relays:
     return Relays(clock, logging.getLogger("test"))
 

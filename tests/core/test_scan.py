@@ -8,12 +8,7 @@ from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.frame import Kind
 from halfmoon.core.scan import Scan
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.log_bench import SEGMENT, append_batch, append_group, flush, new_fs, open_log, rot
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
+from tests.core.log_bench import SEGMENT, append_batch, append_group, flush, open_log, rot
 
 
 @pytest.fixture

@@ -10,12 +10,6 @@ from halfmoon.core.catalog import Catalog
 from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
-from tests.core.log_bench import new_fs
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
 
 
 @pytest.fixture

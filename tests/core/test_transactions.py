@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -22,24 +21,12 @@ from halfmoon.plugins.store.transaction import (
     halfmoon_relays,
 )
 from halfmoon.server.plugin_host import Host
-from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
-from tests.core.log_bench import new_fs
-from tests.core.test_deliveries import found, lose_derived, pass_ms, values
-from tests.core.test_handing_back import send
+from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
 
 SETTINGS = TransactionSettings(timeout_ms=1_000, check_interval_ms=5_000, check_max=3)
 CHECKS = check_topic("shop")
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
@@ -287,21 +274,7 @@ def test_dying_at_any_operation_ends_each_once(after: str) -> None:
                 broker.close()
                 broker = reopen(fs, clock)
 
-    fs = FaultyFileSystem(random.Random(0))
-    play(fs, VirtualClock(), {})
-    count = fs.operations
-    assert count > 80
-    for operation in range(1, count + 1):
-        fs, clock = FaultyFileSystem(random.Random(operation)), VirtualClock()
-        fs.crash_at = operation
-        ended: dict[str, bool] = {}
-        try:
-            play(fs, clock, ended)
-        except ProcessDied:
-            pass
-        fs = getattr(fs, after)()
-        if operation % 2:
-            lose_derived(fs)
+    for fs, clock, ended in deaths(play, after, dict[str, bool], least=80):
         broker = reopen(fs, clock)
         relay(broker)
         if broker.topic("orders") is None:

@@ -34,21 +34,12 @@ from tests.core.bench import (
     values,
 )
 from tests.core.log_bench import new_fs
+from tests.core.relay_bench import deaths, lose_derived
 
 DAY_MS = 86_400_000
 
 Row = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...]]
 """A record: key, value, timestamp in Unix ms, headers."""
-
-
-@pytest.fixture
-def fs() -> FaultyFileSystem:
-    return new_fs()
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
 
 
 @pytest.fixture
@@ -537,7 +528,7 @@ def test_what_rot_has_taken_from_a_view_is_not_moved_again(
     path = next(path for path in fs.names if path.startswith("log/0"))
     for position in places[-3:] if upto == 400 else places[5:8]:
         flip(fs, path, position, 100)
-    _lose_derived(fs)
+    lose_derived(fs)
     broker = open_broker(fs, clock)
     relay(broker)
     partition = partition_of(broker, "v")
@@ -622,7 +613,7 @@ def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
 
-def play(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def play(fs: FaultyFileSystem, clock: VirtualClock, _: None) -> None:
     """Raises ProcessDied somewhere, if the file system says so."""
     broker = open_broker(fs, clock)
     topic, _ = broker.create_topic("t", 1)
@@ -669,29 +660,7 @@ def _all_values(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
     return [(offset, row[1] or b"") for offset, row in rows(broker, topic)]
 
 
-def _lose_derived(fs: FaultyFileSystem) -> None:
-    for path in list(fs.names):
-        if path in ("checkpoint", "clean") or path.startswith("index/"):
-            fs.remove(path)
-    fs.sync_directory("")
-
-
 @pytest.mark.parametrize("after", ["kill", "power_loss"])
 def test_dying_at_any_operation_moves_everything_once(after: str) -> None:
-    fs = FaultyFileSystem(random.Random(0))
-    play(fs, VirtualClock())
-    count = fs.operations
-    assert count > 100
-    for operation in range(1, count + 1):
-        fs = FaultyFileSystem(random.Random(operation))
-        fs.crash_at = operation
-        clock = VirtualClock()
-        try:
-            play(fs, clock)
-        except BaseException as error:  # ProcessDied is no Exception, so that no handler swallows it
-            if type(error).__name__ != "ProcessDied":
-                raise
-        survived = getattr(fs, after)()
-        if operation % 2:
-            _lose_derived(survived)
-        check(survived, clock)
+    for fs, clock, _ in deaths(play, after, lambda: None, least=100):
+        check(fs, clock)
