@@ -21,29 +21,33 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from halfmoon.core import control, frame, provenance, snapshot
+from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog, SyncJob
 from halfmoon.core.config import Settings
 from halfmoon.core.deliveries import Deliveries
 from halfmoon.core.dispatch import Appended, Dispatcher
+from halfmoon.core.diverting import Diverting
 from halfmoon.core.due_clock import DueClock
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Kind
-from halfmoon.core.gathering import Outgoing
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
-from halfmoon.core.hook_types import Diverted, HandedBack, TopicChange
+from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
-from halfmoon.core.interception import Interception, Taken, check_kept
+from halfmoon.core.interception import Interception
+from halfmoon.core.key_index import KeyIndex
+from halfmoon.core.keys import finds_keys
+from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRange, SourceRun
+from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
 from halfmoon.core.reading import Read, Reader
-from halfmoon.core.record_edit import of_producer
 from halfmoon.core.records import (
-    BatchHeader,
+    batch_body,
     check_batch,
     parse_header,
     set_log_append_time,
@@ -60,13 +64,6 @@ from halfmoon.core.views import Views
 PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
 
-
-MAX_PIECES = 32_000
-"""Most parts a batch is taken apart into, and most waiting messages it ends."""
-MANY_PIECES = 1_000
-"""A batch that is taken apart into so many is written at once."""
-WAITING_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1", "halfmoon.headers.enable": "false"}
-"""Of internal topics in which messages wait: they stay until they are dealt with."""
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position = itemgetter(0)
@@ -107,6 +104,10 @@ class Broker:
         self.due_clock = DueClock(clock)
         self.interception = Interception(self)
         """To be replaced before the first batch is appended, where plugins have interceptors."""
+        self.diverting = Diverting(self)
+        self.key_index = KeyIndex(self)
+        self.cancelling = Cancelling(self)
+        self.messages = Messages(self)
         self.deliveries = Deliveries(self)
         self.rolling = Rolling(self)
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
@@ -146,6 +147,7 @@ class Broker:
         self._partition_count = sum(len(topic.partitions) for topic in self.catalog.by_name.values())
         self.dispatch = recovery.dispatch
         self.housekeeping = Housekeeping(self, recovery.indexes)
+        self.key_index.open()
         self.log.head = self._segment_head
         self.log.on_roll = self.dispatch.freeze_at
         # Nothing else is written in this generation before it is on disk, or it might be given out twice.
@@ -154,6 +156,12 @@ class Broker:
         self.groups.restore()
         self.flush()
         return self.report
+
+    def start_relays(self) -> None:
+        """Begin to move messages. Before, say which filter languages there are (`views.languages`), what interceptors
+        (`interception`), and who decides about what waits (`deliveries.relays`)."""
+        for relays in (self.views, self.deliveries, self.rolling, self.key_index, self.cancelling):
+            relays.start()
 
     def flush(self) -> None:
         """Write and sync all that was appended, waiting for it: for start and stop. Raises StorageError."""
@@ -175,6 +183,7 @@ class Broker:
             self.views.save_progress()
             self.flush()
             end = self.log.end
+            self.key_index.finish()
             self.housekeeping.finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
             leave_clean_mark(self.fs, end)
         except (OSError, BrokerError, StorageError) as error:
@@ -381,128 +390,22 @@ class Broker:
         if rules.log_append_time:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
-        if rules.headers_enabled and self.interception.concerns(partition, batch, header):
+        keyed, concerned = rules.key_index, False
+        if rules.headers_enabled:
+            body = batch_body(batch) if header.attributes & CODEC_MASK else batch
+            keyed = keyed or finds_keys(body)
+            concerned = self.interception.concerns(partition, body)
+        if concerned:
             taken = self.interception.take(partition, batch, self.due_clock.now_ms())
-            base_offset, end = self._append_taken(partition, batch, header, taken, now_ms)
+            base_offset, end = self.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
             for appended in taken.appended:
                 appended()
         else:
             base_offset = partition.next_offset
-            end = self._store(partition, batch, span, span, max_ms, now_ms)
+            end = self.store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         return Produced(base_offset, append_ms, end, partition.start_offset)
-
-    def _append_taken(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int
-    ) -> tuple[int, int]:
-        """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), and
-        the log position behind it."""
-        span = header.record_count
-        pieces: list[tuple[Partition, memoryview, BatchHeader, int]] = []
-        if taken.kept is not None:
-            kept = memoryview(bytearray(of_producer(taken.kept, header))) if taken.kept is not batch else batch
-            pieces.append((partition, kept, check_kept(kept, header), 0))
-        for each in taken.diverted:
-            target = self._diverted_to(each)
-            view = memoryview(bytearray(each.batch if pieces else of_producer(each.batch, header)))
-            pieces.append((target, view, parse_header(view), each.due_ms))
-        sources: dict[int, list[SourceRun]] = {}
-        """Piece → the waiting messages that it is made of."""
-        for out in self._released(taken.release):
-            released = out.batch()
-            set_log_append_time(memoryview(released), now_ms)
-            view = memoryview(released if pieces else bytearray(of_producer(released, header)))
-            sources[len(pieces)] = out.sources()
-            pieces.append((out.target, view, parse_header(view), 0))
-        settled = self._waiting_runs(taken.settle)
-        if max(len(pieces), len(settled), *(len(runs) for runs in sources.values()), 0) > MAX_PIECES:
-            raise BrokerError(Fault.INVALID_RECORD, f"a batch may wait for, or end, {MAX_PIECES} different things")
-        if not pieces:
-            if settled:
-                self.append_control(
-                    control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
-                )
-            return -1, self._append_nothing(partition, header, now_ms)
-        sources[0] = [*sources.get(0, ()), *settled]
-        base_offset = partition.next_offset if taken.kept is not None else -1
-        back = None if taken.handed_back is None else self._known(taken.handed_back)
-        origin = Origin(partition.topic.number, partition.index)
-        proofs = [
-            provenance.encode(
-                Provenance(
-                    None, tuple(sources.get(part, ())), None if part else back, None if target is partition else origin
-                )
-            )
-            for part, (target, _, _, _) in enumerate(pieces)
-        ]
-        if len(pieces) > 1:
-            size = sum(len(proof) + len(view) for proof, (_, view, _, _) in zip(proofs, pieces, strict=True))
-            self.log.reserve(size + len(pieces) * frame.HEADER_BYTES, now_ms)
-        end = 0
-        for part, (target, view, piece, due_ms) in enumerate(pieces):
-            taken_span = piece.last_offset_delta + 1
-            first = target.next_offset
-            end = self._store(
-                target, view, piece.record_count, taken_span, due_ms or piece.max_timestamp, now_ms,
-                original_span=0 if part else span, due_ms=due_ms, part=part, parts=len(pieces),
-                provenance=proofs[part],
-            )  # fmt: skip
-            if due_ms:
-                target.wait(first, taken_span)
-                self.deliveries.waits_in(target)
-        for runs in sources.values():
-            for run in runs:
-                self.catalog.settle(run)
-        if back is not None:
-            self.catalog.send_back(back)
-        if len(pieces) >= MANY_PIECES:
-            self.write()  # else those of several batches, which take much more memory than the batches, would meet
-        return base_offset, end
-
-    def _waiting_runs(self, places: Sequence[tuple[str, int, int]]) -> list[SourceRun]:
-        """Those of the messages that wait."""
-        runs = []
-        for name, index, offset in dict.fromkeys(places):
-            topic = self.catalog.by_name.get(name)
-            pending = None if topic is None else topic.partitions[index].pending
-            if topic is not None and pending is not None and offset in pending:
-                runs.append(SourceRun(topic.number, index, offset, 1))
-        return runs
-
-    def _released(self, places: Sequence[tuple[str, int, int]]) -> list[Outgoing]:
-        runs = self._waiting_runs(places)
-        found = [
-            (partition, run.first_offset)
-            for run in runs
-            if (partition := self.catalog.partition(run.topic_number, run.partition)) is not None
-        ]
-        return self.deliveries.release(found, self.due_clock.now_ms()) if found else []
-
-    def _append_nothing(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
-        """Acknowledge a batch of which nothing is left; the log position to wait for."""
-        if header.producer_id < 0:
-            return self.log.end
-        return self.append_control(
-            control.ProducerAdvanced(
-                partition.topic.number, partition.index, header.producer_id, header.producer_epoch,
-                header.base_sequence, header.record_count, now_ms,
-            )
-        )  # fmt: skip
-
-    def _known(self, back: HandedBack) -> SentBack | None:
-        """Those of the messages that are, or were, where a group says it had them from."""
-        runs = []
-        for name, index, offset in back.places:
-            topic = self.catalog.by_name.get(name)
-            if topic is not None and index < len(topic.partitions) and offset < topic.partitions[index].next_offset:
-                runs.append(SourceRun(topic.number, index, offset, 1))
-        return SentBack(back.group, tuple(runs)) if runs else None
-
-    def _diverted_to(self, diverted: Diverted) -> Partition:
-        if diverted.due_ms:
-            return self._waiting_partition(diverted.topic, diverted.partition)
-        return self.first_partition(diverted.topic)
 
     def first_partition(self, name: str) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
@@ -513,17 +416,6 @@ class Broker:
         if topic.internal or topic.view is not None:
             raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal, or a view")
         return topic.partitions[0]
-
-    def _waiting_partition(self, name: str, index: int) -> Partition:
-        """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
-        topic = self.catalog.by_name.get(name)
-        if topic is None:
-            topic, _ = self.create_topic(name, index + 1, WAITING_CONFIGS, internal=True)
-        elif not topic.internal:
-            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"topic '{name}' should be internal, and is not")
-        if index >= len(topic.partitions):
-            self.add_partitions(topic, index + 1)
-        return topic.partitions[index]
 
     def append_relayed(
         self,
@@ -548,9 +440,10 @@ class Broker:
         header = parse_header(view)
         span = header.last_offset_delta + 1
         base_offset = partition.next_offset
-        end = self._store(
+        end = self.store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
             provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts))),
+            keyed=bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)
@@ -561,7 +454,7 @@ class Broker:
             self.deliveries.waits_in(partition)
         return end
 
-    def _store(
+    def store(
         self,
         partition: Partition,
         batch: memoryview,
@@ -575,17 +468,25 @@ class Broker:
         provenance: bytes = b"",
         part: int = 0,
         parts: int = 1,
+        keyed: bool = False,
     ) -> int:
-        """Give a checked batch its place; returns the log position behind it. `original_span` −1: the span."""
+        """Give a checked batch its place; returns the log position behind it.
+
+        `original_span` −1: the span. `keyed`: one of its records may have a key (core/keys.py).
+        """
         base_offset = partition.next_offset
         log = self.log
         generation = log.generation
         stamp(batch, base_offset, generation)
+        indexed = keyed or names_messages(provenance)
         position = log.append(
             Kind.BATCH, partition.topic.number, partition.index, record_count, base_offset, span,
             span if original_span < 0 else original_span, now_ms, batch,
-            due_ms=due_ms, part=part, parts=parts, provenance=provenance,
+            flags=frame.INDEXED if indexed else 0, due_ms=due_ms, part=part, parts=parts, provenance=provenance,
         )  # fmt: skip
+        if indexed:
+            before = frame.HEADER_BYTES + len(provenance)
+            self.key_index.note(position - before, before + len(batch))
         partition.next_offset = base_offset + span
         epochs = partition.epochs
         if not epochs or epochs[-1][0] != generation:
@@ -600,9 +501,13 @@ class Broker:
         """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change
         made."""
         payload = control.encode(record)
-        self.log.append(
-            Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload, payload_crc=frame.control_crc(payload)
-        )
+        indexed = isinstance(record, control.Settled)
+        position = self.log.append(
+            Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload, payload_crc=frame.control_crc(payload),
+            flags=frame.INDEXED if indexed else 0,
+        )  # fmt: skip
+        if indexed:
+            self.key_index.note(position - frame.HEADER_BYTES, frame.HEADER_BYTES + len(payload))
         self.catalog.apply(record)
         if not self.dirty:
             self.dirty = True
@@ -666,6 +571,7 @@ class Broker:
         waiting = self._waiting
         while waiting and waiting[0][0] <= upto:
             waiting.popleft()[1](None)
+        self.key_index.arrived(upto)
         if batches:
             for dispatcher in self.dispatchers:
                 dispatcher(batches)

@@ -146,6 +146,9 @@ class Catalog:
         """Group → its last record, and when that was written (Unix ms)."""
         self.attempts: dict[tuple[int, int, int], int] = {}
         """Waiting message (topic number, partition, offset) → how often it was looked at; where it was."""
+        self.cancels: dict[int, dict[bytes, int]] = {}
+        """Topic number → UNIQ_KEY of messages that are not to be delivered, and below which log position they were
+        sent; until all have been found that wait."""
         self.sent_back: dict[str, dict[tuple[int, int], set[int]]] = {}
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
@@ -199,6 +202,7 @@ class Catalog:
             del siblings[topic.number]
             if not siblings:
                 del self.views[topic.view.source_number]
+        self.cancels.pop(record.number, None)
         for places in self.sent_back.values():
             for index in range(len(topic.partitions)):
                 places.pop((record.number, index), None)
@@ -283,6 +287,19 @@ class Catalog:
             if not places:
                 del self.sent_back[group]
 
+    def _cancelled(self, record: control.Cancelled) -> None:
+        if record.number in self.by_number:
+            keys = self.cancels.setdefault(record.number, {})
+            for key in record.keys:
+                keys[key] = max(record.position, keys.get(key, 0))
+
+    def _cancels_done(self, record: control.CancelsDone) -> None:
+        for number, key in record.cancels:
+            keys = self.cancels.get(number, {})
+            keys.pop(key, None)
+            if not keys:
+                self.cancels.pop(number, None)
+
     def _producer_advanced(self, record: control.ProducerAdvanced) -> None:
         partition = self.partition(record.number, record.partition)
         if partition is not None:
@@ -334,6 +351,8 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.StartOffsetsMoved: Catalog._starts_moved,
     control.Relayed: Catalog._relayed,
     control.Settled: Catalog._settled,
+    control.Cancelled: Catalog._cancelled,
+    control.CancelsDone: Catalog._cancels_done,
     control.ProducerAdvanced: Catalog._producer_advanced,
     control.OffsetsCommitted: Catalog._offsets_committed,
     control.OffsetsDeleted: Catalog._offsets_deleted,

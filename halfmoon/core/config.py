@@ -113,6 +113,8 @@ class TopicSettings(Section, frozen=True, kw_only=True):
     partitions: PositiveInt = 4
     headers: bool = True
     """Whether feature headers (TAGS, DELAY, …) act; per topic `halfmoon.headers.enable`."""
+    key_index: bool = False
+    """Whether records can be found by their own key; per topic `halfmoon.key.index`."""
     max_message_bytes: PositiveSize = 4 << 20
 
 

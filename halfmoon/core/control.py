@@ -75,6 +75,21 @@ class Settled(Record, frozen=True, tag="settled"):
     places: list[tuple[int, int, int]]
 
 
+class Cancelled(Record, frozen=True, tag="cancelled"):
+    """Messages to a topic that wait for a time, and were sent before log position `position`, are not to be delivered
+    if their UNIQ_KEY is one of these."""
+
+    number: int
+    keys: list[bytes]
+    position: int
+
+
+class CancelsDone(Record, frozen=True, tag="cancels-done"):
+    """What was to be cancelled so has been looked for, and is settled: (topic number, UNIQ_KEY)."""
+
+    cancels: list[tuple[int, bytes]]
+
+
 class ProducerAdvanced(Record, frozen=True, tag="producer-advanced"):
     """A batch of an idempotent producer that left nothing in the log, and was acknowledged: its sequence counts.
 
@@ -146,6 +161,8 @@ Any = (
     | StartOffsetsMoved
     | Relayed
     | Settled
+    | Cancelled
+    | CancelsDone
     | ProducerAdvanced
     | OffsetsCommitted
     | OffsetsDeleted

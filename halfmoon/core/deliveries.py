@@ -322,6 +322,8 @@ class Deliveries:
             return  # it has gone with its segment
         codec = header.attributes & CODEC_MASK
         count = header.record_count
+        if self._broker.catalog.cancels:
+            self._broker.cancelling.settle_among(out.target.topic, source, base, batch)
         if count >= WHOLE_RECORDS and count == header.last_offset_delta + 1 == pending.count(base, base + count):
             self._append(out, now_ms)
             out.take_whole(source, base, header, batch[HEADER_BYTES:])

@@ -7,7 +7,7 @@ All numbers are little-endian.
         0     4  magic "HMf1"
         4     1  version (1)
         5     1  kind: 1 batch, 2 control, 3 end of segment
-        6     2  flags
+        6     2  flags: 1 to be looked into by the key index (core/key_index.py)
         8     4  length of the whole frame, bytes
        12     4  length of the provenance list, bytes
        16     8  position: where in the log this frame begins
@@ -48,6 +48,9 @@ VERSION = 1
 READABLE_VERSIONS = frozenset({1})
 """What it reads. Magic, version, position and the place of the header's checksum are where they are in every
 version."""
+
+INDEXED = 1
+"""A flag: a key may stand in this frame, or it names messages that were dealt with."""
 
 _FIELDS = struct.Struct("<4sBBHIIQQIiiIqIIQQHHI")
 _CRC = struct.Struct("<I")
@@ -168,6 +171,11 @@ def decode(view: memoryview, position: int, base: int) -> Frame:
     if not HEADER_BYTES + frame.provenance_length <= frame.length <= len(view) - at:
         raise BadFrameError("length runs out of the segment")
     return frame
+
+
+def length_at(data: bytes) -> int:
+    """The length that a frame at the beginning of `data` says it has, checked by nobody; 0 where there is no room."""
+    return int.from_bytes(data[8:12], "little") if len(data) >= HEADER_BYTES else 0
 
 
 def check_payload(frame: Frame, payload: memoryview) -> None:

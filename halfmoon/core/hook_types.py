@@ -70,6 +70,8 @@ class Redirect(Struct, frozen=True):
     """Waiting messages (topic, partition, offset) that are delivered now to where they were sent."""
     settle: tuple[tuple[str, int, int], ...] = ()
     """Waiting messages that are done with, and are delivered nowhere."""
+    cancel: tuple[bytes, ...] = ()
+    """UNIQ_KEYs of messages to this topic that wait for a time: those that were sent before are not delivered."""
     appended: Callable[[], None] | None = None
     """Called once all of it is in the log. The batch may be refused for other reasons, and then it is not."""
 

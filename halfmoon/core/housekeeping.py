@@ -257,6 +257,7 @@ class Housekeeping:
             for file in self.indexes.within(log.segments[0]):
                 self.indexes.drop(file, broker.catalog)
             log.remove_oldest()
+            broker.key_index.forget(log.start)
 
     def _lives(self, start: int, end: int, *, waiting: bool = True) -> bool:
         """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet. Without

@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
+from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.header_search import HeaderSearch
 from halfmoon.core.hook_types import Diverted, HandedBack, Put, PutInterceptor, Redirect
 from halfmoon.core.record_edit import without_headers
-from halfmoon.core.records import batch_body, parse_header
+from halfmoon.core.records import batch_body
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
 
@@ -45,6 +47,7 @@ class Taken(Struct, frozen=True):
     handed_back: HandedBack | None
     release: tuple[Place, ...]
     settle: tuple[Place, ...]
+    cancel: tuple[bytes, ...]
     appended: tuple[Callable[[], None], ...]
     """To be called then."""
 
@@ -60,9 +63,9 @@ class Interception:
         self._own = HeaderSearch((), [OWN_PREFIX])
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
 
-    def concerns(self, partition: Partition, batch: memoryview, header: BatchHeader) -> bool:
-        """Whether somebody may have something to do with this batch. Raises BrokerError if it does not decompress."""
-        if self._any.finds(batch_body(batch) if header.attributes & CODEC_MASK else batch):
+    def concerns(self, partition: Partition, body: Buffer) -> bool:
+        """Whether somebody may have something to do with a batch of these bytes (decompressed)."""
+        if self._any.finds(body):
             return True
         return bool(self._prefixes) and partition.topic.name.startswith(self._prefixes)
 
@@ -75,6 +78,7 @@ class Interception:
         handed_back: HandedBack | None = None
         release: list[Place] = []
         settle: list[Place] = []
+        cancel: list[bytes] = []
         appended: list[Callable[[], None]] = []
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
@@ -85,6 +89,7 @@ class Interception:
                 handed_back = result.handed_back or handed_back
                 release += result.release
                 settle += result.settle
+                cancel += result.cancel
                 if result.appended is not None:
                     appended.append(result.appended)
                 result = result.kept
@@ -93,7 +98,10 @@ class Interception:
                 body = memoryview(b"") if kept is None else batch_body(kept)
         if kept is not None and self._own.finds(body):
             kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
-        return Taken(kept, tuple(diverted), handed_back, tuple(release), tuple(settle), tuple(appended))
+        return Taken(
+            kept, tuple(diverted), handed_back, tuple(release), tuple(settle), tuple(dict.fromkeys(cancel)),
+            tuple(appended),
+        )  # fmt: skip
 
     def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
         try:
@@ -107,12 +115,10 @@ class Interception:
             raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"{interceptor.name}: {error!r}") from error
 
 
-def check_kept(kept: memoryview, produced: BatchHeader) -> BatchHeader:
-    """The header of what stays of a batch. Raises BrokerError where an interceptor made something else of it."""
-    header = parse_header(kept)
-    if header.record_count < 1 or not header.record_count - 1 <= header.last_offset_delta <= produced.last_offset_delta:
+def check_kept(kept: BatchHeader, produced: BatchHeader) -> None:
+    """Raises BrokerError unless what stays of a batch has only records that were there."""
+    if kept.record_count < 1 or not kept.record_count - 1 <= kept.last_offset_delta <= produced.last_offset_delta:
         raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor kept records that were not there")
-    return header
 
 
 def _writable(batch: memoryview | bytes) -> memoryview:

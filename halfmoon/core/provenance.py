@@ -66,9 +66,13 @@ _RUN = struct.Struct("<IIQI")
 _ORIGIN = struct.Struct("<BII")
 _ORIGIN_FORM = 3
 
+_OF_MESSAGES = frozenset(bytes([form]) for form in (_SOURCES_FORM, _SENT_BACK_FORM, _ATTEMPTS_FORM))
+
 ORIGIN_BYTES = _ORIGIN.size
 """An origin is the last part, right before the payload."""
 MAX_RUNS = 0xFFFF
+MAX_PROVENANCE_BYTES = 3 * (MAX_RUNS * _RUN.size + 3) + _RANGE.size + MAX_RUNS + 5 + ORIGIN_BYTES
+"""With every part as long as it can be."""
 
 
 class SourceRange(Struct, frozen=True):
@@ -138,6 +142,11 @@ class Provenance(Struct, frozen=True):
         if self.origin is not None:
             text += f"{'; ' if text else ''}for {place(self.origin.topic_number, self.origin.partition)}"
         return text
+
+
+def names_messages(encoded: bytes) -> bool:
+    """Whether it says of single messages what became of them."""
+    return encoded[:1] in _OF_MESSAGES
 
 
 class UnknownProvenanceError(Exception):

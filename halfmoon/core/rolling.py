@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from halfmoon.core.relay import Load
 
 SEGMENTS_OF_DEAD = 2
+PAUSE_MS = 1_000
 
 
 class Rolling:
@@ -82,6 +83,9 @@ class Rolling:
 
     def run(self) -> Generator[Load | None, Any, None]:
         if self._upto <= self._broker.log.start:
+            return
+        if self._broker.catalog.cancels:  # what is appended again would seem to come after them
+            self._broker.relays.wake_at(self, self._broker.clock.mono_ms() + PAUSE_MS)
             return
         for partition in list(self._waiting()):
             yield from self._roll(partition)

@@ -75,6 +75,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     groups: list[tuple[GroupRecord, int]]
     sent_back: list[tuple[str, list[tuple[int, int, list[int]]]]] = []
     attempts: list[tuple[int, int, int, int]] = []
+    cancels: list[tuple[int, bytes, int]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -98,6 +99,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
                 for group, places in catalog.sent_back.items()
             ],
             [(*place, count) for place, count in catalog.attempts.items()],
+            [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
         )
     )
 
@@ -165,6 +167,9 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
         group: {(n, p): set(offsets) for n, p, offsets in places} for group, places in snapshot.sent_back
     }
     catalog.attempts = {(number, index, offset): count for number, index, offset, count in snapshot.attempts}
+    catalog.cancels = {}
+    for number, key, at in snapshot.cancels:
+        catalog.cancels.setdefault(number, {})[key] = at
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
 
 

@@ -92,6 +92,8 @@ class TopicRules:
     """Whether the broker's clock stamps the records (LogAppendTime)."""
     headers_enabled: bool
     """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
+    key_index: bool
+    """Whether records can be found by their own key (core/keys.py)."""
     delete_force: bool
     """Whether the topic may be deleted although views are filled from it."""
 
@@ -197,6 +199,14 @@ _ROWS = (
         _boolean,
         "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
         "halfmoon.topics.headers",
+    ),
+    TopicConfig(
+        "halfmoon.key.index",
+        Kind.BOOLEAN,
+        lambda settings: "true" if settings.topics.key_index else "false",
+        _boolean,
+        "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
+        "halfmoon.topics.key_index",
     ),
     TopicConfig(
         "max.message.bytes",
@@ -379,5 +389,6 @@ def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
         max_message_bytes=_max_message_bytes(value("max.message.bytes")),
         log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
         headers_enabled=_boolean(value("halfmoon.headers.enable")),
+        key_index=_boolean(value("halfmoon.key.index")),
         delete_force=_boolean(value("halfmoon.delete.force")),
     )

@@ -111,11 +111,9 @@ class App:
         self.ticker.start()
         self._undo.append(self.ticker.stop)
         broker.views.languages = self.plugins.filters
-        broker.views.start()
         broker.interception = Interception(broker, self.plugins.interceptors)
         broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
-        broker.deliveries.start()
-        broker.rolling.start()
+        broker.start_relays()
         self.relaying = Relaying(broker.relays, loop)
         self.relaying.start()
         self._undo.append(self.relaying.stop)

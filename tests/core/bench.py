@@ -78,11 +78,9 @@ def open_broker(
     broker = Broker(fs, settings, clock, dice.randbytes)
     broker.open()
     broker.views.languages = languages
-    broker.views.start()
     broker.interception = Interception(broker, interceptors)
     broker.deliveries.relays = {relay.source: relay for relay in relays}
-    broker.deliveries.start()
-    broker.rolling.start()
+    broker.start_relays()
     return broker
 
 

@@ -59,7 +59,7 @@ def pass_ms(broker: Broker, clock: VirtualClock, passed_ms: int) -> None:
 
 def lose_derived(fs: FaultyFileSystem) -> None:
     for path in list(fs.names):
-        if path in ("checkpoint", "clean") or path.startswith("index/"):
+        if path in ("checkpoint", "clean") or path.startswith(("index/", "keys/")):
             fs.remove(path)
     fs.sync_directory("")
 

@@ -19,6 +19,8 @@ RECORDS: list[control.Any] = [
     control.StartOffsetsMoved([(7, 0, 100), (7, 1, 1 << 40)]),
     control.Relayed([(8, 0, 12)]),
     control.Settled([(8, 0, 12)]),
+    control.Cancelled(8, [b"k"], 1_000),
+    control.CancelsDone([(8, b"k")]),
     control.ProducerAdvanced(8, 0, 77, 1, 5, 3, 1_700_000_000_000),
     control.OffsetsCommitted("g", [(7, 0, Committed(5, -1, "note", 9))]),
     control.OffsetsDeleted("g", [(7, 0)]),

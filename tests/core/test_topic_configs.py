@@ -15,6 +15,7 @@ from halfmoon.core.topic_configs import TOPIC_CONFIGS, TopicRules, effective, fi
         ("cleanup.policy", "delete"),
         ("compression.type", "producer"),
         ("halfmoon.headers.enable", "False"),
+        ("halfmoon.key.index", "true"),
         ("max.message.bytes", "0"),
         ("max.message.bytes", str(2**31 - 1)),
         ("message.timestamp.after.max.ms", str(2**63 - 1)),
@@ -41,6 +42,7 @@ def test_taken(name, value):
         ("cleanup.policy", "", "only delete"),
         ("compression.type", "zstd", "only producer"),
         ("halfmoon.headers.enable", "yes", "true or false"),
+        ("halfmoon.key.index", "1", "true or false"),
         ("max.message.bytes", "-1", "from 0 to 2147483647"),
         ("max.message.bytes", str(2**31), "from 0 to 2147483647"),
         ("message.timestamp.after.max.ms", "3600000", "only 9223372036854775807"),
@@ -89,14 +91,14 @@ def test_overrides_stand_before_what_the_node_says():
 
 
 def test_rules_by_default():
-    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True, False)
+    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True, False, False)
 
 
 def test_rules_for_ever():
     settings = load_settings(
-        {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False}}, {}, {}
+        {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False, "key_index": True}}, {}, {}
     )
-    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, False)
+    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, True, False)
 
 
 def test_rules_of_a_topic():
@@ -106,7 +108,8 @@ def test_rules_of_a_topic():
         "max.message.bytes": "7",
         "message.timestamp.type": "LogAppendTime",
         "halfmoon.headers.enable": "FALSE",
+        "halfmoon.key.index": "true",
         "halfmoon.delete.force": "true",
     }
     validate(overrides)
-    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False, True)
+    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False, True, True)

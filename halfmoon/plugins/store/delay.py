@@ -4,6 +4,8 @@
     TIMER_DELAY_SEC   seconds
     TIMER_DELAY_MS    milliseconds
     TIMER_DELIVER_MS  a time, Unix ms
+    TIMER_DEL_UNIQKEY the UNIQ_KEY of a record sent to this topic before, which is not to be delivered any more; the
+                      record that says so is not stored (RocketMQ: MessageConst.PROPERTY_TIMER_DEL_UNIQKEY)
 
 Levels wait in SCHEDULE_TOPIC_XXXX, in queue level − 1, as in RocketMQ; any other time in halfmoon.timers. A level
 above the last is the last, level 0 is none; a time that has passed is now. Of several such headers the first in the
@@ -16,6 +18,7 @@ of these headers, and the time of its delivery for a timestamp (LogAppendTime: i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta
@@ -45,6 +48,7 @@ from halfmoon.plugin import (
 api_version = 1
 
 LEVEL, SECONDS, MILLISECONDS, TIME = NAMES = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
+CANCEL, UNIQ_KEY = "TIMER_DEL_UNIQKEY", "UNIQ_KEY"
 LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVEL_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """RocketMQ: TopicValidator.RMQ_SYS_SCHEDULE_TOPIC."""
@@ -54,10 +58,12 @@ DAY_MS = 86_400_000
 ROUNDED_MS = 1
 """The clock leaves out what is less than a ms; without this a delay could be shorter than asked for, by that much."""
 
+MOST_CANCELS = 10_000
+"""Records that one batch cancels."""
 MOST_TIMES = 30_000
 """Different times at which records of one batch are due: each makes a piece of its own."""
 
-_search = HeaderSearch(NAMES)
+_search = HeaderSearch((*NAMES, CANCEL))
 _NUMBER = re.compile(rb"-?[0-9]{1,18}")
 
 Waiting = tuple[str, int, int]
@@ -94,7 +100,7 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     settings = ctx.settings_as(DelaySettings)
     delays = Delays(settings.level_ms(), settings.max_delay_ms)
-    return [PutInterceptor("delay", NAMES, delays.before_put, waiting_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
+    return [PutInterceptor("delay", (*NAMES, CANCEL), delays.before_put, waiting_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
 
 
 class Delays:
@@ -104,27 +110,36 @@ class Delays:
 
     def before_put(self, put: Put) -> memoryview | Redirect:
         """Take out the records that are to wait; those that wait for the same time in the same queue are one batch."""
-        waiting: dict[Waiting, list[Row]] = {}
+        waiting: dict[Waiting, list[tuple[int, Row]]] = {}
+        cancelled: dict[bytes, int] = {}
+        """UNIQ_KEY → the last record that cancels it."""
 
         def change(index: int, record: Record) -> Record | None:
-            asked = _asked(index, record)
+            headers = dict(record.headers)
+            if headers.get(CANCEL):
+                cancelled[headers[CANCEL] or b""] = index
+                if len(cancelled) > MOST_CANCELS:
+                    raise BrokerError(Fault.INVALID_RECORD, f"record {index}: it cancels the {MOST_CANCELS + 1}th")
+                return None
+            asked = _asked(index, headers)
             place = None if asked is None else self._place(index, *asked, put.now_ms)
             if asked is None or place is None:
                 return record
             if place not in waiting and len(waiting) == MOST_TIMES:
                 raise BrokerError(Fault.INVALID_RECORD, f"record {index}: it is due at the {MOST_TIMES + 1}th time")
             row = record.key, record.value, record.timestamp, _delivered(record, *asked)
-            waiting.setdefault(place, []).append(row)
+            waiting.setdefault(place, []).append((index, row))
             return None
 
         kept = rewrite(put.batch, _search, change)
-        if not waiting:
+        if not waiting and not cancelled:
             return put.batch
-        diverted = [
-            Diverted(topic, partition, build_batch(rows), due_ms)
-            for (topic, partition, due_ms), rows in waiting.items()
-        ]
-        return Redirect(kept, tuple(diverted))
+        diverted = []
+        for (topic, partition, due_ms), rows in waiting.items():
+            left = [row for index, row in rows if not cancelled or index > cancelled.get(_key(row), -1)]
+            if left:
+                diverted.append(Diverted(topic, partition, build_batch(left), due_ms))
+        return Redirect(kept, tuple(diverted), cancel=tuple(cancelled))
 
     def _place(self, index: int, name: str, number: int, now_ms: int) -> Waiting | None:
         """None: it does not wait. Raises BrokerError(INVALID_RECORD)."""
@@ -139,15 +154,18 @@ class Delays:
         return TIMER_TOPIC, 0, due_ms + (0 if name == TIME else ROUNDED_MS)
 
 
-def _asked(index: int, record: Record) -> tuple[str, int] | None:
+def _key(row: Row) -> bytes:
+    return dict(row[-1]).get(UNIQ_KEY) or b""
+
+
+def _asked(index: int, headers: Mapping[str, bytes | None]) -> tuple[str, int] | None:
     """The header that counts, if there is one: the first name in the list, and of that the last header, as in clients.
 
     Level 0 is no delay; then the others count (org.apache.rocketmq.broker.util.HookUtils.checkIfTimerMessage). Raises
     BrokerError(INVALID_RECORD).
     """
-    found = {name: content for name, content in record.headers if name in NAMES}
     for name in NAMES:
-        content = found.get(name)
+        content = headers.get(name)
         if content is None:
             continue
         if not _NUMBER.fullmatch(content):

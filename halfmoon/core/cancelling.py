@@ -1,0 +1,137 @@
+"""Cancelling messages that wait for a time, by their UNIQ_KEY (B30; RocketMQ: TIMER_DEL_UNIQKEY, recallMessage).
+
+A cancel is a control record: durable before it is acknowledged, and true from then on. Until its messages are found
+with the key index, whoever delivers asks here (`settle_among`). Once they are settled the cancel is forgotten; so there
+are as many as have just come, however many messages wait.
+
+It means messages that were sent before it, to the same topic. One that waits for a decision, as a half message does, or
+to be consumed again, is not meant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.core import control
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.frame import Kind
+from halfmoon.core.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.key_file import key_hash
+from halfmoon.core.keys import unique_key
+from halfmoon.core.records import iter_records
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.relay import Load
+
+AT_ONCE = 200
+"""Cancels that are looked up together."""
+MOST = 100_000
+"""More are refused until some are done: 10 MB."""
+AGAIN_MS = 50
+"""The key index is asked again after so long, if it is behind."""
+
+Cancel = tuple[int, bytes, int]
+"""Topic number, UNIQ_KEY, log position below which it counts."""
+Place = tuple[int, int, int]
+"""Topic number, partition, offset."""
+
+
+class Cancelling:
+    """A mover (core/relay.py): cancels whose messages are still to be found."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.cancelled = 0
+        """Messages that were not delivered."""
+
+    def __str__(self) -> str:
+        return "cancelling"
+
+    def start(self) -> None:
+        self._broker.relays.add(self, self)
+
+    def cancel(self, topic: Topic, keys: Sequence[bytes]) -> None:
+        """From now on these messages are not delivered. Raises BrokerError."""
+        broker = self._broker
+        if sum(map(len, broker.catalog.cancels.values())) >= MOST:
+            raise BrokerError(Fault.REQUEST_TIMED_OUT, "too many messages are being cancelled; try again later")
+        broker.append_control(control.Cancelled(topic.number, list(keys), broker.log.end))
+        broker.relays.wake(self)
+
+    def settle_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
+        """Those messages of a batch, which waits to go to `target`, that are not to be delivered are done with. Raises
+        BrokerError."""
+        keys = self._broker.catalog.cancels.get(target.number)
+        if keys is None or waiting.topic.name in self._broker.deliveries.relays:
+            return
+        ((position, _),) = waiting.queue.places(base, 1, min_one=True)
+        self._settle(
+            (waiting.topic.number, waiting.index, base + record.offset_delta)
+            for record in iter_records(batch)
+            if (key := unique_key(record)) is not None and position < keys.get(key, 0)
+        )
+
+    def _settle(self, places: Iterable[Place]) -> None:
+        """Those of them that wait are done with. Raises BrokerError."""
+        catalog = self._broker.catalog
+        waiting = []
+        for number, index, offset in places:
+            partition = catalog.partition(number, index)
+            if partition is not None and partition.pending is not None and offset in partition.pending:
+                waiting.append((number, index, offset))
+        if waiting:
+            self._broker.append_control(control.Settled(waiting))
+            self.cancelled += len(waiting)
+
+    # -- finding them ------------------------------------------------------------------------------------------------
+
+    def run(self) -> Generator[Load | None, Any, None]:
+        broker = self._broker
+        while broker.catalog.cancels:
+            every = ((n, key, at) for n, keys in broker.catalog.cancels.items() for key, at in keys.items())
+            cancels = list(islice(every, AT_ONCE))
+            if not broker.key_index.covers(max(at for _, _, at in cancels)):
+                broker.relays.wake_at(self, broker.clock.mono_ms() + AGAIN_MS)
+                return
+            places = yield self._look_up(cancels)
+            while broker.deliveries.is_gathering:  # it has read messages that it is about to append
+                yield None
+            self._settle(places)
+            now = broker.catalog.cancels
+            done = [(number, key) for number, key, at in cancels if now.get(number, {}).get(key) == at]
+            broker.append_control(control.CancelsDone(done))
+            yield None
+
+    def _look_up(self, cancels: Sequence[Cancel]) -> Load:
+        """A function for a thread that gives the places of the messages that may wait."""
+        broker = self._broker
+        searches = [(broker.key_index.find([key_hash(number, key)]), number, key, at) for number, key, at in cancels]
+        frames = FrameReader(broker.log)
+        reserved = {topic.number for topic in broker.topics() if topic.name in broker.deliveries.relays}
+
+        def look_up() -> list[Place]:
+            found: list[Place] = []
+            for search, number, key, at in searches:
+                for position in search():
+                    whole = frames.read(position) if position < at else None
+                    if whole is not None and whole.frame.topic_number not in reserved:
+                        found += _waiting(whole, number, key)
+            return found
+
+        return look_up
+
+
+def _waiting(whole: WholeFrame, topic_number: int, key: bytes) -> list[Place]:
+    target = whole.target
+    if whole.frame.kind != Kind.BATCH or target is None or target.topic_number != topic_number:
+        return []
+    frame = whole.frame
+    return [
+        (frame.topic_number, frame.partition, frame.base_offset + record.offset_delta)
+        for record in iter_records(whole.payload)
+        if unique_key(record) == key
+    ]

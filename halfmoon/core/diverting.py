@@ -1,0 +1,195 @@
+"""Appending a batch that interceptors have taken apart (core/interception.py): all of it, or nothing.
+
+What stays, what waits elsewhere, and waiting messages that the batch releases are the pieces of one frame group. The
+proof of what was released or ended, and of what a group has handed back, stands in the frames themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from halfmoon.core import control, frame, provenance
+from halfmoon.core.batch_header import BatchHeader
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.interception import Taken, check_kept
+from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRun
+from halfmoon.core.record_edit import of_producer
+from halfmoon.core.records import parse_header, set_log_append_time
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+    from halfmoon.core.gathering import Outgoing
+    from halfmoon.core.hook_types import Diverted, HandedBack
+
+MAX_PIECES = 32_000
+"""Most parts a batch is taken apart into, and most waiting messages it ends."""
+MANY_PIECES = 1_000
+"""A batch that is taken apart into so many is written at once."""
+WAITING_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1", "halfmoon.headers.enable": "false"}
+"""Of internal topics in which messages wait: they stay until they are dealt with."""
+
+
+class _Piece(NamedTuple):
+    """One frame of the group."""
+
+    target: Partition
+    batch: memoryview
+    header: BatchHeader
+    due_ms: int = 0
+    sources: Sequence[SourceRun] = ()
+    """The waiting messages that it is made of."""
+
+
+class Diverting:
+    """Of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def append(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int, *, keyed: bool
+    ) -> tuple[int, int]:
+        """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), and
+        the log position behind it. `keyed`: as of `Broker.store`. Raises BrokerError."""
+        broker = self._broker
+        pieces = self._pieces(partition, batch, header, taken, now_ms)
+        settled = self._waiting_runs(taken.settle)
+        if max(len(pieces), len(settled), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
+            raise BrokerError(Fault.INVALID_RECORD, f"a batch may wait for, or end, {MAX_PIECES} different things")
+        back = None if taken.handed_back is None else self._known(taken.handed_back)
+        proofs = _proofs(partition, pieces, settled, back)
+        if len(pieces) > 1:
+            size = sum(len(proof) + len(piece.batch) for proof, piece in zip(proofs, pieces, strict=True))
+            broker.log.reserve(size + len(pieces) * frame.HEADER_BYTES, now_ms)
+        if taken.cancel:
+            # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
+            broker.cancelling.cancel(partition.topic, taken.cancel)
+        if not pieces:
+            if settled:
+                broker.append_control(
+                    control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
+                )
+            return -1, self._acknowledge(partition, header, now_ms)
+        base_offset = partition.next_offset if taken.kept is not None else -1
+        end = 0
+        for part, (piece, proof) in enumerate(zip(pieces, proofs, strict=True)):
+            span = piece.header.last_offset_delta + 1
+            first = piece.target.next_offset
+            end = broker.store(
+                piece.target, piece.batch, piece.header.record_count, span, piece.due_ms or piece.header.max_timestamp,
+                now_ms, original_span=0 if part else header.record_count, due_ms=piece.due_ms, part=part,
+                parts=len(pieces), provenance=proof, keyed=keyed,
+            )  # fmt: skip
+            if piece.due_ms:
+                piece.target.wait(first, span)
+                broker.deliveries.waits_in(piece.target)
+            for run in piece.sources:
+                broker.catalog.settle(run)
+        for run in settled:
+            broker.catalog.settle(run)
+        if back is not None:
+            broker.catalog.send_back(back)
+        if len(pieces) >= MANY_PIECES:
+            broker.write()  # else those of several batches, which take much more memory than the batches, would meet
+        return base_offset, end
+
+    def _pieces(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int
+    ) -> list[_Piece]:
+        """Of them the first says which producer all are from."""
+        pieces: list[_Piece] = []
+
+        def add(target: Partition, made: Buffer, **fields: Any) -> None:
+            view = memoryview(bytearray(made if pieces else of_producer(made, header)))
+            pieces.append(_Piece(target, view, parse_header(view), **fields))
+
+        if taken.kept is batch:
+            pieces.append(_Piece(partition, batch, header))
+        elif taken.kept is not None:
+            add(partition, taken.kept)
+        if pieces:
+            check_kept(pieces[0].header, header)
+        for each in taken.diverted:
+            add(self._target(each), each.batch, due_ms=each.due_ms)
+        for out in self._released(taken.release):
+            released = out.batch()
+            set_log_append_time(memoryview(released), now_ms)
+            add(out.target, released, sources=out.sources())
+        return pieces
+
+    def _waiting_runs(self, places: Sequence[tuple[str, int, int]]) -> list[SourceRun]:
+        """Those of the messages that wait."""
+        runs = []
+        for name, index, offset in dict.fromkeys(places):
+            topic = self._broker.catalog.by_name.get(name)
+            pending = None if topic is None else topic.partitions[index].pending
+            if topic is not None and pending is not None and offset in pending:
+                runs.append(SourceRun(topic.number, index, offset, 1))
+        return runs
+
+    def _released(self, places: Sequence[tuple[str, int, int]]) -> list[Outgoing]:
+        runs = self._waiting_runs(places)
+        found = [
+            (partition, run.first_offset)
+            for run in runs
+            if (partition := self._broker.catalog.partition(run.topic_number, run.partition)) is not None
+        ]
+        return self._broker.deliveries.release(found, self._broker.due_clock.now_ms()) if found else []
+
+    def _acknowledge(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
+        """Acknowledge a batch of which nothing is left; the log position to wait for."""
+        if header.producer_id < 0:
+            return self._broker.log.end
+        return self._broker.append_control(
+            control.ProducerAdvanced(
+                partition.topic.number, partition.index, header.producer_id, header.producer_epoch,
+                header.base_sequence, header.record_count, now_ms,
+            )
+        )  # fmt: skip
+
+    def _known(self, back: HandedBack) -> SentBack | None:
+        """Those of the messages that are, or were, where a group says it had them from."""
+        runs = []
+        for name, index, offset in back.places:
+            topic = self._broker.catalog.by_name.get(name)
+            if topic is not None and index < len(topic.partitions) and offset < topic.partitions[index].next_offset:
+                runs.append(SourceRun(topic.number, index, offset, 1))
+        return SentBack(back.group, tuple(runs)) if runs else None
+
+    def _target(self, diverted: Diverted) -> Partition:
+        if diverted.due_ms:
+            return self._waiting_partition(diverted.topic, diverted.partition)
+        return self._broker.first_partition(diverted.topic)
+
+    def _waiting_partition(self, name: str, index: int) -> Partition:
+        """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
+        topic = self._broker.catalog.by_name.get(name)
+        if topic is None:
+            topic, _ = self._broker.create_topic(name, index + 1, WAITING_CONFIGS, internal=True)
+        elif not topic.internal:
+            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"topic '{name}' should be internal, and is not")
+        if index >= len(topic.partitions):
+            self._broker.add_partitions(topic, index + 1)
+        return topic.partitions[index]
+
+
+def _proofs(
+    partition: Partition, pieces: Sequence[_Piece], settled: Sequence[SourceRun], back: SentBack | None
+) -> list[bytes]:
+    """The provenance of each piece; the first one names what is done with, too, and what was handed back."""
+    origin = Origin(partition.topic.number, partition.index)
+    return [
+        provenance.encode(
+            Provenance(
+                None,
+                (*piece.sources, *(() if part else settled)),
+                None if part else back,
+                None if piece.target is partition else origin,
+            )
+        )
+        for part, piece in enumerate(pieces)
+    ]

@@ -1,0 +1,356 @@
+"""The key index: in which frames a key stands, and which frames say what became of a message (B02, B05).
+
+It follows the log behind the appends, as a mover (core/relay.py), and costs only what is to be found: whoever appends a
+frame that is to be looked into says so in the frame (flag INDEXED) and notes its position here. Entries gather in
+memory until there are many, or their segment ends; then they become a file (core/key_file.py). Where files are
+missing, after a crash or because somebody deleted them, the log is scanned again, in the background.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import insort
+from collections.abc import Callable, Generator, Iterable, Iterator
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.core import control, frame, key_file, provenance
+from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
+from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hash
+from halfmoon.core.keys import possible_keys
+from halfmoon.core.provenance import Provenance, SourceRun, UnknownProvenanceError
+from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.core.scan import Scan, read_provenance
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.relay import Load
+
+STRETCH_ENTRIES = 500_000
+"""So many become a file: 4 MB in memory."""
+STRETCH_BYTES = 256 << 20
+"""So much of the log becomes a file, however little is in it: what has none yet is scanned after a crash."""
+SLICE = 500
+"""Keys that are taken in between two pauses: half a millisecond."""
+FORGOTTEN = 20_000
+"""Numbers that are left behind before memory is given back."""
+SCANNED = 200
+"""Frames that are looked at between two pauses of a scan."""
+AHEAD_BYTES = 4 << 20
+"""A scan has so much brought into memory at once, in a thread."""
+LARGE_BYTES = 16 << 10
+"""Larger batches are decompressed in a thread."""
+LAST_MS = 1 << 63
+
+_start = attrgetter("start")
+
+Steps = Generator["Load | None", Any, None]
+
+
+class KeyIndex:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.files: list[KeyFile] = []
+        """Sorted by where they start."""
+        self._tail = Stretch(0)
+        self._noted: array[int] = array("Q")
+        """Position and length of frames to be looked into, one after the other."""
+        self._done = 0
+        """How much of `_noted` is dealt with."""
+        self._gaps: list[tuple[int, int]] = []
+        """Stretches of the log [from, to) that are to be scanned again."""
+        self._rebuilt: Stretch | None = None
+        """What the scan has found."""
+        self._segment_end = 0
+        """Of the tail's segment; the tail's start where there is none yet."""
+        self._close_at = 0
+        """Once the log is visible up to here, the tail's file is due."""
+
+    def __str__(self) -> str:
+        return "key index"
+
+    def open(self) -> None:
+        """Take in the files there are; the log is recovered and ends where the first frame will be noted."""
+        log, fs = self._broker.log, self._broker.log.fs
+        fs.make_directory(key_file.FOLDER)
+        fs.sync_directory("")
+        unwanted = list(key_file.leftovers(fs))
+        at = log.start
+        for begin, end, path in key_file.listed(fs):
+            inside = any(segment.start <= begin and end <= segment.end for segment in log.segments)
+            if at <= begin < end <= log.end and inside:
+                try:
+                    self.files.append(key_file.open_file(fs, path))
+                except ValueError:
+                    pass
+                else:
+                    self._add_gap(at, begin)
+                    at = end
+                    continue
+            unwanted.append(path)
+        self._add_gap(at, log.end)
+        for path in unwanted:
+            fs.remove(path)
+        self._begin(log.end)
+
+    def start(self) -> None:
+        self._broker.relays.add(self, self)
+
+    def _add_gap(self, low: int, high: int) -> None:
+        if low < high:
+            self._gaps.append((low, high))
+
+    def _begin(self, position: int) -> None:
+        self._tail = Stretch(position)
+        self._limit()
+
+    def _limit(self) -> None:
+        """Find out where the tail is to be closed at the latest: files reach over no segment's end."""
+        start = self._tail.start
+        segments = self._broker.log.segments
+        self._segment_end = self._broker.log.segment_at(start).end if segments else start
+        self._close_at = min(start + STRETCH_BYTES, self._segment_end)
+        if self._segment_end == start:  # the segment is still to be made
+            self._close_at = start + 1
+
+    # -- what comes --------------------------------------------------------------------------------------------------
+
+    def note(self, position: int, length: int) -> None:
+        """A frame was appended that is to be looked into."""
+        self._noted.append(position)
+        self._noted.append(length)
+
+    def arrived(self, upto: int) -> None:
+        """The log is visible up to here."""
+        if self._noted or upto >= self._close_at:
+            self._broker.relays.wake(self)
+
+    def covers(self, position: int) -> bool:
+        """Whether all frames below a log position are in the index."""
+        if self._gaps or self._broker.dispatch.position < position:
+            return False
+        return self._done == len(self._noted) or self._noted[self._done] >= position
+
+    @property
+    def behind_bytes(self) -> int:
+        """How much of the log is visible and not in the index."""
+        behind = sum(high - low for low, high in self._gaps)
+        if self._done < len(self._noted):
+            behind += max(0, self._broker.dispatch.position - self._noted[self._done])
+        return behind
+
+    def entries(self) -> int:
+        stretches = [self._tail] if self._rebuilt is None else [self._tail, self._rebuilt]
+        return sum(map(len, self.files)) + sum(stretch.count for stretch in stretches)
+
+    def forget(self, position: int) -> None:
+        """The log begins at `position` now."""
+        fs = self._broker.log.fs
+        while self.files and self.files[0].end <= position:
+            fs.remove(self.files.pop(0).path)
+        self._gaps = [(max(low, position), high) for low, high in self._gaps if high > position]
+
+    def finish(self) -> None:
+        """At a clean stop: write what is left, waiting for it. Raises OSError."""
+        self._broker.relays.remove(self)
+        steps = self._follow()
+        value: Any = None
+        while True:
+            try:
+                load = steps.send(value)
+            except StopIteration:
+                break
+            value = None if load is None else load()
+        if self._tail.upto > self._tail.start:
+            self._add(key_file.write(self._broker.log.fs, self._tail))
+
+    # -- looking up --------------------------------------------------------------------------------------------------
+
+    def find(self, hashes: Iterable[int], from_ms: int = 0, to_ms: int = LAST_MS) -> Callable[[], list[int]]:
+        """A function for a thread that gives the log positions of frames that may have one of these, the newest first,
+        stored between the two times (Unix ms) or a little earlier or later."""
+        wanted = list(hashes)
+        found: set[int] = set()
+        for stretch in (self._tail, self._rebuilt):
+            if stretch is not None:
+                for hashed in wanted:
+                    found |= stretch.find(hashed)
+        files = [file for file in self.files if len(file) and file.oldest_ms <= to_ms and file.newest_ms >= from_ms]
+
+        def search() -> list[int]:
+            for file in files:
+                for hashed in wanted:
+                    found.update(file.find(hashed))
+            return sorted(found, reverse=True)
+
+        return search
+
+    # -- following ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> Steps:
+        yield from self._follow()
+        while self._gaps:
+            yield from self._scan()
+
+    def _follow(self) -> Steps:
+        """Take in what was noted and is visible."""
+        while True:
+            upto = self._broker.dispatch.position
+            while self._done < len(self._noted) and self._noted[self._done] < upto:
+                position, length = self._noted[self._done], self._noted[self._done + 1]
+                yield from self._close_upto(position)
+                if position >= self._broker.log.start:
+                    read = self._broker.reader.read([(position, length)])
+                    (data,) = read.slices if read.cold is None else (yield read.cold)
+                    yield from self._take(self._tail, position, memoryview(data))
+                self._done += 2
+                if self._done == len(self._noted) or self._done >= FORGOTTEN:
+                    del self._noted[: self._done]
+                    self._done = 0
+                if self._tail.count >= STRETCH_ENTRIES:
+                    yield from self._close(position + length)
+            yield from self._close_upto(upto)
+            self._tail.upto = upto
+            if upto == self._broker.dispatch.position:
+                return
+
+    def _close_upto(self, position: int) -> Steps:
+        """Nothing comes any more before `position`, where a frame ends: write the files that are due."""
+        while self._close_at <= position:
+            if self._segment_end == self._tail.start:
+                self._limit()
+            else:
+                yield from self._close(min(position, self._segment_end))
+
+    def _close(self, end: int) -> Steps:
+        """Make a file of the tail, which ends here."""
+        tail = self._tail
+        if tail.start >= self._broker.log.start:  # else it has expired
+            tail.upto = end
+            fs = self._broker.log.fs
+            self._add((yield lambda: key_file.write(fs, tail)))
+        self._begin(max(end, self._broker.log.start))
+
+    def _add(self, file: KeyFile) -> None:
+        if file.end > self._broker.log.start:
+            insort(self.files, file, key=_start)
+        else:
+            self._broker.log.fs.remove(file.path)
+
+    # -- scanning again ----------------------------------------------------------------------------------------------
+
+    def _scan(self) -> Steps:
+        """Index the newest gap, as far as its segment goes."""
+        low, high = self._gaps[-1]
+        log = self._broker.log
+        segment = next((each for each in log.segments if each.start <= low < each.end), None)
+        if segment is None:
+            self._gaps.pop()
+            return
+        end = min(high, segment.end)
+        guard = segment.view[:0]  # keeps its file open
+        found = self._rebuilt = Stretch(low)
+        scan = Scan([segment], low, 0, end)
+        frames = scan.frames()
+        ahead = low
+        looked = 0
+        while scan.position < end:
+            if scan.position + AHEAD_BYTES // 2 > ahead:
+                start, ahead = ahead, min(max(scan.position, ahead) + AHEAD_BYTES, segment.end)
+                yield _reading(segment.file.pread, ahead - start, start - segment.start)
+            entry = next(frames, None)
+            if entry is None or entry[0].position >= end:
+                break
+            seen, payload = entry
+            if payload is not None and seen.flags & INDEXED:
+                yield from self._take_parts(found, seen, bytes(read_provenance(segment, seen)), payload)
+            looked += 1
+            if looked % SCANNED == 0:
+                yield None
+                yield from self._follow()
+                if low < log.start:
+                    break
+        if low < log.start:  # it has expired
+            self._rebuilt = None
+            return
+        found.upto = end
+        self._add((yield lambda: key_file.write(log.fs, found)))
+        self._rebuilt = None
+        guard.release()
+        if end < high:
+            self._gaps[-1] = end, high
+        else:
+            self._gaps.pop()
+
+    # -- looking into a frame ----------------------------------------------------------------------------------------
+
+    def _take(self, stretch: Stretch, position: int, data: memoryview) -> Steps:
+        try:
+            seen = frame.decode(data, position, position)
+        except BadFrameError:  # it was written just now; recovery will tell
+            return
+        at = HEADER_BYTES + seen.provenance_length
+        yield from self._take_parts(stretch, seen, bytes(data[HEADER_BYTES:at]), data[at:])
+
+    def _take_parts(self, stretch: Stretch, seen: Frame, proof: bytes, payload: memoryview) -> Steps:
+        stretch.saw(seen.store_ms)
+        position = seen.position
+        if seen.kind == Kind.CONTROL:
+            for number, partition, offset in settled_places(payload):
+                stretch.add(block_hash(number, partition, offset), position)
+            return
+        try:
+            said = provenance.decode(proof)
+        except UnknownProvenanceError:
+            said = Provenance()
+        for at, hashed in enumerate(_blocks(said)):
+            stretch.add(hashed, position)
+            if at % SLICE == SLICE - 1:
+                yield None
+        number = seen.topic_number
+        if seen.due_ms and said.origin is not None:  # they wait, and are found under the topic they go to
+            number = said.origin.topic_number
+        try:
+            body = yield from self._body(payload)
+            for at, key in enumerate(self._keys(number, payload, body)):
+                stretch.add(key_hash(number, key), position)
+                if at % SLICE == SLICE - 1:
+                    yield None
+        except BrokerError:  # nobody has looked into this batch yet, and it is none
+            return
+
+    def _body(self, payload: memoryview) -> Generator[Load | None, Any, bytes]:
+        if parse_header(payload).attributes & CODEC_MASK and len(payload) > LARGE_BYTES:
+            return bytes((yield lambda: batch_body(payload)))
+        return bytes(batch_body(payload))
+
+    def _keys(self, topic_number: int, payload: memoryview, body: bytes) -> Iterator[bytes]:
+        topic = self._broker.catalog.by_number.get(topic_number)
+        if topic is None or topic.rules.headers_enabled:
+            yield from possible_keys(body)
+        if topic is not None and topic.rules.key_index:
+            yield from (record.key for record in iter_records(payload) if record.key)
+
+
+def settled_places(payload: memoryview) -> list[tuple[int, int, int]]:
+    """The waiting messages that a control record says are done with: (topic number, partition, offset)."""
+    record = control.decode(payload)
+    return record.places if isinstance(record, control.Settled) else []
+
+
+def _blocks(said: Provenance) -> Iterator[int]:
+    """The hashes of the blocks that a frame's provenance names messages of, one after the other."""
+    back: tuple[SourceRun, ...] = () if said.sent_back is None else said.sent_back.runs
+    for run in (*said.sources, *back):
+        first, last = run.first_offset >> BLOCK_BITS, (run.first_offset + run.count - 1) >> BLOCK_BITS
+        for block in range(first, last + 1):
+            yield block_hash(run.topic_number, run.partition, block << BLOCK_BITS)
+    for run in said.attempts:  # its count is that of the attempts
+        yield block_hash(run.topic_number, run.partition, run.first_offset)
+
+
+def _reading(pread: Callable[[int, int], bytes], length: int, position: int) -> Load:
+    """Has bytes of a file brought into memory."""
+    return lambda: bool(pread(length, position))

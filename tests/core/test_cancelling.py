@@ -1,0 +1,253 @@
+"""Cancelling delayed messages by their UNIQ_KEY (B30): what is cancelled does not come, and nothing else is missing."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from halfmoon.core import cancelling
+from halfmoon.core.broker import Broker
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hook_types import PutInterceptor
+from halfmoon.plugins.store import delay
+from halfmoon.plugins.store.delay import CANCEL, LEVEL_TOPIC, NAMES, Delays
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, relay, turn
+from tests.core.relay_bench import Row, deaths, pass_ms, send, values
+
+DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000, 60_000], 1 << 40).before_put)
+
+
+@pytest.fixture
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+    return reopen(fs, clock)
+
+
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+    return open_broker(fs, clock, interceptors=[DELAYS], **settings)
+
+
+def later(value: bytes, key: str, **headers: str) -> Row:
+    return value, {"UNIQ_KEY": key, "DELAY": "1"} | headers
+
+
+def cancel(key: str) -> Row:
+    return b"", {CANCEL: key}
+
+
+def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 2)
+    send(broker, "t", later(b"a", "1"), later(b"b", "2"), later(b"c", "3"))
+    send(broker, "t", later(b"d", "2"), index=1)
+    relay(broker)
+    assert send(broker, "t", cancel("2"), cancel("nobody")) == -1
+    relay(broker)
+    assert broker.deliveries.waiting() == 2
+    assert broker.catalog.cancels == {}
+    pass_ms(broker, clock, 5_000)
+    assert values(broker, "t") == [b"a", b"c"]
+    assert values(broker, "t", 1) == []
+    assert broker.cancelling.cancelled == 2
+
+
+def test_of_a_large_frame_one_is_cancelled(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", *[later(b"%d" % at, str(at)) for at in range(100)], codec=4)
+    relay(broker)
+    send(broker, "t", cancel("50"))
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"%d" % at for at in range(100) if at != 50]
+
+
+def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, clock: VirtualClock) -> None:
+    """The key index may be behind; what is due meanwhile is not delivered all the same."""
+    broker.create_topic("t", 1)
+    send(broker, "t", *[later(b"%d" % at, str(at)) for at in range(40)])
+    relay(broker)
+    broker.key_index._gaps.append((0, 10))  # so that it is behind
+    broker.relays.remove(broker.key_index)
+    send(broker, "t", cancel("20"))
+    relay(broker)
+    assert broker.catalog.cancels
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"%d" % at for at in range(40) if at != 20]
+    broker.key_index._gaps.clear()
+    pass_ms(broker, clock, cancelling.AGAIN_MS)
+    assert broker.catalog.cancels == {}
+    assert broker.cancelling.cancelled == 1
+
+
+def test_what_is_sent_afterwards_is_not_meant(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", cancel("1"))
+    send(broker, "t", later(b"after", "1"))
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"after"]
+
+
+def test_in_one_batch_the_order_of_records_decides(broker: Broker, clock: VirtualClock) -> None:
+    """A client that sends a message and cancels it has both in one batch."""
+    broker.create_topic("t", 1)
+    rows = [later(b"before", "1"), (b"now", {"UNIQ_KEY": "1"}), cancel("1"), later(b"after", "1"), later(b"other", "2")]
+    assert send(broker, "t", *rows) == 0
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"now", b"after", b"other"]
+
+
+def test_only_of_the_same_topic_and_only_what_waits_for_a_time(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    broker.create_topic("other", 1)
+    send(broker, "t", (b"now", {"UNIQ_KEY": "1"}))
+    send(broker, "other", later(b"x", "1"))
+    relay(broker)
+    send(broker, "t", cancel("1"))
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"now"]
+    assert values(broker, "other") == [b"x"]
+
+
+def test_the_others_of_a_batch_that_cancels_stay(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", later(b"x", "1"))
+    relay(broker)
+    assert send(broker, "t", (b"a", {}), cancel("1"), (b"b", {}), later(b"c", "9")) == 0
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"a", b"b", b"c"]
+
+
+def test_a_cancel_that_is_sent_again(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", later(b"x", "1"))
+    relay(broker)
+    for _ in range(2):
+        send(broker, "t", cancel("1"), producer_id=7, producer_epoch=0, base_sequence=0)
+        relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == []
+
+
+def test_too_many(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.create_topic("t", 1)
+    monkeypatch.setattr(delay, "MOST_CANCELS", 3)
+    with pytest.raises(BrokerError) as refused:
+        send(broker, "t", *[cancel(str(at)) for at in range(4)])
+    assert refused.value.fault is Fault.INVALID_RECORD
+    monkeypatch.setattr(cancelling, "MOST", 3)
+    send(broker, "t", *[cancel(str(at)) for at in range(3)])
+    with pytest.raises(BrokerError) as refused:
+        send(broker, "t", cancel("4"))
+    assert refused.value.fault is Fault.REQUEST_TIMED_OUT
+    relay(broker)
+    send(broker, "t", cancel("4"))
+
+
+def test_the_topic_is_deleted(broker: Broker, clock: VirtualClock) -> None:
+    topic, _ = broker.create_topic("t", 1)
+    send(broker, "t", later(b"x", "1"))
+    send(broker, "t", cancel("1"))
+    broker.delete_topic(topic)
+    assert broker.catalog.cancels == {}
+    relay(broker)
+
+
+def test_rolling_waits_for_it(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """What rolling appends again would seem to have been sent after the cancel."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1, {"retention.bytes": "1"})
+    send(broker, "t", later(b"x", "1", DELAY="2"))
+    relay(broker)
+    broker.key_index._gaps.append((0, 10))
+    broker.relays.remove(broker.key_index)
+    send(broker, "t", cancel("1"))
+    for _ in range(300):
+        send(broker, "t", (b"." * 2_000, {}))
+        turn(broker)
+    while not broker.housekeeping.retain():
+        pass
+    jobs(broker)
+    relay(broker)
+    assert broker.rolling.rolled == 0
+    broker.key_index._gaps.clear()
+    pass_ms(broker, clock, 2_000)
+    assert broker.catalog.cancels == {}
+    pass_ms(broker, clock, 100_000)
+    assert b"x" not in values(broker, "t")
+
+
+@pytest.mark.parametrize("after", ["kill", "power_loss"])
+def test_a_crash_at_any_moment(after: str) -> None:
+    """Whoever was told that it is cancelled never sees it; whatever was not cancelled comes once."""
+
+    def play(fs: FaultyFileSystem, clock: VirtualClock, told: set[str]) -> None:
+        broker = reopen(fs, clock)
+        broker.create_topic("t", 1)
+        send(broker, "t", *[later(b"%d" % at, str(at)) for at in range(4)])
+        turn(broker)
+        told.add("sent")
+        for key in ("1", "2"):
+            send(broker, "t", cancel(key))
+            turn(broker)
+            told.add(key)
+            relay(broker)
+        pass_ms(broker, clock, 2_000)
+        broker.close()
+
+    for fs, clock, told in deaths(play, after, set[str], least=30):
+        again = reopen(fs, clock)
+        if again.topic("t") is None:
+            assert "sent" not in told
+            continue
+        relay(again)
+        pass_ms(again, clock, 2_000)
+        came = values(again, "t")
+        assert len(came) == len(set(came))
+        for key in ("1", "2"):
+            assert key not in told or key.encode() not in came
+        if "sent" in told:
+            assert {b"0", b"3"} <= set(came)
+        assert len(again.deliveries) == 0
+        assert partition_of(again, LEVEL_TOPIC).pending is not None or "sent" not in told
+        assert again.catalog.cancels == {}
+
+
+def test_under_load_in_any_order(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """Cancels, deliveries and restarts that come in any order: a message comes once, or was cancelled in time."""
+    dice = random.Random(5)
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 2)
+    sent: dict[str, int] = {}
+    in_time: set[str] = set()
+    asked: set[str] = set()
+    for step in range(400):
+        action = dice.random()
+        if action < 0.5:
+            rows = [later(str(step * 10 + at).encode(), str(step * 10 + at)) for at in range(dice.randint(1, 5))]
+            send(broker, "t", *rows, index=dice.randint(0, 1))
+            sent |= {row[1]["UNIQ_KEY"]: clock.now_ms + 1_001 for row in rows}
+        elif action < 0.8 and sent:
+            key = dice.choice(list(sent)[-20:])
+            send(broker, "t", cancel(key), index=dice.randint(0, 1))
+            asked.add(key)
+            if clock.now_ms < sent[key]:
+                in_time.add(key)
+        elif action < 0.97:
+            relay(broker)
+            pass_ms(broker, clock, dice.randint(0, 400))
+        else:
+            turn(broker)
+            fs = fs.kill()
+            broker = reopen(fs, clock)
+    relay(broker)
+    pass_ms(broker, clock, 5_000)
+    came = [str(int(value or b"")) for index in (0, 1) for value in values(broker, "t", index)]
+    assert len(came) == len(set(came))
+    assert not in_time & set(came)
+    assert set(sent) - set(came) <= asked
+    assert len(in_time) > 50

@@ -1,0 +1,256 @@
+"""The key index: finds every frame that holds a key or names a message, whatever happened to its files (B02, B05)."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from halfmoon.core import key_file, key_index
+from halfmoon.core.broker import Broker
+from halfmoon.core.frame_reading import FrameReader
+from halfmoon.core.hook_types import PutInterceptor
+from halfmoon.core.key_file import Stretch, block_hash, key_hash
+from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import SEGMENT, VirtualClock, flip, open_broker, partition_of, relay, turn
+from tests.core.relay_bench import pass_ms, send
+
+DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000], 1 << 40).before_put)
+
+
+@pytest.fixture
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+    return reopen(fs, clock)
+
+
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+    return open_broker(fs, clock, interceptors=[DELAYS], **settings)
+
+
+def places(broker: Broker, topic: str, key: bytes) -> set[tuple[str, int]]:
+    """(topic, base offset) of the frames that the index gives for a key; it must have come to the end of the log."""
+    assert broker.key_index.covers(broker.log.end)
+    number = partition_of(broker, topic).topic.number
+    return {seen for position in broker.key_index.find([key_hash(number, key)])() for seen in [_at(broker, position)]}
+
+
+def _at(broker: Broker, position: int) -> tuple[str, int]:
+    whole = FrameReader(broker.log).read(position)
+    assert whole is not None
+    return broker.catalog.by_number[whole.frame.topic_number].name, whole.frame.base_offset
+
+
+def rows(count: int, first: int = 0) -> list[tuple[bytes, dict[str, str]]]:
+    return [(b"v" * 50, {"KEYS": f"a{at} b{at % 7}", "UNIQ_KEY": f"u{at}"}) for at in range(first, first + count)]
+
+
+def test_keys_are_found_under_their_topic(broker: Broker) -> None:
+    broker.create_topic("t", 1)
+    broker.create_topic("other", 1)
+    send(broker, "t", (b"1", {"KEYS": "x y"}), (b"2", {"UNIQ_KEY": "u"}))
+    send(broker, "other", (b"3", {"KEYS": "y"}))
+    relay(broker)
+    for key in (b"x", b"y", b"u"):
+        assert places(broker, "t", key) == {("t", 0)}
+    assert places(broker, "t", b"x y") == set()
+    assert places(broker, "other", b"y") == {("other", 0)}
+
+
+def test_frames_without_keys_cost_nothing(broker: Broker) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"TAGS": "a"}))
+    relay(broker)
+    assert broker.key_index.entries() == 0
+
+
+def test_what_waits_is_found_under_the_topic_it_goes_to(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"KEYS": "k", "DELAY": "1"}))
+    relay(broker)
+    ((waits, _),) = places(broker, "t", b"k")
+    assert waits == "SCHEDULE_TOPIC_XXXX"
+    pass_ms(broker, clock, 2_000)
+    assert places(broker, "t", b"k") == {(waits, 0), ("t", 0)}
+    number = partition_of(broker, waits).topic.number
+    (delivered,) = broker.key_index.find([block_hash(number, 0, 0)])()
+    assert _at(broker, delivered) == ("t", 0)
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_compressed_batches_small_and_large(broker: Broker, codec: int) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", *rows(3), codec=codec)
+    dice = random.Random(1)
+    large = [(dice.randbytes(60), {"KEYS": f"large{at}"}) for at in range(600)]
+    send(broker, "t", *large, codec=codec)
+    relay(broker)
+    assert places(broker, "t", b"u2") == {("t", 0)}
+    assert places(broker, "t", b"large599") == {("t", 3)}
+
+
+def test_the_records_own_key_where_the_topic_says_so(broker: Broker) -> None:
+    broker.create_topic("t", 1, {"halfmoon.key.index": "true", "halfmoon.headers.enable": "false"})
+    broker.create_topic("not", 1)
+    for topic in ("t", "not"):
+        send(broker, topic, (b"v", {"KEYS": "header"}))  # its own key is k
+    relay(broker)
+    assert places(broker, "t", b"k") == {("t", 0)}
+    assert places(broker, "t", b"header") == set()
+    assert places(broker, "not", b"k") == set()
+
+
+def test_files_are_closed_with_their_segment_and_go_with_it(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1, {"retention.bytes": str(SEGMENT)})
+    for first in range(0, 4_000, 20):
+        send(broker, "t", *rows(20, first))
+        relay(broker)
+    files = broker.key_index.files
+    ends = {segment.end for segment in broker.log.segments}
+    assert len(files) >= 3
+    assert {file.end for file in files} <= ends
+    assert places(broker, "t", b"a0") == {("t", 0)}
+    broker.housekeeping.retain()
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    broker.housekeeping.drop_segments()
+    assert broker.log.start > 0
+    assert all(file.start >= broker.log.start for file in broker.key_index.files)
+    assert places(broker, "t", b"a0") == set()
+    assert places(broker, "t", b"u3999") == {("t", 3980)}
+
+
+@pytest.mark.parametrize("lost", ["nothing", "some", "all", "damaged"])
+@pytest.mark.parametrize("after", ["close", "kill", "power_loss"])
+def test_it_is_the_same_after_a_restart(fs: FaultyFileSystem, clock: VirtualClock, lost: str, after: str) -> None:
+    broker = reopen(fs, clock, index_checkpoint_bytes=4 << 10)
+    broker.create_topic("t", 1)
+    for first in range(0, 1_000, 20):
+        send(broker, "t", *rows(20, first))
+        relay(broker)
+    expected = {key: places(broker, "t", key) for key in (b"a0", b"b3", b"u501", b"u999", b"nobody")}
+    assert len(expected[b"b3"]) > 20
+    if after == "close":
+        broker.close()
+    else:
+        fs = getattr(fs, after)()
+    files = [path for path in fs.names if path.startswith("keys/")]
+    for at, path in enumerate(files):
+        if lost == "all" or (lost == "some" and at % 2):
+            fs.remove(path)
+        elif lost == "damaged":
+            flip(fs, path, 9)
+    fs.sync_directory("keys")
+    again = reopen(fs, clock)
+    assert again.key_index.behind_bytes > 0 or (lost == "nothing" and after == "close")
+    relay(again)
+    assert again.key_index.behind_bytes == 0
+    assert {key: places(again, "t", key) for key in expected} == expected
+
+
+def test_a_clean_restart_scans_nothing(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", *rows(5))
+    turn(broker)  # the index has not come to it yet
+    broker.close()
+    again = reopen(fs, clock)
+    assert again.key_index.behind_bytes == 0
+    relay(again)
+    assert places(again, "t", b"u4") == {("t", 0)}
+
+
+def test_files_of_what_is_gone_are_not_taken_for_what_came_instead(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """With `flush: interval` an index file may be on disk before the log that it speaks of."""
+    broker = reopen(fs, clock, flush="interval")
+    broker.create_topic("t", 1)
+    turn(broker)
+    kept = broker.log.end
+    send(broker, "t", *rows(5))
+    turn(broker)
+    tail = Stretch(kept)
+    tail.upto = broker.log.end
+    key_file.write(fs, tail)
+    fs = fs.power_loss()
+    again = reopen(fs, clock)
+    assert all(file.end <= again.log.end for file in again.key_index.files)
+
+
+def test_rot_is_stepped_over(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    ends = []
+    for first in (0, 20, 40):
+        send(broker, "t", *rows(20, first))
+        relay(broker)
+        ends.append(broker.log.end)
+    broker.close()
+    flip(fs, "log/" + "0" * 20, ends[0] + 400, 8)
+    for path in [path for path in fs.names if path.startswith("keys/")]:
+        fs.remove(path)
+    again = reopen(fs, clock)
+    relay(again)
+    assert places(again, "t", b"u5") == {("t", 0)}
+    assert places(again, "t", b"u45") == {("t", 40)}
+
+
+def test_many_entries_become_a_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 100)
+    broker.create_topic("t", 1)
+    for first in range(0, 200, 20):
+        send(broker, "t", *rows(20, first))
+        relay(broker)
+    assert len(broker.key_index.files) >= 3
+    assert {len(places(broker, "t", f"a{at}".encode())) for at in range(200)} == {1}
+
+
+def test_only_files_of_the_time_are_asked(broker: Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 1)
+    broker.create_topic("t", 1)
+    times = []
+    for _ in range(3):
+        clock.now_ms += 1_000
+        times.append(clock.now_ms)
+        send(broker, "t", (b"v", {"KEYS": "k"}))
+        relay(broker)
+    number = partition_of(broker, "t").topic.number
+    found = broker.key_index.find([key_hash(number, b"k")], times[1], times[1])()
+    assert [_at(broker, position) for position in found] == [("t", 1)]
+
+
+def test_an_entry_is_kept_once() -> None:
+    stretch = Stretch(1_000)
+    for hashed in (7, 7, 9, 7):
+        stretch.add(hashed, 1_500)
+    assert stretch.find(7) == {1_500}
+    fs = FaultyFileSystem(random.Random(0))
+    stretch.upto = 2_000
+    fs.make_directory(key_file.FOLDER)
+    file = key_file.write(fs, stretch)
+    assert (len(file), file.find(7), file.find(8), file.find(9)) == (2, {1_500}, set(), {1_500})
+    assert file.intact()
+    flip(fs, file.path, 56)
+    assert not key_file.open_file(fs, file.path).intact()
+
+
+def test_entries_with_the_highest_and_the_lowest_hash() -> None:
+    fs = FaultyFileSystem(random.Random(0))
+    stretch = Stretch(0)
+    for hashed in (0, (1 << 32) - 1):
+        stretch.add(hashed, 5)
+    stretch.upto = 10
+    fs.make_directory(key_file.FOLDER)
+    file = key_file.write(fs, stretch)
+    assert file.find(0) == file.find((1 << 32) - 1) == {5}
+
+
+def test_what_is_noted_is_forgotten_when_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_index, "FORGOTTEN", 10)
+    broker.create_topic("t", 1)
+    for at in range(30):
+        send(broker, "t", *rows(1, at))
+    relay(broker)
+    assert len(broker.key_index._noted) == 0
+    assert places(broker, "t", b"u29") == {("t", 29)}
