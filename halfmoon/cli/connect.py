@@ -69,25 +69,38 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
             time.sleep(RETRY_PAUSE_S)
 
 
-def _common(bootstrap_server: str) -> dict[str, Any]:
+def addresses(bootstrap_server: str) -> list[tuple[str, tuple[str, int]]]:
+    """Each server as it was written, and its host and port. Raises CliError."""
     servers = [server.strip() for server in bootstrap_server.split(",") if server.strip()]
-    _reach(servers)
-    return {"bootstrap_servers": servers, "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS, "client_id": CLIENT_ID}
-
-
-def _reach(servers: list[str]) -> None:
-    """Raise CliError unless one of the servers accepts a connection."""
     if not servers:
         raise CliError("no bootstrap server given")
+    return [(server, _host_and_port(server)) for server in servers]
+
+
+def nobody(problem: str) -> CliError:
+    return CliError(f"no broker answers at {problem}; start one (halfmoon serve) or say where it is (-b HOST:PORT)")
+
+
+def _common(bootstrap_server: str) -> dict[str, Any]:
+    servers = addresses(bootstrap_server)
+    _reach(servers)
+    return {
+        "bootstrap_servers": [server for server, _ in servers],
+        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
+        "client_id": CLIENT_ID,
+    }
+
+
+def _reach(servers: list[tuple[str, tuple[str, int]]]) -> None:
+    """Raise CliError unless one of the servers accepts a connection."""
     problem = ""
-    for server in servers:
-        host, port = _host_and_port(server)
+    for server, address in servers:
         try:
-            socket.create_connection((host, port), timeout=CONNECT_TIMEOUT_S).close()
+            socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
             return
         except OSError as error:
             problem = problem or f"{server}: {error.strerror or error}"
-    raise CliError(f"no broker answers at {problem}; start one (halfmoon serve) or say where it is (-b HOST:PORT)")
+    raise nobody(problem)
 
 
 def _host_and_port(server: str) -> tuple[str, int]:

@@ -20,16 +20,24 @@ _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
 
 
 class ReadRecord(Protocol):
-    """What of kafka-python's ConsumerRecord is printed."""
+    """What of kafka-python's ConsumerRecord is printed; a message that was found has the same."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Iterable[tuple[str, bytes | None]]
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def timestamp_type(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> Iterable[tuple[str, bytes | None]]: ...
 
 
 Formatter = Callable[[ReadRecord], bytes]

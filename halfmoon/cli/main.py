@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from halfmoon import __version__
-from halfmoon.cli import config, consume, dlq, group, log, output, plugins, produce, serve, topic, view
+from halfmoon.cli import config, consume, dlq, group, log, message, output, plugins, produce, serve, topic, view
 from halfmoon.cli.errors import OutputClosedError, describe_kafka_error, one_line
 from halfmoon.core.errors import HalfmoonError
 
@@ -39,6 +39,7 @@ app.add_typer(topic.app, name="topic")
 app.add_typer(view.app, name="view")
 app.add_typer(group.app, name="group")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(message.app, name="message")
 app.add_typer(log.app, name="log")
 app.add_typer(config.app, name="config")
 

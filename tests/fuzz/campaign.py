@@ -59,9 +59,12 @@ STRICT = SETTINGS | {"log": {**SETTINGS["log"], "flush": "sync", "validate": "re
 
 
 def versions() -> list[tuple[int, int]]:
-    """Every (API key, version) that is offered."""
+    """Every (API key, version) that is offered, but for those of our own, which have no schema."""
     return [
-        (api.key, version) for api in registered().values() for version in range(api.min_version, api.max_version + 1)
+        (api.key, version)
+        for api in registered().values()
+        if not api.own
+        for version in range(api.min_version, api.max_version + 1)
     ]
 
 

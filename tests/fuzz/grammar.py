@@ -46,7 +46,9 @@ class Token:
 class World:
     """What the requests may name."""
 
-    topics: list[str] = field(default_factory=lambda: ["fuzz-a", "fuzz-b", "fuzz-c"])
+    topics: list[str] = field(
+        default_factory=lambda: ["fuzz-a", "fuzz-b", "fuzz-c", "retry.fuzz", "halfmoon.transactions"]
+    )
     topic_ids: list[uuid.UUID] = field(default_factory=list)
     """Of the topics that exist; filled in as they are learnt."""
     groups: list[str] = field(default_factory=lambda: ["fuzz-group-1", "fuzz-group-2"])
@@ -66,6 +68,29 @@ GROUPS = frozenset({"group_id", "groups", "groups_names", "coordinator_keys", "k
 RARELY_GIVEN = frozenset({"transactional_id", "group_instance_id"})
 """Nullable fields that keep requests from getting far."""
 ODD_STRINGS = ("", "x", "\x00", "\n", "é" * 30, ".", "..", "a/b", "%s%n", "x" * 250, "__consumer_offsets", "💥")
+
+KEYS = (b"1", b"2", b"1 2  3", b"", None, b"\xff", b"k" * 300)
+FEATURES: dict[str, tuple[bytes | None, ...]] = {
+    "TAGS": (b"x", b"x||y", b"", None),
+    "KEYS": KEYS,
+    "UNIQ_KEY": KEYS,
+    "DELAY": (b"0", b"1", b"99", b"-1", b"9" * 19, b"soon", b"", None),
+    "TIMER_DELAY_MS": (b"0", b"1", b"50", b"3456000000", b"3456000001", b"-5", b"1.5", None),
+    "TIMER_DELAY_SEC": (b"0", b"1", b"99999999999999999999", b" 1"),
+    "TIMER_DELIVER_MS": (b"0", b"1700000000000", b"9223372036854775807", b"-1"),
+    "TIMER_DEL_UNIQKEY": KEYS,
+    "TRAN_MSG": (b"true", b"false", b"", None),
+    "PGROUP": (b"pg", b"p" * 300, b"", b"\xff", None),
+    "TRAN_STATE": (b"commit", b"rollback", b"unknown", b"", None),
+    "RETRY_OF": (b"fuzz-a/0/0", b"fuzz-a/0/1", b"fuzz-b/1/0", b"retry.fuzz/0/0", b"fuzz-a/9/9", b"//", b"", None),
+    "RECONSUME_TIME": (b"0", b"3", b"16", b"-1", b"x"),
+    "MAX_RECONSUME_TIMES": (b"0", b"1", b"99999999999", b"x"),
+    "ORIGIN_MESSAGE_ID": (b"fuzz-a/0/0", b"x", None),
+    "halfmoon.reason": (b"none",),
+    "halfmoon.delayed": (b"mine", None),
+    "": (None,),
+}
+"""Headers that ask for something, or only seem to."""
 
 NUMBERS = {
     "int8": (0, 1, -1, 2, 127, -128),
@@ -236,13 +261,17 @@ class Builder:
                 chance.choice((None, b"", b"key")),
                 chance.choice((None, b"", chance.randbytes(chance.randrange(200)))),
                 TIMESTAMP_MS + chance.randrange(-1000, 1000),
-                chance.choice(((), (("TAGS", b"x"),), (("", None), ("DELAY", b"3")))),
+                self._headers(),
             )
             for _ in range(chance.randrange(1, 5))
         ]
         if chance.random() < 0.2:
             return build_batch(records, producer_id=chance.choice((0, 1000, 2**40)), producer_epoch=0, base_sequence=0)
         return build_batch(records, codec=chance.randrange(5))
+
+    def _headers(self) -> tuple[tuple[str, bytes | None], ...]:
+        names = self._chance.choices(list(FEATURES), k=self._chance.choice((0, 0, 1, 1, 2, 3, 5)))
+        return tuple((name, self._chance.choice(FEATURES[name])) for name in names)
 
     def _string(self, raw: bytes | None, compact: bool) -> None:
         self._length(-1 if raw is None else len(raw), compact, ">h")

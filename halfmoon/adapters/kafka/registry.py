@@ -5,7 +5,7 @@ connection waits for; so handlers run in tests without a network, and answers le
 whatever finishes first.
 
 One module per API stands in `api/`, named after its key; importing the package registers them all. What ApiVersions
-advertises is exactly what is registered here.
+advertises is exactly what is registered here, but for an API of our own.
 """
 
 from __future__ import annotations
@@ -103,19 +103,21 @@ class Api:
     max_version: int
     handler: Callable[[Context, Any], object]
     raw: bool
+    own: bool
+    """It is no API of Kafka's, and not advertised."""
 
 
 _APIS: dict[int, Api] = {}
 
 
 def api(
-    key: int, name: str, min_version: int, max_version: int, *, raw: bool = False
+    key: int, name: str, min_version: int, max_version: int, *, raw: bool = False, own: bool = False
 ) -> Callable[[Callable[[Context, Any], object]], Callable[[Context, Any], object]]:
     """Register the decorated function for an API key. Registering a key twice is a programmer's error."""
 
     def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
         assert key not in _APIS, f"API {key} is registered twice"
-        _APIS[key] = Api(key, name, min_version, max_version, handler, raw)
+        _APIS[key] = Api(key, name, min_version, max_version, handler, raw, own)
         return handler
 
     return register

@@ -36,7 +36,7 @@ def build_routes(apis: dict[int, Api]) -> dict[int, Route]:
     routes = {}
     for api in apis.values():
         for version in range(api.min_version, api.max_version + 1):
-            flexible = is_flexible(api.key, version)
+            flexible = not api.own and is_flexible(api.key, version)
             routes[api.key << 16 | version] = Route(
                 key=api.key,
                 version=version,

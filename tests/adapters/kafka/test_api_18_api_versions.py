@@ -34,7 +34,7 @@ def rig():
 
 
 def offered():
-    found = {key: (api.min_version, api.max_version) for key, api in registered().items()}
+    found = {key: (api.min_version, api.max_version) for key, api in registered().items() if not api.own}
     found[0] = (0, found[0][1])  # librdkafka looks for Produce 0, which Kafka lists without taking it
     return found
 

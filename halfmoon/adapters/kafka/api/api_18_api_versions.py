@@ -58,7 +58,7 @@ def answer(version: int, error_code: int) -> bytes:
 
 def _encode(version: int, error_code: int) -> bytes:
     flexible = version >= FLEXIBLE
-    apis = sorted(registered().values(), key=lambda row: row.key)
+    apis = sorted((row for row in registered().values() if not row.own), key=lambda row: row.key)
     out = [wire.INT16.pack(error_code), wire.encode_array_size(len(apis), flexible)]
     for row in apis:
         out.append(_ROW.pack(row.key, ADVERTISED_MIN.get(row.key, row.min_version), row.max_version))

@@ -1,0 +1,238 @@
+"""`halfmoon message`: messages found by a key or by their place, and what became of them."""
+
+from __future__ import annotations
+
+import re
+import socket
+import struct
+import time
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from halfmoon.cli import output, times
+from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
+from halfmoon.cli.errors import CliError
+from halfmoon.cli.formats import as_json
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.core.messages import Answer, Event, Find, Found, Show
+
+API_KEY = 18502
+"""Of the broker's API for this (adapters/kafka/api/api_18502_messages.py)."""
+ANSWER_TIMEOUT_S = 60.0
+CATCH_UP_S = 2.0
+"""So long is waited for the index, if it has not come to the end of the log."""
+CATCH_UP_PAUSE_S = 0.1
+SHOWN_BYTES = 60
+"""Of a value, in a table."""
+
+_PLACE = re.compile(r"(?:(.+)[/@:-])?([0-9]{1,9})[/@:]([0-9]{1,18})")
+
+app = typer.Typer(help="Find messages, and see what became of them.", no_args_is_help=True)
+
+TopicOption = Annotated[str, typer.Option("-t", "--topic", show_default=False)]
+
+
+@app.callback()
+def _group() -> None:
+    """Find messages, and see what became of them."""
+
+
+@app.command()
+def find(
+    topic: TopicOption,
+    key: Annotated[
+        str,
+        typer.Option("-k", "--key", help="A word of KEYS, a UNIQ_KEY, or a record's key.", show_default=False),
+    ],
+    since: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=times.HELP, show_default=False)] = None,
+    until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=times.HELP, show_default=False)] = None,
+    count: Annotated[int, typer.Option("-c", "--count", min=1, max=10_000, help="At most so many, the newest.")] = 100,
+    ended: Annotated[bool, typer.Option("--ended", help="Also what has waited, and waits no more.")] = False,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Find messages of a topic by a key, the newest first; also those that wait to be delivered to it.
+
+    Records are found by their own key where the topic has halfmoon.key.index=true. Times are those at which the broker
+    stored a message.
+    """
+    limits: dict[str, Any] = {"most": count, "ended": ended}
+    now_ms = time.time_ns() // 1_000_000
+    for name, option, text in (("from_ms", "--from", since), ("to_ms", "--to", until)):
+        if text is not None:
+            try:
+                limits[name] = max(0, times.parse_time(text, now_ms))
+            except ValueError as error:
+                raise typer.BadParameter(str(error), param_hint=option) from None
+    question = Find(topic, key.encode("utf-8", "surrogateescape"), **limits)
+    deadline = time.monotonic() + CATCH_UP_S
+    while True:
+        results = _ask(bootstrap_server, question).results
+        if results is None:
+            raise CliError("the broker has answered something else")
+        if not results.behind_bytes or time.monotonic() > deadline:
+            break
+        time.sleep(CATCH_UP_PAUSE_S)
+    if result is Output.JSON:
+        for message in results.messages:
+            output.write(output.json_line(_message(message)))
+    else:
+        columns = ("topic", "partition", "offset", "stored", "state", "key", "value")
+        output.table([_row(message) for message in results.messages], columns)
+    if results.more:
+        output.note(f"there are more than these {len(results.messages)}: older ones (--count, --to)")
+    if results.behind_bytes:
+        output.note(f"{results.behind_bytes} bytes of the log are not in the index yet; messages in them are not found")
+
+
+@app.command()
+def show(
+    place: Annotated[
+        str,
+        typer.Option("--offset", metavar="[TOPIC/]PARTITION/OFFSET", help="Where it stands.", show_default=False),
+    ],
+    topic: Annotated[str | None, typer.Option("-t", "--topic", show_default=False)] = None,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Show one message, and what happened to it: when it was stored, waited, was delivered, retried, given up.
+
+    With --topic, --offset is PARTITION/OFFSET, or OFFSET alone in partition 0.
+    """
+    shown = _ask(bootstrap_server, _place(topic, place)).shown
+    if shown is None:
+        raise CliError("the broker has answered something else")
+    if result is Output.JSON:
+        history = [msgspec.structs.asdict(event) for event in shown.history]
+        output.json_document({**_message(shown.message), "history": history})
+        return
+    message = shown.message
+    output.facts(
+        {
+            "topic": message.topic,
+            "partition": message.partition,
+            "offset": message.offset,
+            "timestamp": f"{times.format_time(message.timestamp)} ({_timestamp_type(message)})",
+            "stored": times.format_time(message.store_ms),
+            "state": _state(message),
+            "key": _text(message.key, None),
+            **{f"header {name}": _text(content, None) for name, content in message.headers},
+            "value": _text(message.value, None),
+        }
+    )
+    output.line("")
+    output.table([_event(event) for event in shown.history], ("when", "what", "topic", "partition", "offset", "detail"))
+
+
+def _place(topic: str | None, place: str) -> Show:
+    match = _PLACE.fullmatch(place)
+    if topic is not None and place.isascii() and place.isdigit():
+        return Show(topic, 0, int(place))
+    name = topic if match is None or match[1] is None else match[1]
+    if match is None or name is None or (topic is not None and name != topic):
+        expected = "TOPIC/PARTITION/OFFSET" if topic is None else "OFFSET or PARTITION/OFFSET"
+        raise typer.BadParameter(f"{place!r} is not {expected}", param_hint="--offset")
+    return Show(name, int(match[2]), int(match[3]))
+
+
+def _message(message: Found) -> dict[str, Any]:
+    """As `halfmoon consume -o json` has a record, and more."""
+    found = as_json(message)
+    return {**found, "stored": message.store_ms, "state": _state(message), "due": _due(message.due_ms)}
+
+
+def _due(due_ms: int) -> int | None:
+    return None if due_ms < 0 else due_ms
+
+
+def _timestamp_type(message: Found) -> str:
+    return "LogAppendTime" if message.timestamp_type == 1 else "CreateTime"
+
+
+def _state(message: Found) -> str | None:
+    if message.ended:
+        return f"was for {message.waits_for}"
+    if message.waits_for is not None and message.due_ms >= 0:
+        return f"for {message.waits_for}, {times.format_time(message.due_ms)}"
+    return None
+
+
+def _row(message: Found) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "partition": message.partition,
+        "offset": message.offset,
+        "stored": times.format_time(message.store_ms),
+        "state": _state(message),
+        "key": _text(message.key),
+        "value": _text(message.value),
+    }
+
+
+def _event(event: Event) -> dict[str, Any]:
+    due = f"until {times.format_time(event.due_ms)}" if event.due_ms >= 0 else ""
+    return {
+        "when": times.format_time(event.at_ms),
+        "what": event.what,
+        "topic": event.topic,
+        "partition": event.partition,
+        "offset": event.offset,
+        "detail": ", ".join(part for part in (event.detail, due) if part),
+    }
+
+
+def _text(content: bytes | None, most: int | None = SHOWN_BYTES) -> str | None:
+    if content is None:
+        return None
+    text = " ".join(content.decode("utf-8", "backslashreplace").splitlines())
+    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def _ask(bootstrap_server: str, question: Find | Show) -> Answer:
+    """Raises CliError where the broker refuses, or knows no such question."""
+    problem = ""
+    for server, address in addresses(bootstrap_server):
+        try:
+            connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
+        except OSError as error:
+            problem = problem or f"{server}: {error.strerror or error}"
+            continue
+        with connection:
+            connection.settimeout(ANSWER_TIMEOUT_S)
+            try:
+                answer = _exchange(connection, msgspec.json.encode(question))
+            except EOFError:
+                raise CliError(f"{server} hung up: it is no Halfmoon, or an older one") from None
+            except TimeoutError:
+                raise CliError(f"{server} has not answered for {ANSWER_TIMEOUT_S:.0f} s") from None
+        if answer.fault:
+            raise CliError(answer.message or answer.fault)
+        return answer
+    raise nobody(problem)
+
+
+def _exchange(connection: socket.socket, body: bytes) -> Answer:
+    """Raises EOFError where the broker hangs up."""
+    client = CLIENT_ID.encode()
+    request = struct.pack(">hhih", API_KEY, 0, 1, len(client)) + client + body
+    connection.sendall(struct.pack(">i", len(request)) + request)
+    (size,) = struct.unpack(">i", _receive(connection, 4))
+    return msgspec.json.decode(_receive(connection, size)[4:], type=Answer)
+
+
+def _receive(connection: socket.socket, size: int) -> bytes:
+    received = bytearray()
+    while len(received) < size:
+        try:
+            part = connection.recv(size - len(received))
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            raise EOFError
+        received += part
+    return bytes(received)

@@ -1,0 +1,62 @@
+"""HalfmoonMessages: an API of our own that no client hears of; malformed questions are answered, not hung up on."""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from typing import Any
+
+import pytest
+
+from halfmoon.adapters.kafka.api import api_18502_messages as messages
+from halfmoon.adapters.kafka.api.api_18_api_versions import answer
+from halfmoon.testing import Broker
+
+
+def ask(broker: Broker, body: bytes) -> dict[str, Any]:
+    host, port = broker.bootstrap_servers.rsplit(":", 1)
+    request = struct.pack(">hhih", messages.KEY, 0, 7, -1) + body
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(struct.pack(">i", len(request)) + request)
+        stream = connection.makefile("rb")
+        (size, correlation_id) = struct.unpack(">ii", stream.read(8))
+        assert correlation_id == 7
+        found: dict[str, Any] = json.loads(stream.read(size - 4))
+        return found
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b'{"type": "drop", "topic": "t"}',
+        b'{"type": "find", "topic": "t"}',
+        b'{"type": "find", "topic": "t", "key": "not base64!"}',
+        b'{"type": "find", "topic": "t", "key": "aw==", "most": "many"}',
+        b'{"type": "find", "topic": "t", "key": "aw==", "other": 1}',
+        b'{"type": "show", "topic": "t", "partition": 0, "offset": 1e99}',
+    ],
+)
+def test_no_question(halfmoon_broker: Broker, body: bytes) -> None:
+    assert ask(halfmoon_broker, body)["fault"] == "INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("partition", [-1, 5, 1 << 40])
+@pytest.mark.parametrize("offset", [-1, 1 << 62, -(1 << 63)])
+def test_places_that_are_nowhere(halfmoon_broker: Broker, partition: int, offset: int) -> None:
+    body = {"type": "show", "topic": "__nowhere", "partition": partition, "offset": offset}
+    assert ask(halfmoon_broker, json.dumps(body).encode())["fault"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+def test_it_is_not_advertised() -> None:
+    for version in range(5):
+        assert struct.pack(">h", messages.KEY) not in answer(version, 0)
+
+
+def test_what_fails_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert json.loads(messages._failed(RuntimeError("x")))["fault"] == "UNKNOWN_SERVER_ERROR"
+    assert "message_search_failed" in caplog.text
