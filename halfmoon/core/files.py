@@ -51,6 +51,10 @@ class File(Protocol):
     def forget(self, length: int, position: int) -> None:
         """Nobody is expected to read this again soon: what of it is on the disk need not stay in memory."""
 
+    def written(self, position: int) -> tuple[int, int]:
+        """The first stretch [from, to) at or behind `position` that may have been written to; what is outside reads as
+        zeroes. Where nothing follows, or the file ends, it is empty."""
+
     def sync(self) -> None:
         """fdatasync: what was written before this call survives power loss once it returns. Raises OSError."""
 
@@ -155,6 +159,17 @@ class OsFile:
         end = position + length + -(position + length) % mmap.PAGESIZE
         with contextlib.suppress(OSError):  # advice; a file system may not take it
             os.posix_fadvise(self._fd, begin, end - begin, os.POSIX_FADV_DONTNEED)
+
+    def written(self, position: int) -> tuple[int, int]:
+        size = self.size()
+        if position >= size:
+            return size, size
+        try:
+            start = os.lseek(self._fd, position, os.SEEK_DATA)
+            return start, os.lseek(self._fd, start, os.SEEK_HOLE)
+        except OSError as error:
+            # ENXIO: nothing but a hole. Else the file system cannot tell.
+            return (size, size) if error.errno == errno.ENXIO else (position, size)
 
     def sync(self) -> None:
         os.fdatasync(self._fd)

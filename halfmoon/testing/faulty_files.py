@@ -93,6 +93,9 @@ class FaultyFile:
     def pread_cached(self, length: int, position: int) -> bytes | None:
         return None if self._fs.cold else self.pread(length, position)
 
+    def written(self, position: int) -> tuple[int, int]:
+        return min(position, self.size()), self.size()
+
     def forget(self, length: int, position: int) -> None:
         self._fs.forgotten.append((position, position + length))
 

@@ -226,3 +226,35 @@ def test_read_only_makes_nothing(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="Bad file descriptor"):
         file.pwritev([b"y"], 0)
     file.close()
+
+
+def test_what_was_written_of_an_allocated_file(tmp_path: Path) -> None:
+    fs = OsFileSystem(tmp_path)
+    file = fs.open("f", create=True)
+    assert file.written(0) == (0, 0)
+    file.allocate(1 << 20)
+    file.pwritev([b"x" * 5_000], 100_000)
+    stretches = []
+    start, end = file.written(0)
+    while start < end:
+        stretches.append((start, end))
+        start, end = file.written(end)
+    assert (start, end) == (1 << 20, 1 << 20)
+    # A file system that cannot tell says the whole file.
+    assert all(stretches[at][1] <= stretches[at + 1][0] for at in range(len(stretches) - 1))
+    assert any(low <= 100_000 and high >= 105_000 for low, high in stretches)
+    file.close()
+
+
+@pytest.mark.parametrize(("code", "found"), [(errno.ENXIO, (4_096, 4_096)), (errno.EINVAL, (10, 4_096))])
+def test_file_systems_that_know_nothing_of_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, found: tuple[int, int]
+) -> None:
+    def lseek(fd: int, position: int, how: int) -> int:
+        raise OSError(code, os.strerror(code))
+
+    file = OsFileSystem(tmp_path).open("f", create=True)
+    file.allocate(4_096)
+    monkeypatch.setattr("halfmoon.core.files.os.lseek", lseek)
+    assert file.written(10) == found
+    file.close()
