@@ -17,6 +17,8 @@ HEADERS = {
     "small_on": (100, 600_000, "none", True, 0, LATE),
     "delayed": (100, 600_000, "none", True, 10, LATE),
     "tagged": (100, 600_000, "none", True, 10, "TAGS=paid"),
+    "keyed_off": (100, 600_000, "none", False, 1, "KEYS=order-{}"),
+    "keyed": (100, 600_000, "none", True, 1, "KEYS=order-{}"),
 }
 """Figure's prefix → bytes a record, records, codec, whether headers act, and one record in how many has which."""
 VIEW_RECORDS = 2_000_000

@@ -21,7 +21,7 @@ def produce_headers(
     bootstrap: str, topic: str, size: int, count: int, codec: str, enabled: bool, one_in: int, header: str
 ) -> dict[str, float]:
     """`count` records of `size` bytes of text with three headers, and in one of `one_in` (0: none) another one,
-    NAME=VALUE, in batches of up to 1 MB."""
+    NAME=VALUE (`{}` in the value: the record's number), in batches of up to 1 MB."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     settings = {"halfmoon.headers.enable": str(enabled).lower()}
     admin.create_topics([NewTopic(topic, 1, 1, config=settings)])[topic].result(30)
@@ -32,11 +32,11 @@ def produce_headers(
     values = [" ".join(dice.choices(words, k=size))[:size].encode() for _ in range(100)]
     plain: list[tuple[str, str | bytes | None]] = [("region", b"HZ"), ("amount", b"17"), ("trace", b"0123456789abcdef")]
     name, _, text = header.partition("=")
-    special = [*plain, (name, text.encode())]
+    specials = [[*plain, (name, text.format(number).encode())] for number in range(10_000 if "{" in text else 1)]
     send, poll = producer.produce, producer.poll
     begun = time.perf_counter()
     for number in range(count):
-        headers = special if one_in and number % one_in == 0 else plain
+        headers = specials[number % len(specials)] if one_in and number % one_in == 0 else plain
         while True:
             try:
                 send(topic, values[number % 100], headers=headers)

@@ -1,7 +1,8 @@
 """A copy of a data directory while its broker runs: `halfmoon backup`.
 
-What is taken: the sealed segments, their index files, and the catalog as it stood where the last of them ends, which
-is what the snapshot at the head of the segment after it says. A broker started on the copy has a log that ends there.
+What is taken: the sealed segments, their index and key files, and the catalog as it stood where the last of them ends,
+which is what the snapshot at the head of the segment after it says. A broker started on the copy has a log that ends
+there.
 With `active` the segment being written is copied too, up to its last whole frame.
 
 On one file system, segments and index files are hard-linked: they are never changed, and the broker reuses the file
@@ -15,11 +16,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfmoon.core import identity, index, snapshot
+from halfmoon.core import identity, index, key_file, snapshot
 from halfmoon.core.commitlog import FOLDER, Segment, segment_path
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem, read_file, write_all, write_file
@@ -45,6 +46,7 @@ class BackupReport:
     """How many of them share their bytes with the original."""
     bytes: int = 0
     index_files: int = 0
+    key_files: int = 0
     topics: int = 0
     expired: int = 0
     """Segments that expired while the backup was made."""
@@ -88,6 +90,7 @@ class _Backup:
         report, into = self.report, self._into
         into.make_directory(FOLDER)
         into.make_directory(index.FOLDER)
+        into.make_directory(key_file.FOLDER)
         # The last segment is being written; the one before it may still be, until the last one has its head.
         while segments and (catalog := snapshot_at_head(segments[-1])) is None:
             segments = segments[:-1]
@@ -112,8 +115,9 @@ class _Backup:
             report.segments += 1
         report.start = kept[0].start if kept else last.start
         report.topics = len(catalog.topics)
-        self._take_index_files(report.start, last.start)
-        for folder in (FOLDER, index.FOLDER):
+        report.index_files = self._take_derived(index.listed(self._source), report.start, last.start)
+        report.key_files = self._take_derived(key_file.listed(self._source), report.start, last.start)
+        for folder in (FOLDER, index.FOLDER, key_file.FOLDER):
             into.sync_directory(folder)
         snapshot.save(into, snapshot.encode(catalog))
         return report
@@ -165,8 +169,10 @@ class _Backup:
         self.report.bytes += end - last.start
         return end
 
-    def _take_index_files(self, start: int, end: int) -> None:
-        for low, high, path in index.listed(self._source):
+    def _take_derived(self, listed: Iterable[tuple[int, int, str]], start: int, end: int) -> int:
+        """Those files of stretches of the log that lie in [start, end); how many."""
+        taken = 0
+        for low, high, path in listed:
             if start <= low and high <= end:
                 goal = self._into.root / path
                 try:
@@ -178,7 +184,8 @@ class _Backup:
                 file = self._into.open(path)
                 file.sync()
                 file.close()
-                self.report.index_files += 1
+                taken += 1
+        return taken
 
     def _advance(self, size: int) -> None:
         self._done += size

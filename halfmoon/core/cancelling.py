@@ -10,25 +10,28 @@ to be consumed again, is not meant.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from bisect import bisect_right
+from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import control
+from halfmoon.core import control, record_codec
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.frame import Kind
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.key_file import key_hash
-from halfmoon.core.keys import unique_key
-from halfmoon.core.records import iter_records
+from halfmoon.core.keys import possible_unique_keys, unique_key
+from halfmoon.core.records import batch_body, iter_records, parse_header
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition, Topic
     from halfmoon.core.relay import Load
 
-AT_ONCE = 200
+AT_ONCE = 2_000
 """Cancels that are looked up together."""
+FEW_KEYS = 20
+"""So few are each searched for in a batch's bytes; of more, all keys there are looked at."""
 MOST = 100_000
 """More are refused until some are done: 10 MB."""
 AGAIN_MS = 50
@@ -114,24 +117,46 @@ class Cancelling:
         reserved = {topic.number for topic in broker.topics() if topic.name in broker.deliveries.relays}
 
         def look_up() -> list[Place]:
-            found: list[Place] = []
+            wanted: dict[int, set[tuple[int, bytes]]] = {}
+            """Frame's position → topics and keys that it may have messages of."""
             for search, number, key, at in searches:
                 for position in search():
-                    whole = frames.read(position) if position < at else None
-                    if whole is not None and whole.frame.topic_number not in reserved:
-                        found += _waiting(whole, number, key)
+                    if position < at:
+                        wanted.setdefault(position, set()).add((number, key))
+            found: list[Place] = []
+            for position, keys in wanted.items():
+                whole = frames.read(position)
+                if whole is not None and whole.frame.topic_number not in reserved:
+                    found += _waiting(whole, keys)
             return found
 
         return look_up
 
 
-def _waiting(whole: WholeFrame, topic_number: int, key: bytes) -> list[Place]:
-    target = whole.target
-    if whole.frame.kind != Kind.BATCH or target is None or target.topic_number != topic_number:
-        return []
-    frame = whole.frame
-    return [
-        (frame.topic_number, frame.partition, frame.base_offset + record.offset_delta)
-        for record in iter_records(whole.payload)
-        if unique_key(record) == key
-    ]
+def _waiting(whole: WholeFrame, keys: Iterable[tuple[int, bytes]]) -> Iterator[Place]:
+    """The messages of a frame, if they wait, that go to one of these topics and have the key beside it. Only those are
+    read that may have one: there may be thousands in a frame, of which one is cancelled."""
+    frame, target = whole.frame, whole.target
+    if frame.kind != Kind.BATCH or target is None:
+        return
+    wanted = {key for topic_number, key in keys if topic_number == target.topic_number}
+    header = parse_header(whole.payload)
+    body = bytes(batch_body(whole.payload))
+    bounds = record_codec.walk(body, header.record_count)
+    indexes = sorted({bisect_right(bounds, at) - 1 for at, key in _places_of(body, wanted)})
+    for index in indexes:
+        record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, None)
+        if unique_key(record) in wanted:
+            yield frame.topic_number, frame.partition, frame.base_offset + record.offset_delta
+
+
+def _places_of(body: bytes, keys: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Where in a batch's body one of the keys may stand, and which."""
+    if len(keys) > FEW_KEYS:
+        yield from ((at, key) for at, key in possible_unique_keys(body) if key in keys)
+        return
+    for key in keys:
+        at = body.find(key)
+        while at >= 0:
+            yield at, key
+            at = body.find(key, at + len(key))

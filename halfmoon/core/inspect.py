@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import msgspec
 
-from halfmoon.core import control, index, snapshot
+from halfmoon.core import control, index, key_file, snapshot
 from halfmoon.core.commitlog import Segment, list_segments, segment_path
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import FileSystem, OsFileSystem, read_file
@@ -58,6 +58,7 @@ class Report:
     torn_bytes: int = 0
     """Bytes behind `end` that a start will cut: frames whose writing was cut off. No damage."""
     index_files: int = 0
+    key_files: int = 0
     checkpoint: int | None = None
     """The position that the checkpoint is true for; None where there is none to be trusted."""
     clean: bool = False
@@ -179,6 +180,7 @@ class _Verification:
         report.start = report.end = segments[0].start if segments else 0
         saved = self._checkpoint()
         files = self._index_files()
+        self._key_files()
         flushed = max((file.end for file in files), default=0)
         if saved is not None:
             flushed = max(flushed, saved.position)
@@ -222,6 +224,18 @@ class _Verification:
             if not files or file.start >= files[-1].end:
                 files.append(file)
         return files
+
+    def _key_files(self) -> None:
+        for _, _, path in key_file.listed(self._fs):
+            try:
+                if not key_file.open_file(self._fs, path).intact():
+                    raise ValueError("entries checksum")
+            except FileNotFoundError:  # expired meanwhile
+                continue
+            except ValueError as error:
+                self._report.problems.append(f"key file {path}: {error}; it can be made again from the log")
+                continue
+            self._report.key_files += 1
 
     def _walk(self, scan: Scan, files: Sequence[IndexFile]) -> None:
         report = self._report

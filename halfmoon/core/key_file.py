@@ -72,6 +72,15 @@ class Stretch:
         self._last = -1
         """The entry that was added last: a frame often has a key many times."""
 
+    @classmethod
+    def going_on(cls, file: KeyFile) -> Stretch:
+        """One that goes on where a file ends, and has what is in it."""
+        stretch = cls(file.start)
+        stretch.upto, stretch.oldest_ms, stretch.newest_ms = file.end, file.oldest_ms, file.newest_ms
+        for entry in file.entries:
+            stretch.add(entry >> 32, file.start + (entry & _PLACE_MASK))
+        return stretch
+
     def add(self, hashed: int, position: int) -> None:
         """A frame at `position` has something of this hash."""
         entry = hashed << 32 | position - self.start
@@ -103,7 +112,7 @@ class Stretch:
 class KeyFile:
     """An opened, mapped key file."""
 
-    __slots__ = ("_entries", "_entries_crc", "_mapping", "end", "newest_ms", "oldest_ms", "path", "start")
+    __slots__ = ("_entries_crc", "_mapping", "end", "entries", "newest_ms", "oldest_ms", "path", "start")
 
     def __init__(self, path: str, mapping: Mapping) -> None:
         """Raises ValueError where the file is damaged or of another version."""
@@ -120,14 +129,14 @@ class KeyFile:
             raise ValueError("header checksum")
         if len(view) != _ENTRIES_AT + 8 * count:
             raise ValueError("shorter than its entries, or longer")
-        self._entries = view[_ENTRIES_AT:].cast("Q")
+        self.entries = view[_ENTRIES_AT:].cast("Q")
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def find(self, hashed: int) -> set[int]:
         """Log positions of frames that may have it. May wait for the disk."""
-        entries = self._entries
+        entries = self.entries
         at = bisect_left(entries, hashed << 32)
         found = set()
         while at < len(entries) and entries[at] >> 32 == hashed:
@@ -137,7 +146,7 @@ class KeyFile:
 
     def intact(self) -> bool:
         """Whether the entries' checksum holds."""
-        return bool(crc32c(self._entries.cast("B")) == self._entries_crc)
+        return bool(crc32c(self.entries.cast("B")) == self._entries_crc)
 
 
 def write(fs: FileSystem, stretch: Stretch) -> KeyFile:
@@ -171,11 +180,14 @@ def open_file(fs: FileSystem, path: str) -> KeyFile:
 
 
 def listed(fs: FileSystem) -> Iterator[tuple[int, int, str]]:
-    """(start, end, path) of the key files in the folder, sorted by start; leftovers of a crash are left out."""
+    """(start, end, path) of the key files in the folder, sorted by start, of equal ones the longest first; leftovers of
+    a crash are left out."""
+    found = []
     for name in fs.listdir(FOLDER):
         start, _, end = name.partition("-")
         if start.isdigit() and end.isdigit():
-            yield int(start), int(end), f"{FOLDER}/{name}"
+            found.append((int(start), int(end), f"{FOLDER}/{name}"))
+    yield from sorted(found, key=lambda entry: (entry[0], -entry[1]))
 
 
 def leftovers(fs: FileSystem) -> Iterator[str]:

@@ -38,6 +38,8 @@ FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
 SCANNED = 200
 """Frames that are looked at between two pauses of a scan."""
+GOES_ON = 20_000
+"""The last file before a start is gone on with if it has no more entries: else each start would leave one more."""
 AHEAD_BYTES = 4 << 20
 """A scan has so much brought into memory at once, in a thread."""
 LARGE_BYTES = 16 << 10
@@ -63,6 +65,8 @@ class KeyIndex:
         """Stretches of the log [from, to) that are to be scanned again."""
         self._rebuilt: Stretch | None = None
         """What the scan has found."""
+        self._superseded: str | None = None
+        """A file whose entries the tail has, too."""
         self._segment_end = 0
         """Of the tail's segment; the tail's start where there is none yet."""
         self._close_at = 0
@@ -94,6 +98,15 @@ class KeyIndex:
         for path in unwanted:
             fs.remove(path)
         self._begin(log.end)
+        last = self.files[-1] if self.files else None
+        if last is not None and last.end == log.end < self._segment_end and self._may_go_on(last):
+            self._superseded = self.files.pop().path
+            self._tail = Stretch.going_on(last)
+            self._limit()
+
+    def _may_go_on(self, last: KeyFile) -> bool:
+        same_segment = last.start >= self._broker.log.segments[-1].start
+        return same_segment and len(last) <= GOES_ON and last.end - last.start < STRETCH_BYTES // 2
 
     def start(self) -> None:
         self._broker.relays.add(self, self)
@@ -164,7 +177,8 @@ class KeyIndex:
                 break
             value = None if load is None else load()
         if self._tail.upto > self._tail.start:
-            self._add(key_file.write(self._broker.log.fs, self._tail))
+            self._add(self._write(self._tail))
+            self._remove_superseded()
 
     # -- looking up --------------------------------------------------------------------------------------------------
 
@@ -229,9 +243,17 @@ class KeyIndex:
         tail = self._tail
         if tail.start >= self._broker.log.start:  # else it has expired
             tail.upto = end
-            fs = self._broker.log.fs
-            self._add((yield lambda: key_file.write(fs, tail)))
+            self._add((yield lambda: self._write(tail)))
+        self._remove_superseded()
         self._begin(max(end, self._broker.log.start))
+
+    def _write(self, stretch: Stretch) -> KeyFile:
+        return key_file.write(self._broker.log.fs, stretch)
+
+    def _remove_superseded(self) -> None:
+        path, self._superseded = self._superseded, None
+        if path is not None and all(file.path != path for file in self.files):
+            self._broker.log.fs.remove(path)
 
     def _add(self, file: KeyFile) -> None:
         if file.end > self._broker.log.start:
@@ -276,7 +298,7 @@ class KeyIndex:
             self._rebuilt = None
             return
         found.upto = end
-        self._add((yield lambda: key_file.write(log.fs, found)))
+        self._add((yield lambda: self._write(found)))
         self._rebuilt = None
         guard.release()
         if end < high:

@@ -21,7 +21,7 @@ KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
 SEPARATOR = b" "
 """Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""
 
-_NEEDLES = tuple(name.encode() for name in NAMES)
+_KEYS, _UNIQ_KEY = (name.encode() for name in NAMES)
 _find = stringzilla.find
 
 finds_keys = HeaderSearch(NAMES).finds
@@ -50,14 +50,25 @@ def unique_key(record: Record) -> bytes | None:
 def possible_keys(body: bytes) -> Iterator[bytes]:
     """All keys in the headers of a decompressed body's records, and perhaps bytes that look like some: records are not
     read, which takes five times as long."""
-    for needle in _NEEDLES:
-        at = _find(body, needle)
-        while at >= 0:
-            at += len(needle)
-            content = _value_at(body, at)
-            if content:
-                yield from (key for key in (content.split(SEPARATOR) if needle == b"KEYS" else (content,)) if key)
-            at = _find(body, needle, at)
+    for _, content in _values(body, _KEYS):
+        yield from (key for key in content.split(SEPARATOR) if key)
+    for _, content in _values(body, _UNIQ_KEY):
+        yield content
+
+
+def possible_unique_keys(body: bytes) -> Iterator[tuple[int, bytes]]:
+    """All UNIQ_KEYs so, and where in the body they stand."""
+    return _values(body, _UNIQ_KEY)
+
+
+def _values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+    at = _find(body, name)
+    while at >= 0:
+        at += len(name)
+        content = _value_at(body, at)
+        if content:
+            yield at, content
+        at = _find(body, name, at)
 
 
 def _value_at(body: bytes, at: int) -> bytes:

@@ -248,7 +248,7 @@ def test_a_backup_that_was_cut_off_is_no_data_directory(
     def full(self: object, *args: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr(module._Backup, "_take_index_files", full)
+    monkeypatch.setattr(module._Backup, "_take_derived", full)
     with pytest.raises(OSError, match="full"):
         backup(source, target)
     with pytest.raises(StartError):

@@ -62,6 +62,21 @@ def test_of_a_large_frame_one_is_cancelled(broker: Broker, clock: VirtualClock) 
     assert values(broker, "t") == [b"%d" % at for at in range(100) if at != 50]
 
 
+@pytest.mark.parametrize("few", [0, 20])
+def test_of_a_large_frame_many_are_cancelled(
+    broker: Broker, clock: VirtualClock, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cancelling, "FEW_KEYS", few)
+    broker.create_topic("t", 1)
+    send(broker, "t", *[later(b"%d" % at, f"key-{at}") for at in range(100)])
+    relay(broker)
+    send(broker, "t", *[cancel(f"key-{at}") for at in range(0, 100, 7)])
+    relay(broker)
+    assert broker.deliveries.waiting() == 100 - 15
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"%d" % at for at in range(100) if at % 7]
+
+
 def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, clock: VirtualClock) -> None:
     """The key index may be behind; what is due meanwhile is not delivered all the same."""
     broker.create_topic("t", 1)

@@ -13,7 +13,7 @@ from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.inspect import FrameInfo, Report, dump, dump_files, verify, verify_files
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
+from tests.core.bench import VirtualClock, flip, open_broker, partition_of, relay, send, turn
 from tests.core.log_bench import new_fs
 
 
@@ -67,6 +67,16 @@ def test_a_running_brokers_directory_is_in_order(broker: Broker, fs: FaultyFileS
     assert (report.generation, report.torn_bytes, report.clean) == (1, 0, False)
     assert report.index_files == len(broker.housekeeping.indexes.files) > 3
     assert report.checkpoint is not None
+
+
+def test_key_files_are_looked_at(broker: Broker, fs: FaultyFileSystem) -> None:
+    relay(broker)
+    paths = [file.path for file in broker.key_index.files]
+    report = verified(fs)
+    assert report.key_files == len(paths) > 0
+    assert report.ok
+    flip(fs, paths[0], 30)
+    assert verified(fs).problems == [f"key file {paths[0]}: header checksum; it can be made again from the log"]
 
 
 def test_a_clean_stop_is_seen(broker: Broker, fs: FaultyFileSystem) -> None:

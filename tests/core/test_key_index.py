@@ -162,6 +162,29 @@ def test_a_clean_restart_scans_nothing(fs: FaultyFileSystem, clock: VirtualClock
     assert places(again, "t", b"u4") == {("t", 0)}
 
 
+def test_restarts_leave_no_crowd_of_files(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    for at in range(10):
+        broker = reopen(fs, clock)
+        if at == 0:
+            broker.create_topic("t", 1)
+        send(broker, "t", *rows(5, at * 5))
+        relay(broker)
+        broker.close()
+        assert len([path for path in fs.names if path.startswith("keys/")]) == 1
+    again = reopen(fs.kill(), clock)
+    relay(again)
+    for at in range(50):
+        assert places(again, "t", f"u{at}".encode()) == {("t", at - at % 5)}
+
+
+def test_a_start_that_changes_nothing(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    for _ in range(3):
+        broker = reopen(fs, clock)
+        broker.close()
+    again = reopen(fs, clock)
+    assert again.key_index.behind_bytes == 0
+
+
 def test_files_of_what_is_gone_are_not_taken_for_what_came_instead(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     """With `flush: interval` an index file may be on disk before the log that it speaks of."""
     broker = reopen(fs, clock, flush="interval")

@@ -66,7 +66,7 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            messages = self._consumer.consume(500, timeout=0.02)
+            messages = self._consumer.consume(500, timeout=0.02) if len(self._producer) < UNACKNOWLEDGED else []
             for message in messages:
                 if message.error() is not None:
                     if not message.error().retriable() and message.error().code() >= 0:
@@ -107,6 +107,8 @@ VIEWS = {
 
 
 LATER, TRANSACTIONAL = "later", "transactional"
+UNACKNOWLEDGED = 5_000
+"""While so many that were handed back are not acknowledged, no more are consumed."""
 
 
 def value_of(message: Message) -> bytes:
