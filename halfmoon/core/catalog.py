@@ -125,6 +125,9 @@ class Topic:
         return f"Topic({self.name})"
 
 
+DELETED_KNOWN = 1_000
+"""Deleted topics whose names are still known."""
+
 GroupProgress = dict[tuple[int, int], Committed]
 """(topic number, partition) → progress."""
 
@@ -139,6 +142,8 @@ class Catalog:
         self.by_number: dict[int, Topic] = {}
         self.views: dict[int, dict[int, Topic]] = {}
         """Topic number of a source → its views, by their number. A source may be gone already."""
+        self.deleted: dict[int, str] = {}
+        """Number → name of topics that were deleted last: messages for them may wait still."""
         self.next_topic_number = 0
         self.next_producer_id = 0
         self.offsets: dict[str, GroupProgress] = {}
@@ -185,6 +190,11 @@ class Catalog:
             self.views.setdefault(topic.view.source_number, {})[topic.number] = topic
         self.changes += 1
 
+    def name_of(self, number: int) -> str:
+        """The name that a topic has or had; `#17` where nobody remembers."""
+        topic = self.by_number.get(number)
+        return self.deleted.get(number, f"#{number}") if topic is None else topic.name
+
     def views_of(self, topic: Topic) -> list[Topic]:
         """The views filled from this topic, and those filled from them, each after its source."""
         found = [topic]
@@ -197,6 +207,9 @@ class Catalog:
         if topic is None:
             return
         del self.by_name[topic.name], self.by_id[topic.id]
+        self.deleted[topic.number] = topic.name
+        if len(self.deleted) > DELETED_KNOWN:
+            del self.deleted[next(iter(self.deleted))]
         if topic.view is not None:
             siblings = self.views[topic.view.source_number]
             del siblings[topic.number]

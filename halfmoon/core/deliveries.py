@@ -453,8 +453,10 @@ class Deliveries:
         """The topic that these messages were sent to is gone: they go to the dead letters, and say why."""
         pending = source.pending
         assert pending is not None
+        name = self._broker.catalog.name_of(origin.topic_number)
         why = (
-            ("halfmoon.reason", f"topic {origin.topic_number} was deleted before the message was due".encode()),
+            ("halfmoon.reason", f"topic '{name}' was deleted before the message was due".encode()),
+            ("halfmoon.original-topic", name.encode()),
             ("halfmoon.original-partition", str(origin.partition).encode()),
         )
         records = [record for record in iter_records(batch) if base + record.offset_delta in pending]

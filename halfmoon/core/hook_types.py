@@ -168,10 +168,6 @@ class MessageFilter(Protocol):
     """Something that occurs in the bytes of every record that matches, as core/record_codec.py draws them; records
     without it are passed over unread. None if there is no such thing."""
 
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        """Whether a batch may hold a match, going by its tag summary alone. May say yes in vain, never no in vain."""
-        ...
-
     def match(self, record: Any) -> bool:
         """Whether this record matches."""
         ...

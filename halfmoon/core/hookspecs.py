@@ -85,8 +85,8 @@ def halfmoon_relays(ctx: PluginContext) -> Sequence[Relay]:
 def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
     """Offer filter languages: name → compile(expression).
 
-    Called: `compile` per subscription (FilterSyntaxError refuses it), `select_by_index` per batch, `match` per record
-    of the batches that pass. Cost: nothing for topics that nobody filters. Error: counts as no match, and is counted.
+    Called: `compile` per subscription (FilterSyntaxError refuses it), `match` per record in which its needle occurs.
+    Cost: nothing for topics that nobody filters. Error: counts as no match, and is counted.
     """
 
 

@@ -232,8 +232,7 @@ class Messages:
         )  # fmt: skip
 
     def _name(self, topic_number: int, partition: int) -> str:
-        topic = self._broker.catalog.by_number.get(topic_number)
-        return f"{f'#{topic_number}' if topic is None else topic.name}-{partition}"
+        return f"{self._broker.catalog.name_of(topic_number)}-{partition}"
 
     def show(self, partition: Partition, offset: int) -> Steps[Shown]:
         """One message, by its place. Raises BrokerError(OFFSET_OUT_OF_RANGE) where there is none."""
@@ -331,8 +330,7 @@ class Messages:
         return self._event(whole, "ended", place, -1, "not to be delivered")
 
     def _event(self, whole: WholeFrame, what: What, place: Place, due_ms: int, detail: str) -> Event:
-        topic = self._broker.catalog.by_number.get(place.topic_number)
-        name = f"#{place.topic_number}" if topic is None else topic.name
+        name = self._broker.catalog.name_of(place.topic_number)
         return Event(whole.frame.store_ms, what, name, place.partition, place.offset, due_ms, detail)
 
 

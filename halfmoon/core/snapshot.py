@@ -76,6 +76,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     sent_back: list[tuple[str, list[tuple[int, int, list[int]]]]] = []
     attempts: list[tuple[int, int, int, int]] = []
     cancels: list[tuple[int, bytes, int]] = []
+    deleted: list[tuple[int, str]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -100,6 +101,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             ],
             [(*place, count) for place, count in catalog.attempts.items()],
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
+            list(catalog.deleted.items()),
         )
     )
 
@@ -170,6 +172,7 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     catalog.cancels = {}
     for number, key, at in snapshot.cancels:
         catalog.cancels.setdefault(number, {})[key] = at
+    catalog.deleted = dict(snapshot.deleted)
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
 
 

@@ -28,9 +28,6 @@ class ValueFilter:
         self._wanted = wanted
         self.needle = None if needle is None else re.compile(re.escape(needle))
 
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True
-
     def match(self, record: Any) -> bool:
         return self._wanted(record.value or b"")
 

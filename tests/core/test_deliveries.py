@@ -219,7 +219,8 @@ def test_a_topic_that_is_gone_when_its_message_is_due(broker: Broker, clock: Vir
     assert values(broker, "t") == [], "a namesake is another topic"
     ((_, value, timestamp, headers),) = found(broker, UNDELIVERABLE)
     assert (value, timestamp) == (b"v", clock.now_ms)
-    assert headers["halfmoon.reason"] == b"topic 0 was deleted before the message was due"
+    assert headers["halfmoon.reason"] == b"topic 't' was deleted before the message was due"
+    assert headers["halfmoon.original-topic"] == b"t"
     assert headers["halfmoon.delayed"] == b"DELAY=1"
     assert len(broker.deliveries) == 0
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,9 +22,6 @@ class Filter:
         self.needle = needle
         self.seen: list[Record] = []
         self._match = match
-
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True
 
     def match(self, record: Record) -> bool:
         self.seen.append(record)

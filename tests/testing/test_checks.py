@@ -29,9 +29,6 @@ class LongValues:
         if expression == "outside":
             raise FilterSyntaxError("wrong", 99, expression)
 
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True
-
     def match(self, record: Any) -> bool:
         return len(record.value) > 3
 

@@ -65,9 +65,6 @@ class JsonPathFilter:
         self._max_value_bytes = max_value_bytes
         self.needle: re.Pattern[bytes] | None = needle(query)
 
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True  # tags are in headers, and say nothing about the value
-
     def match(self, record: Any) -> bool:
         """No match: a record without a value, and one whose value is not JSON in UTF-8.
 

@@ -32,9 +32,6 @@ class SqlFilter:
         needed = needed_headers(tree)
         self.needle: re.Pattern[bytes] | None = None if needed is None else needle(needed)
 
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True
-
     def match(self, record: Any) -> bool:
         try:
             return self._evaluate(dict(record.headers)) is True

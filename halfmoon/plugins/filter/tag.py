@@ -25,9 +25,6 @@ class TagFilter:
         self._tags = tags
         self.needle: re.Pattern[bytes] | None = needle((HEADER, tag) for tag in tags)
 
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True
-
     def match(self, record: Any) -> bool:
         for name, content in reversed(record.headers):  # of several, the last counts, as in Kafka's clients
             if name == HEADER:
@@ -39,9 +36,6 @@ class EveryTag:
     """Matches every record, with a tag or without."""
 
     needle: re.Pattern[bytes] | None = None
-
-    def select_by_index(self, tag_hashes: Any) -> bool:
-        return True
 
     def match(self, record: Any) -> bool:
         return True
