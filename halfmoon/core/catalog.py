@@ -285,14 +285,20 @@ class Catalog:
     def was_sent_back(self, group: str, partition: Partition, offset: int) -> bool:
         return offset in self.sent_back.get(group, {}).get((partition.topic.number, partition.index), ())
 
-    def _forget_sent_back(self, group: str, place: tuple[int, int], committed: Committed, before: int) -> None:
-        """What a group has committed it does not hand back any more. If it goes back, it may do so again."""
+    def _forget_sent_back(self, group: str, place: tuple[int, int], offset: int, before: int, *, reset: bool) -> None:
+        """A group has committed `offset` after `before`.
+
+        What it had committed before it does not hand back any more. What lies between the two it may: a commit that was
+        on its way while the broker was away can come after its consumers have begun again, from the commit before.
+        They may also commit less meanwhile; but who is set back from outside may hand everything back anew.
+        """
         places = self.sent_back.get(group)
         if places is None or place not in places:
             return
-        kept = (
-            {offset for offset in places[place] if offset >= committed.offset} if committed.offset >= before else set()
-        )
+        if offset < before:
+            kept = set() if reset else places[place]
+        else:
+            kept = {each for each in places[place] if each >= before} if offset > before else places[place]
         if kept:
             places[place] = kept
         else:
@@ -331,8 +337,9 @@ class Catalog:
         progress = self.offsets.setdefault(record.group, {})
         if record.group in self.sent_back:
             for place, committed in entries.items():
-                before = progress.get(place)
-                self._forget_sent_back(record.group, place, committed, -1 if before is None else before.offset)
+                known = progress.get(place)
+                before = -1 if known is None else known.offset
+                self._forget_sent_back(record.group, place, committed.offset, before, reset=record.reset)
         progress.update(entries)
 
     def _offsets_deleted(self, record: control.OffsetsDeleted) -> None:

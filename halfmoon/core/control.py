@@ -118,6 +118,8 @@ class OffsetsCommitted(Record, frozen=True, tag="offsets"):
 
     group: str
     entries: list[tuple[int, int, Committed]]
+    reset: bool = False
+    """By somebody who is no member of the group, as those are who set it back."""
 
 
 class OffsetsDeleted(Record, frozen=True, tag="offsets-deleted"):

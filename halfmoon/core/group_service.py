@@ -138,7 +138,7 @@ class GroupService:
             raise BrokerError(fault)
         now_ms = broker.clock.wall_ms()
         made = [(p.topic.number, p.index, Committed(offset, epoch, note, now_ms)) for p, offset, epoch, note in entries]
-        return broker.append_control(control.OffsetsCommitted(group, made))
+        return broker.append_control(control.OffsetsCommitted(group, made, reset=generation < 0))
 
     def offsets(self, group: str) -> dict[Partition, Committed]:
         """A group's progress; empty for a group that has none."""

@@ -216,3 +216,19 @@ def test_offsets_can_be_kept_for_ever(fs: FaultyFileSystem, clock: VirtualClock)
     broker.create_topic("t", 1)
     commit(broker, 1)
     assert broker.groups.expire_offsets(clock.wall_ms() + 1000 * DAY_MS) == 0
+
+
+def test_only_who_is_no_member_sets_a_group_back(broker: Broker, clock: VirtualClock) -> None:
+    """A member that commits less than was committed has begun again, and what it handed back counts on."""
+    joined = rebalance(broker, clock)
+    assign(broker, joined)
+    turn(broker)
+    commit(broker, 9, generation=joined.generation, member_id=joined.member_id)
+    place = partition_of(broker, "t").topic.number, 0
+    broker.catalog.sent_back = {"g": {place: {10}}}
+    commit(broker, 5, generation=joined.generation, member_id=joined.member_id)
+    assert broker.catalog.sent_back == {"g": {place: {10}}}
+    commit(broker, 3, group="other")
+    broker.catalog.sent_back = {"other": {place: {10}}}
+    commit(broker, 2, group="other")
+    assert broker.catalog.sent_back == {}

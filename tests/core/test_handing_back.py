@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from halfmoon.core import control
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import dead_letter_topic, retry_topic, retrying_group
@@ -49,6 +50,11 @@ def hand_back(broker: Broker, value: bytes, of: str | None = None, **headers: st
 
 def commit(broker: Broker, topic: str, index: int, offset: int) -> None:
     broker.groups.commit(GROUP, -1, "", None, [(partition_of(broker, topic, index), offset, -1, "")])
+
+
+def commit_as_member(broker: Broker, topic: str, index: int, offset: int) -> None:
+    number = partition_of(broker, topic).topic.number
+    broker.append_control(control.OffsetsCommitted(GROUP, [(number, index, control.Committed(offset, -1, "", 0))]))
 
 
 def test_it_comes_again_later_each_time_and_ends_as_a_dead_letter(broker: Broker, clock: VirtualClock) -> None:
@@ -149,15 +155,48 @@ def test_to_hand_back_again_what_was_handed_back_does_nothing(
     assert values(broker, RETRY) == [b"a", b"b"]
 
 
-def test_what_was_committed_is_forgotten_and_who_goes_back_may_hand_back_again(
-    broker: Broker, clock: VirtualClock
-) -> None:
+def test_what_was_committed_is_forgotten_with_the_next_commit(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", *[(b"%d" % at, {}) for at in range(5)])
+    relay(broker)
+    for offset in range(5):
+        hand_back(broker, b"%d" % offset, f"orders/0/{offset}")
+    for offset, left in (
+        (2, {0, 1, 2, 3, 4}),
+        (2, {0, 1, 2, 3, 4}),
+        (3, {2, 3, 4}),
+        (5, {3, 4}),
+        (5, {3, 4}),
+        (6, None),
+    ):
+        commit(broker, "orders", 0, offset)
+        assert broker.catalog.sent_back == ({} if left is None else {GROUP: {(0, 0): left}})
+
+
+def test_a_commit_that_comes_late_doubles_nothing(broker: Broker, clock: VirtualClock) -> None:
+    """While the broker was away a commit waited in the client; it comes after its consumer has begun again."""
+    send(broker, "orders", *[(b"%d" % at, {}) for at in range(6)])
+    relay(broker)
+    commit_as_member(broker, "orders", 0, 1)
+    for offset in range(1, 5):
+        hand_back(broker, b"%d" % offset, f"orders/0/{offset}")
+    # The consumer begins again from 1, …
+    hand_back(broker, b"1", "orders/0/1")
+    commit_as_member(broker, "orders", 0, 5)  # … and here it comes.
+    hand_back(broker, b"2", "orders/0/2")
+    commit_as_member(broker, "orders", 0, 3)
+    for offset in range(3, 6):
+        hand_back(broker, b"%d" % offset, f"orders/0/{offset}")
+    commit_as_member(broker, "orders", 0, 6)
+    pass_ms(broker, clock, 10_001)
+    assert values(broker, RETRY) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+def test_a_group_that_is_set_back_may_hand_back_again(broker: Broker, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", {}), (b"b", {}), (b"c", {}))
     relay(broker)
     for offset in range(3):
         hand_back(broker, b"%d" % offset, f"orders/0/{offset}")
     commit(broker, "orders", 0, 2)
-    assert broker.catalog.sent_back == {GROUP: {(0, 0): {2}}}
     commit(broker, "orders", 0, 0)
     assert broker.catalog.sent_back == {}
     hand_back(broker, b"2", "orders/0/2")

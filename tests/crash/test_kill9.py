@@ -66,7 +66,10 @@ class Reader(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            messages = self._consumer.consume(500, timeout=0.02) if len(self._producer) < UNACKNOWLEDGED else []
+            if len(self._producer) > UNACKNOWLEDGED:
+                self._producer.poll(0.02)
+                continue
+            messages = self._consumer.consume(500, timeout=0.02)
             for message in messages:
                 if message.error() is not None:
                     if not message.error().retriable() and message.error().code() >= 0:
@@ -107,8 +110,8 @@ VIEWS = {
 
 
 LATER, TRANSACTIONAL = "later", "transactional"
-UNACKNOWLEDGED = 5_000
-"""While so many that were handed back are not acknowledged, no more are consumed."""
+UNACKNOWLEDGED = 50_000
+"""While so many that were handed back are not acknowledged, no more are consumed; librdkafka keeps twice as many."""
 
 
 def value_of(message: Message) -> bytes:

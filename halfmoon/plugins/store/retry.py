@@ -8,7 +8,7 @@ What a consumer sends is the record as it got it, key, value and headers, and ma
 
     RETRY_OF             TOPIC/PARTITION/OFFSET where it had consumed the record. With it a record is handed back
                          once, however often that is sent: by a client that retries, by a consumer that died before it
-                         committed. Forgotten when the group commits beyond the offset, or goes back.
+                         committed. Forgotten when the group has committed beyond the offset twice, or is set back.
     DELAY, TIMER_…       a delay of its own, as of every record; TIMER_DELAY_MS=0 is none, a negative DELAY gives the
                          record up at once.
                          Without one, the delay is level 3 + RECONSUME_TIME.
