@@ -214,16 +214,16 @@ class KeyIndex:
             upto = self._broker.dispatch.position
             while self._done < len(self._noted) and self._noted[self._done] < upto:
                 position, length = self._noted[self._done], self._noted[self._done + 1]
-                yield from self._close_upto(position)
-                if position >= self._broker.log.start:
+                seen = None
+                if position >= self._broker.log.start:  # else it has expired
                     read = self._broker.reader.read([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
-                    yield from self._take(self._tail, position, memoryview(data))
+                    seen = yield from self._take(position, memoryview(data))
                 self._done += 2
                 if self._done == len(self._noted) or self._done >= FORGOTTEN:
                     del self._noted[: self._done]
                     self._done = 0
-                if self._tail.count >= STRETCH_ENTRIES:
+                if self._tail.count >= STRETCH_ENTRIES and seen is not None and seen.part == seen.parts - 1:
                     yield from self._close(position + length)
             yield from self._close_upto(upto)
             self._tail.upto = upto
@@ -231,7 +231,8 @@ class KeyIndex:
                 return
 
     def _close_upto(self, position: int) -> Steps:
-        """Nothing comes any more before `position`, where a frame ends: write the files that are due."""
+        """Nothing comes any more before `position`, where a frame group ends: write the files that are due. None ends
+        within a group, or a scan that begins there would take the rest of it for torn."""
         while self._close_at <= position:
             if self._segment_end == self._tail.start:
                 self._limit()
@@ -278,7 +279,8 @@ class KeyIndex:
         frames = scan.frames()
         ahead = low
         looked = 0
-        while scan.position < end:
+        in_group = False  # the frames of a group come when all of it has been read
+        while in_group or scan.position < end:
             if scan.position + AHEAD_BYTES // 2 > ahead:
                 start, ahead = ahead, min(max(scan.position, ahead) + AHEAD_BYTES, segment.end)
                 yield _reading(segment.file.pread, ahead - start, start - segment.start)
@@ -286,6 +288,7 @@ class KeyIndex:
             if entry is None or entry[0].position >= end:
                 break
             seen, payload = entry
+            in_group = seen.part < seen.parts - 1
             if payload is not None and seen.flags & INDEXED:
                 yield from self._take_parts(found, seen, bytes(read_provenance(segment, seen)), payload)
             looked += 1
@@ -308,13 +311,17 @@ class KeyIndex:
 
     # -- looking into a frame ----------------------------------------------------------------------------------------
 
-    def _take(self, stretch: Stretch, position: int, data: memoryview) -> Steps:
+    def _take(self, position: int, data: memoryview) -> Generator[Load | None, Any, Frame | None]:
+        """Take in a frame of the tail; its header."""
         try:
             seen = frame.decode(data, position, position)
         except BadFrameError:  # it was written just now; recovery will tell
-            return
+            return None
+        if seen.part == 0:
+            yield from self._close_upto(position)
         at = HEADER_BYTES + seen.provenance_length
-        yield from self._take_parts(stretch, seen, bytes(data[HEADER_BYTES:at]), data[at:])
+        yield from self._take_parts(self._tail, seen, bytes(data[HEADER_BYTES:at]), data[at:])
+        return seen
 
     def _take_parts(self, stretch: Stretch, seen: Frame, proof: bytes, payload: memoryview) -> Steps:
         stretch.saw(seen.store_ms)

@@ -229,6 +229,32 @@ def test_many_entries_become_a_file(broker: Broker, monkeypatch: pytest.MonkeyPa
     assert {len(places(broker, "t", f"a{at}".encode())) for at in range(200)} == {1}
 
 
+def test_no_file_ends_within_a_frame_group(
+    fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan that began there would not believe the rest of the group."""
+    monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 3)
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    for first in range(0, 60, 6):
+        times = [{"TIMER_DELAY_MS": str(1_000 + at)} if at % 6 else {} for at in range(first, first + 6)]
+        send(
+            broker,
+            "t",
+            *[(value, headers | time) for (value, headers), time in zip(rows(6, first), times, strict=True)],
+        )
+        relay(broker)
+    expected = {at: places(broker, "t", f"u{at}".encode()) for at in range(60)}
+    assert all(len(found) == 1 for found in expected.values())
+    paths = [file.path for file in broker.key_index.files]
+    assert len(paths) >= 10
+    for path in paths[1::2]:
+        fs.remove(path)
+    again = reopen(fs.kill(), clock)
+    relay(again)
+    assert {at: places(again, "t", f"u{at}".encode()) for at in range(60)} == expected
+
+
 def test_only_files_of_the_time_are_asked(broker: Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 1)
     broker.create_topic("t", 1)

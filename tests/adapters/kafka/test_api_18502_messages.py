@@ -11,6 +11,7 @@ import pytest
 
 from halfmoon.adapters.kafka.api import api_18502_messages as messages
 from halfmoon.adapters.kafka.api.api_18_api_versions import answer
+from halfmoon.cli.connect import admin
 from halfmoon.testing import Broker
 
 
@@ -50,6 +51,14 @@ def test_no_question(halfmoon_broker: Broker, body: bytes) -> None:
 def test_places_that_are_nowhere(halfmoon_broker: Broker, partition: int, offset: int) -> None:
     body = {"type": "show", "topic": "__nowhere", "partition": partition, "offset": offset}
     assert ask(halfmoon_broker, json.dumps(body).encode())["fault"] == "UNKNOWN_TOPIC_OR_PARTITION"
+
+
+@pytest.mark.parametrize("wrong", [{"key": ""}, {"key": "aw==", "most": 0}, {"key": "aw==", "most": -1}])
+def test_find_nothing_or_none(halfmoon_broker: Broker, halfmoon_topic: str, wrong: dict[str, Any]) -> None:
+    with admin(halfmoon_broker.bootstrap_servers) as client:
+        client.create_topics({halfmoon_topic: {"num_partitions": 1}})
+    body = {"type": "find", "topic": halfmoon_topic, **wrong}
+    assert ask(halfmoon_broker, json.dumps(body).encode())["fault"] == "INVALID_REQUEST"
 
 
 def test_it_is_not_advertised() -> None:
