@@ -10,6 +10,7 @@ to be consumed again, is not meant.
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import islice
@@ -20,7 +21,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.frame import Kind
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.key_file import key_hash
-from halfmoon.core.keys import possible_unique_keys, unique_key
+from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.core.records import batch_body, iter_records, parse_header
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 AT_ONCE = 2_000
 """Cancels that are looked up together."""
+SETTLED = 1_000
+"""Messages that are settled between two pauses."""
 FEW_KEYS = 20
 """So few are each searched for in a batch's bytes; of more, all keys there are looked at."""
 MOST = 100_000
@@ -48,6 +51,8 @@ class Cancelling:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.asked = 0
+        """How often something was cancelled."""
         self.cancelled = 0
         """Messages that were not delivered."""
 
@@ -63,6 +68,7 @@ class Cancelling:
         if sum(map(len, broker.catalog.cancels.values())) >= MOST:
             raise BrokerError(Fault.REQUEST_TIMED_OUT, "too many messages are being cancelled; try again later")
         broker.append_control(control.Cancelled(topic.number, list(keys), broker.log.end))
+        self.asked += 1
         broker.relays.wake(self)
 
     def settle_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
@@ -101,9 +107,11 @@ class Cancelling:
                 broker.relays.wake_at(self, broker.clock.mono_ms() + AGAIN_MS)
                 return
             places = yield self._look_up(cancels)
-            while broker.deliveries.is_gathering:  # it has read messages that it is about to append
+            for at in range(0, len(places), SETTLED):
                 yield None
-            self._settle(places)
+                while broker.deliveries.is_gathering:  # it has read messages that it is about to append
+                    yield None
+                self._settle(places[at : at + SETTLED])
             now = broker.catalog.cancels
             done = [(number, key) for number, key, at in cancels if now.get(number, {}).get(key) == at]
             broker.append_control(control.CancelsDone(done))
@@ -153,8 +161,9 @@ def _waiting(whole: WholeFrame, keys: Iterable[tuple[int, bytes]]) -> Iterator[P
 def _places_of(body: bytes, keys: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
     """Where in a batch's body one of the keys may stand, and which."""
     if len(keys) > FEW_KEYS:
-        yield from ((at, key) for at, key in possible_unique_keys(body) if key in keys)
-        return
+        with contextlib.suppress(OverlappingError):
+            yield from [(at, key) for at, key in possible_unique_keys(body) if key in keys]
+            return
     for key in keys:
         at = body.find(key)
         while at >= 0:

@@ -343,6 +343,11 @@ class Catalog:
         progress.update(entries)
 
     def _offsets_deleted(self, record: control.OffsetsDeleted) -> None:
+        places = self.sent_back.get(record.group, {})
+        for place in record.entries:  # it begins again, and may hand everything back anew
+            places.pop(place, None)
+        if not places:
+            self.sent_back.pop(record.group, None)
         progress = self.offsets.get(record.group)
         if progress is None:
             return

@@ -38,6 +38,7 @@ WHOLE_RECORDS = 16
 """A batch of so many that are all due is delivered as it stands."""
 RELEASED_BYTES = 64 << 20
 """Most that is released at once."""
+ONE_BY_ONE_MS = 1_000
 DECIDED = 50
 """Messages that relays are asked about between two pauses."""
 FOLLOWED = 2_000
@@ -65,6 +66,8 @@ class Deliveries:
         self.relays: Mapping[str, Relay] = {}
         """Waiting topic → who decides what becomes of its messages; the others are delivered. To be set before
         `start`."""
+        self._one_by_one_until_ms = 0
+        """Until then, no message is gathered over a pause."""
         self.delivered = 0
         self.lost_targets = 0
         """Messages whose topic was gone when they were due."""
@@ -256,11 +259,24 @@ class Deliveries:
     def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
         pieces = yield from self._read(due)
         self.is_gathering = True
+        cancelling = self._broker.cancelling
         try:
             outgoing: dict[Partition, Outgoing] = {}
+            gathered: list[Due] = []
+            """In `outgoing`, or delivered already."""
+            asked = cancelling.asked
             for at, piece in zip(due, pieces, strict=True):
                 if piece is not None:  # else dealt with already, or lost to rot
+                    if self.queues[at[1]].topic.name not in self.relays:
+                        gathered.append(at)
                     yield from self._deliver_frame(at, piece, outgoing, now_ms)
+                    if cancelling.asked != asked:
+                        # It may mean what was gathered so far: that is looked at again. Where messages are cancelled
+                        # all the time nothing is gathered over a pause, or nothing would ever be delivered.
+                        self._one_by_one_until_ms = now_ms + ONE_BY_ONE_MS
+                        for each in gathered:
+                            self._times.add(*each)
+                        outgoing, gathered, asked = {}, [], cancelling.asked
             for out in outgoing.values():
                 self._append(out, now_ms)
         finally:
@@ -286,6 +302,8 @@ class Deliveries:
                 if out is None:
                     out = outgoing[target] = Outgoing(target)
                 self._gather(out, source, base, piece[ORIGIN_BYTES:], now_ms)
+                if now_ms < self._one_by_one_until_ms:
+                    self._append(out, now_ms)
         except BrokerError as error:
             self._hold_up(error, source, base)
             self._times.add(now_ms + RETRY_MS, number, base)

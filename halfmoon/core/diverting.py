@@ -64,7 +64,8 @@ class Diverting:
         proofs = _proofs(partition, pieces, settled, back)
         if len(pieces) > 1:
             size = sum(len(proof) + len(piece.batch) for proof, piece in zip(proofs, pieces, strict=True))
-            broker.log.reserve(size + len(pieces) * frame.HEADER_BYTES, now_ms)
+            size += control.longest_cancelled(taken.cancel) if taken.cancel else 0  # which comes in between
+            broker.log.reserve(size + (len(pieces) + 1) * frame.HEADER_BYTES, now_ms)
         if taken.cancel:
             # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
             broker.cancelling.cancel(partition.topic, taken.cancel)

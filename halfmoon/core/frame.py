@@ -173,9 +173,12 @@ def decode(view: memoryview, position: int, base: int) -> Frame:
     return frame
 
 
-def length_at(data: bytes) -> int:
-    """The length that a frame at the beginning of `data` says it has, checked by nobody; 0 where there is no room."""
-    return int.from_bytes(data[8:12], "little") if len(data) >= HEADER_BYTES else 0
+def length_at(data: bytes, position: int) -> int:
+    """The length of the frame at log position `position`, which `data` begins with; 0 where there is none."""
+    if len(data) < HEADER_BYTES:
+        return 0
+    magic, _, _, _, length, _, said, *_ = _FIELDS.unpack_from(data)
+    return length if magic == MAGIC and said == position else 0
 
 
 def check_payload(frame: Frame, payload: memoryview) -> None:

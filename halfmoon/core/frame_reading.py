@@ -47,7 +47,7 @@ class FrameReader:
             return None
         at = position - segment.start
         data = segment.file.pread(min(FIRST_BYTES, segment.size - at), at)
-        length = frame.length_at(data)
+        length = frame.length_at(data, position)
         if length > len(data):
             data += segment.file.pread(min(length, segment.size - at) - len(data), at + len(data))
         view = memoryview(data)

@@ -14,14 +14,14 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import control, frame, key_file, provenance
-from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core import control, frame, key_file, provenance, record_codec
+from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
 from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hash
-from halfmoon.core.keys import possible_keys
+from halfmoon.core.keys import OverlappingError, keys_of, possible_keys
 from halfmoon.core.provenance import Provenance, SourceRun, UnknownProvenanceError
-from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.core.records import batch_body, parse_header
 from halfmoon.core.scan import Scan, read_provenance
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ SLICE = 500
 """Keys that are taken in between two pauses: half a millisecond."""
 FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
+TAKEN = 20
+"""Frames that are looked into between two pauses."""
 SCANNED = 200
 """Frames that are looked at between two pauses of a scan."""
 GOES_ON = 20_000
@@ -97,6 +99,8 @@ class KeyIndex:
         self._add_gap(at, log.end)
         for path in unwanted:
             fs.remove(path)
+        if unwanted:
+            fs.sync_directory(key_file.FOLDER)
         self._begin(log.end)
         last = self.files[-1] if self.files else None
         if last is not None and last.end == log.end < self._segment_end and self._may_go_on(last):
@@ -186,17 +190,16 @@ class KeyIndex:
         """A function for a thread that gives the log positions of frames that may have one of these, the newest first,
         stored between the two times (Unix ms) or a little earlier or later."""
         wanted = list(hashes)
-        found: set[int] = set()
-        for stretch in (self._tail, self._rebuilt):
-            if stretch is not None:
-                for hashed in wanted:
-                    found |= stretch.find(hashed)
+        stretches = [stretch for stretch in (self._tail, self._rebuilt) if stretch is not None]
         files = [file for file in self.files if len(file) and file.oldest_ms <= to_ms and file.newest_ms >= from_ms]
 
         def search() -> list[int]:
-            for file in files:
-                for hashed in wanted:
-                    found.update(file.find(hashed))
+            found: set[int] = set()
+            for hashed in wanted:
+                for stretch in stretches:  # to which entries are only ever added
+                    found |= stretch.find(hashed)
+                for file in files:
+                    found |= file.find(hashed)
             return sorted(found, reverse=True)
 
         return search
@@ -210,6 +213,7 @@ class KeyIndex:
 
     def _follow(self) -> Steps:
         """Take in what was noted and is visible."""
+        taken = 0
         while True:
             upto = self._broker.dispatch.position
             while self._done < len(self._noted) and self._noted[self._done] < upto:
@@ -219,6 +223,9 @@ class KeyIndex:
                     read = self._broker.reader.read([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
                     seen = yield from self._take(position, memoryview(data))
+                taken += 1
+                if taken % TAKEN == 0:
+                    yield None
                 self._done += 2
                 if self._done == len(self._noted) or self._done >= FORGOTTEN:
                     del self._noted[: self._done]
@@ -304,10 +311,9 @@ class KeyIndex:
         self._add((yield lambda: self._write(found)))
         self._rebuilt = None
         guard.release()
-        if end < high:
-            self._gaps[-1] = end, high
-        else:
-            self._gaps.pop()
+        # What has expired meanwhile is out of it already.
+        self._gaps = [(max(begin, end) if upto == high else begin, upto) for begin, upto in self._gaps]
+        self._gaps = [(begin, upto) for begin, upto in self._gaps if begin < upto]
 
     # -- looking into a frame ----------------------------------------------------------------------------------------
 
@@ -317,7 +323,7 @@ class KeyIndex:
             seen = frame.decode(data, position, position)
         except BadFrameError:  # it was written just now; recovery will tell
             return None
-        if seen.part == 0:
+        if seen.part == 0 or position >= self._segment_end > self._tail.start:
             yield from self._close_upto(position)
         at = HEADER_BYTES + seen.provenance_length
         yield from self._take_parts(self._tail, seen, bytes(data[HEADER_BYTES:at]), data[at:])
@@ -341,26 +347,42 @@ class KeyIndex:
         number = seen.topic_number
         if seen.due_ms and said.origin is not None:  # they wait, and are found under the topic they go to
             number = said.origin.topic_number
-        try:
-            body = yield from self._body(payload)
-            for at, key in enumerate(self._keys(number, payload, body)):
-                stretch.add(key_hash(number, key), position)
+        header = parse_header(payload)
+        if header.attributes & CODEC_MASK and len(payload) > LARGE_BYTES:
+            body = yield lambda: _body(payload)
+        else:
+            body = _body(payload)
+        if body is not None:
+            for at, key in enumerate(self._keys(number, header, body)):
+                if key:
+                    stretch.add(key_hash(number, key), position)
                 if at % SLICE == SLICE - 1:
                     yield None
+
+    def _keys(self, topic_number: int, header: BatchHeader, body: bytes) -> Iterator[bytes | None]:
+        """What the records of a batch may be found by, and None now and then."""
+        topic = self._broker.catalog.by_number.get(topic_number)
+        own_key = topic is not None and topic.rules.key_index
+        try:
+            yield from possible_keys(body)
+            if not own_key:
+                return
+        except OverlappingError:
+            pass
+        try:
+            for record in record_codec.read(body, header.record_count, header.last_offset_delta, 0, 0):
+                yield None
+                yield from keys_of(record, own_key=own_key)
         except BrokerError:  # nobody has looked into this batch yet, and it is none
             return
 
-    def _body(self, payload: memoryview) -> Generator[Load | None, Any, bytes]:
-        if parse_header(payload).attributes & CODEC_MASK and len(payload) > LARGE_BYTES:
-            return bytes((yield lambda: batch_body(payload)))
-        return bytes(batch_body(payload))
 
-    def _keys(self, topic_number: int, payload: memoryview, body: bytes) -> Iterator[bytes]:
-        topic = self._broker.catalog.by_number.get(topic_number)
-        if topic is None or topic.rules.headers_enabled:
-            yield from possible_keys(body)
-        if topic is not None and topic.rules.key_index:
-            yield from (record.key for record in iter_records(payload) if record.key)
+def _body(payload: memoryview) -> bytes | None:
+    """Decompressed; None where it is no batch: nobody may have looked into it yet."""
+    try:
+        return bytes(batch_body(payload))
+    except BrokerError:
+        return None
 
 
 def settled_places(payload: memoryview) -> list[tuple[int, int, int]]:

@@ -21,6 +21,9 @@ KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
 SEPARATOR = b" "
 """Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""
 
+MAX_CONTENT_BYTES = 64 << 10
+"""Nobody finds a record by a header that is longer, or by a key that is."""
+
 _KEYS, _UNIQ_KEY = (name.encode() for name in NAMES)
 _find = stringzilla.find
 
@@ -28,15 +31,21 @@ finds_keys = HeaderSearch(NAMES).finds
 """finds_keys(body): whether a record in these bytes (decompressed) may have one of the headers."""
 
 
-def keys_of(record: Record, *, own_key: bool) -> set[bytes]:
-    """What a record can be found by; its own key is among that with `own_key`."""
+class OverlappingError(Exception):
+    """More bytes look like keys than there are: somebody has made it so."""
+
+
+def keys_of(record: Record, *, own_key: bool, headers: bool = True) -> set[bytes]:
+    """What a record can be found by; its own key is among that with `own_key`, its headers with `headers`."""
     found: set[bytes] = set()
-    for name, content in record.headers:
-        if content is not None and name == KEYS:
+    for name, content in record.headers if headers else ():
+        if content is None or len(content) > MAX_CONTENT_BYTES:
+            continue
+        if name == KEYS:
             found.update(content.split(SEPARATOR))
-        elif content is not None and name == UNIQ_KEY:
+        elif name == UNIQ_KEY:
             found.add(content)
-    if own_key and record.key is not None:
+    if own_key and record.key is not None and len(record.key) <= MAX_CONTENT_BYTES:
         found.add(record.key)
     found.discard(b"")
     return found
@@ -48,10 +57,13 @@ def unique_key(record: Record) -> bytes | None:
 
 
 def possible_keys(body: bytes) -> Iterator[bytes]:
-    """All keys in the headers of a decompressed body's records, and perhaps bytes that look like some: records are not
-    read, which takes five times as long."""
+    """All keys in the headers of a decompressed body's records, and perhaps bytes that look like some, or nothing at
+    all: records are not read, which takes three times as long.
+
+    Raises OverlappingError where what looks like keys is more than could be there: then read the records.
+    """
     for _, content in _values(body, _KEYS):
-        yield from (key for key in content.split(SEPARATOR) if key)
+        yield from content.split(SEPARATOR)
     for _, content in _values(body, _UNIQ_KEY):
         yield content
 
@@ -63,11 +75,14 @@ def possible_unique_keys(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
     at = _find(body, name)
+    left = len(body)
     while at >= 0:
         at += len(name)
         content = _value_at(body, at)
-        if content:
-            yield at, content
+        left -= len(content)
+        if left < 0:
+            raise OverlappingError
+        yield at, content
         at = _find(body, name, at)
 
 
@@ -79,5 +94,5 @@ def _value_at(body: bytes, at: int) -> bytes:
         length |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
-            return b"" if length & 1 else body[at : at + (length >> 1)]
+            return b"" if length & 1 or length > 2 * MAX_CONTENT_BYTES else body[at : at + (length >> 1)]
     return b""

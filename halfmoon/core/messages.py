@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog import Partition, Topic
     from halfmoon.core.key_index import KeyIndex
     from halfmoon.core.relay import Load
+    from halfmoon.core.topic_configs import TopicRules
 
 MOST_FOUND = 10_000
 """Messages that one question is answered with."""
@@ -143,6 +144,14 @@ class Place(NamedTuple):
     offset: int
 
 
+class _Standing(NamedTuple):
+    """A message in the frame that it stands in, and the waiting message that it was made from."""
+
+    whole: WholeFrame
+    record: Record
+    source: Place | None
+
+
 class Messages:
     """The questions. Ask in the loop; what they need of the broker is looked up between their steps."""
 
@@ -192,7 +201,7 @@ class Messages:
                 if whole is None or not self._concerns(whole, topic) or not from_ms <= whole.frame.store_ms <= to_ms:
                     continue
                 try:
-                    records = list(_records_with(whole, key, own_key=topic.rules.key_index))
+                    records = list(_records_with(whole, key, topic.rules))
                 except BrokerError:  # nobody has looked into this batch yet, and it is none
                     continue
                 for record in reversed(records):
@@ -239,17 +248,16 @@ class Messages:
     def show(self, partition: Partition, offset: int) -> Steps[Shown]:
         """One message, by its place. Raises BrokerError(OFFSET_OUT_OF_RANGE) where there is none."""
         place = Place(partition.topic.number, partition.index, offset)
-        whole = yield from self._frame_of(place)
-        record = None if whole is None else _record_at(whole, offset)
-        message = None if whole is None or record is None else self._message(whole, record)
+        found = yield from self._standing(place)
+        message = None if found is None else self._message(found.whole, found.record)
         if message is None:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE, f"there is no message at offset {offset} of {partition!r}")
         return Shown(message, (yield from self._history(place)))
 
     # -- what became of it -------------------------------------------------------------------------------------------
 
-    def _frame_of(self, place: Place) -> Steps[WholeFrame | None]:
-        """The frame that a message stands in; None where it is gone."""
+    def _standing(self, place: Place) -> Steps[_Standing | None]:
+        """A message in its frame; None where it is gone."""
         partition = self._broker.catalog.partition(place.topic_number, place.partition)
         if partition is None or not place.offset < partition.queue.end_offset:
             return None
@@ -258,8 +266,8 @@ class Messages:
         if not found:
             return None
         frames = FrameReader(self._broker.log)
-        whole: WholeFrame | None = yield lambda: frames.before(found[0][0])
-        return whole
+        standing: _Standing | None = yield lambda: _standing(frames.before(found[0][0]), place)
+        return standing
 
     def _history(self, place: Place) -> Steps[tuple[Event, ...]]:
         root, first_id = yield from self._root(place)
@@ -270,9 +278,9 @@ class Messages:
         ahead = [root]
         while ahead and len(events) < MOST_EVENTS:
             here = ahead.pop(0)
-            own = yield from self._frame_of(here)
+            own = yield from self._standing(here)
             if own is not None:
-                events[own.frame.position, here] = self._stands(own, here, seen[here])
+                events[own.whole.frame.position, here] = self._stands(own, here, seen[here])
             search = self._broker.key_index.find([block_hash(*here)])
             frames = FrameReader(self._broker.log)
             for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, first_id))):  # noqa: B023
@@ -287,11 +295,10 @@ class Messages:
         """Where a message came into the broker, as far back as can be told; and that place as a header names it."""
         seen = {place}
         while True:
-            whole = yield from self._frame_of(place)
-            record = None if whole is None else _record_at(whole, place.offset)
-            if whole is None or record is None:
+            found = yield from self._standing(place)
+            if found is None:
                 break
-            before = _source(whole, record) or self._place(dict(record.headers).get(ORIGIN_HEADER))
+            before = found.source or self._place(dict(found.record.headers).get(ORIGIN_HEADER))
             if before is None or before in seen:
                 break
             seen.add(before)
@@ -304,13 +311,13 @@ class Messages:
         topic = None if match is None else self._broker.topic(match[1].decode())
         return None if match is None or topic is None else Place(topic.number, int(match[2]), int(match[3]))
 
-    def _stands(self, whole: WholeFrame, place: Place, group: str) -> Event:
+    def _stands(self, standing: _Standing, place: Place, group: str) -> Event:
         """What the frame that it stands in says of a message."""
+        whole = standing.whole
         frame, said = whole.frame, whole.provenance
         what: What = "delivered" if said.sources else "stored"
         detail, due_ms = "", -1
-        record = _record_at(whole, place.offset)
-        reason = None if record is None else dict(record.headers).get(REASON_HEADER)
+        reason = dict(standing.record.headers).get(REASON_HEADER)
         if whole.target is not None:
             what, due_ms = ("moved" if said.sources else "waits"), frame.due_ms
             detail = f"for {self._name(whole.target.topic_number, whole.target.partition)}"
@@ -340,7 +347,7 @@ def _readable(name: str) -> str:
     return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def _records_with(whole: WholeFrame, key: bytes, *, own_key: bool) -> Iterator[Record]:
+def _records_with(whole: WholeFrame, key: bytes, rules: TopicRules) -> Iterator[Record]:
     """The records of a batch that have this key; only those are read that hold its bytes."""
     header = parse_header(whole.payload)
     body = bytes(batch_body(whole.payload))
@@ -350,18 +357,17 @@ def _records_with(whole: WholeFrame, key: bytes, *, own_key: bool) -> Iterator[R
     while at >= 0:
         index = bisect_right(bounds, at) - 1
         record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, append_time)
-        if key in keys_of(record, own_key=own_key):
+        if key in keys_of(record, own_key=rules.key_index, headers=rules.headers_enabled):
             yield record
         at = body.find(key, bounds[index + 1])
 
 
-def _record_at(whole: WholeFrame, offset: int) -> Record | None:
-    if not _holds(whole.frame, Place(whole.frame.topic_number, whole.frame.partition, offset)):
-        return None
-    return next(
-        (record for record in iter_records(whole.payload) if whole.frame.base_offset + record.offset_delta == offset),
-        None,
-    )
+def _standing(whole: WholeFrame | None, place: Place) -> _Standing | None:
+    if whole is not None and _holds(whole.frame, place):
+        for nth, record in enumerate(iter_records(whole.payload)):
+            if whole.frame.base_offset + record.offset_delta == place.offset:
+                return _Standing(whole, record, _nth_of(whole.provenance.sources, nth))
+    return None
 
 
 def _holds(frame: Frame, place: Place) -> bool:
@@ -386,13 +392,12 @@ def _index_in(runs: Iterable[SourceRun], place: Place) -> int | None:
     return None
 
 
-def _source(whole: WholeFrame, record: Record) -> Place | None:
-    """The waiting message that a record was made from."""
-    left = next(at for at, each in enumerate(iter_records(whole.payload)) if each.offset_delta == record.offset_delta)
-    for run in whole.provenance.sources:
-        if left < run.count:
-            return Place(run.topic_number, run.partition, run.first_offset + left)
-        left -= run.count
+def _nth_of(runs: Iterable[SourceRun], nth: int) -> Place | None:
+    """The place of the nth message of these runs, one after the other."""
+    for run in runs:
+        if nth < run.count:
+            return Place(run.topic_number, run.partition, run.first_offset + nth)
+        nth -= run.count
     return None
 
 

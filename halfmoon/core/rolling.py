@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from halfmoon.core.relay import Load
 
 SEGMENTS_OF_DEAD = 2
-PAUSE_MS = 1_000
 
 
 class Rolling:
@@ -84,9 +83,6 @@ class Rolling:
     def run(self) -> Generator[Load | None, Any, None]:
         if self._upto <= self._broker.log.start:
             return
-        if self._broker.catalog.cancels:  # what is appended again would seem to come after them
-            self._broker.relays.wake_at(self, self._broker.clock.mono_ms() + PAUSE_MS)
-            return
         for partition in list(self._waiting()):
             yield from self._roll(partition)
 
@@ -126,6 +122,10 @@ class Rolling:
         assert pending is not None
         origin, batch = decode_origin(piece[:ORIGIN_BYTES]), piece[ORIGIN_BYTES:]
         header = parse_header(batch)
+        target = self._broker.catalog.by_number.get(origin.topic_number)
+        if self._broker.catalog.cancels and target is not None:
+            # What is appended again would seem to have come after them.
+            self._broker.cancelling.settle_among(target, partition, header.base_offset, batch)
         out = Outgoing(partition, header.attributes & CODEC_MASK)
         body = bytes(batch_body(batch))
         due_ms = partition.queue.time_of(header.base_offset)

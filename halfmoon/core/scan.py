@@ -14,10 +14,9 @@ whoever began the scan (a checkpoint, an index file: both are made of flushed fr
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
-
-import stringzilla
 
 from halfmoon.core.errors import StartError
 from halfmoon.core.frame import (
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
     from halfmoon.core.commitlog import Segment
 
 _POSITION_AT = 16
-
-_find = stringzilla.find
+_LOW_BYTES = 3
+"""The search for frames goes in windows in which all log positions share the bytes above these."""
+_SHIFT = 8 * _LOW_BYTES
 
 
 class Scan:
@@ -172,20 +172,36 @@ class Scan:
 def _candidates(segment: Segment, position: int) -> Iterator[int]:
     """Log positions from `position` on where a frame's magic and own position agree with where they stand.
 
-    Recycled segments are full of old frames, so the position decides. What was never written to is not looked at:
-    behind a log's end that may be a gigabyte, which would have to be brought into memory, in three seconds.
+    Recycled segments are full of old frames, so the search knows the upper bytes of the position it is looking for.
+    What was never written to is not looked at: behind a log's end that may be a gigabyte, which would have to be
+    brought into memory, in three seconds.
     """
-    view = segment.view
-    end = max(position - segment.start, 0)
+    low = max(position, segment.start)
     while True:
-        at, end = segment.file.written(end)
-        if at >= end:
+        first, upto = segment.file.written(low - segment.start)
+        if first >= upto:
             return
-        while (at := _find(view, MAGIC, at, end)) >= 0:
-            found = segment.start + at
-            if int.from_bytes(view[at + _POSITION_AT : at + _POSITION_AT + 8], "little") == found:
-                yield found
-            at += 1
+        low = segment.start + first
+        while low < segment.start + upto:
+            window_end = min(((low >> _SHIFT) + 1) << _SHIFT, segment.start + upto)
+            yield from _candidates_within(segment, low, window_end)
+            low = window_end
+
+
+def _candidates_within(segment: Segment, low: int, high: int) -> Iterator[int]:
+    """Those in [low, high), which share the upper bytes of their positions."""
+    view = segment.view
+    upper = (low >> _SHIFT).to_bytes(8 - _LOW_BYTES, "little")
+    between = b"." * (_POSITION_AT - len(MAGIC) + _LOW_BYTES)
+    search = re.compile(re.escape(MAGIC) + between + re.escape(upper), re.DOTALL).search
+    # A header may reach over the end by what follows its first byte.
+    reach = min(high - 1 + HEADER_BYTES, segment.end) - segment.start
+    at = low - segment.start
+    while (match := search(view, at, reach)) is not None:
+        found = segment.start + match.start()
+        if int.from_bytes(view[match.start() + _POSITION_AT : match.start() + _POSITION_AT + 8], "little") == found:
+            yield found
+        at = match.start() + 1
 
 
 def read_header(segment: Segment, position: int, generation: int) -> Frame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,8 +173,106 @@ def test_the_topic_is_deleted(broker: Broker, clock: VirtualClock) -> None:
     relay(broker)
 
 
-def test_rolling_waits_for_it(fs: FaultyFileSystem, clock: VirtualClock) -> None:
-    """What rolling appends again would seem to have been sent after the cancel."""
+def test_a_batch_that_cancels_is_one_group_at_the_end_of_a_segment(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """The record of what is cancelled stands before its pieces, which come to stand in one segment."""
+    for cancels in range(0, 200, 20):
+        fs = FaultyFileSystem(random.Random(cancels))
+        broker = reopen(fs, clock)
+        broker.create_topic("t", 1)
+        while broker.log.segments[-1].end - broker.log.end > 3_000:
+            send(broker, "t", (b"." * 200, {}))
+        rows = [(b"kept", {}), later(b"w" * 300, "a"), later(b"w" * 300, "b", DELAY="2")]
+        send(broker, "t", *rows, *[cancel(f"key-{at}") for at in range(cancels)])
+        turn(broker)
+        again = reopen(fs.kill(), clock)
+        assert again.health() == []
+        assert again.deliveries.waiting() == 2
+        assert values(again, "t")[-1] == b"kept"
+
+
+def test_it_counts_for_what_is_being_gathered(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    for at in range(40):
+        send(broker, "t", later(b"%d" % at, str(at)))
+    relay(broker)
+    clock.now_ms += 1_500
+    broker.relays.expire(clock.now_ms)
+    step_until(broker, lambda: broker.deliveries.is_gathering)
+    for at in (0, 20, 39):
+        send(broker, "t", cancel(str(at)))
+        turn(broker)
+        broker.relays.step()
+    assert {b"0", b"20", b"39"}.isdisjoint(values(broker, "t"))
+    relay(broker)
+    pass_ms(broker, clock, 3_000)
+    assert values(broker, "t") == [b"%d" % at for at in range(40) if at not in (0, 20, 39)]
+
+
+def test_deliveries_go_on_while_messages_are_cancelled_all_the_time(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    for at in range(100):
+        send(broker, "t", later(b"%d" % at, str(at)))
+    relay(broker)
+    clock.now_ms += 1_500
+    broker.relays.expire(clock.now_ms)
+    for at in range(400):
+        send(broker, "t", cancel(f"other-{at}"))
+        turn(broker)
+        loading = broker.relays.step() if broker.relays.has_work else None
+        if loading is not None:
+            loading.loaded(loading.load())
+    assert len(values(broker, "t")) > 50
+
+
+def step_until(broker: Broker, done: Callable[[], bool]) -> None:
+    while not done():
+        loading = broker.relays.step()
+        if loading is not None:
+            loading.loaded(loading.load())
+
+
+def test_it_counts_for_what_is_being_moved(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """What was moved already is found at its new place, the rest is settled before it moves."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1, {"retention.bytes": "1"})
+    for at in range(5):
+        send(broker, "t", later(b"x%d" % at, str(at), DELAY="2"))
+    relay(broker)
+    for _ in range(300):
+        send(broker, "t", (b"." * 2_000, {}))
+        turn(broker)
+    relay(broker)
+    while not broker.housekeeping.retain():
+        pass
+    jobs(broker)
+    broker.housekeeping.drop_segments()
+    step_until(broker, lambda: broker.rolling.rolled == 2)
+    send(broker, "t", cancel("0"), cancel("4"))
+    relay(broker)
+    pass_ms(broker, clock, 100_000)
+    assert broker.rolling.rolled == 4
+    assert [value for value in values(broker, "t") if value and value.startswith(b"x")] == [b"x1", b"x2", b"x3"]
+
+
+def test_keys_have_a_length(broker: Broker) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", cancel("k" * 1_000))
+    with pytest.raises(BrokerError) as refused:
+        send(broker, "t", cancel("k" * 1_001))
+    assert refused.value.fault is Fault.INVALID_RECORD
+
+
+def test_one_key_of_very_many_messages(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1)
+    send(broker, "t", *[later(b"v", "1") for _ in range(3_500)], later(b"other", "2"))
+    relay(broker)
+    send(broker, "t", cancel("1"))
+    relay(broker)
+    assert (broker.deliveries.waiting(), broker.cancelling.cancelled) == (1, 3_500)
+
+
+def test_rolling_goes_on_without_it(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """What is cancelled and not looked up yet is settled instead of being moved."""
     broker = reopen(fs, clock)
     broker.create_topic("t", 1, {"retention.bytes": "1"})
     send(broker, "t", later(b"x", "1", DELAY="2"))

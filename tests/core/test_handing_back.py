@@ -204,6 +204,24 @@ def test_a_group_that_is_set_back_may_hand_back_again(broker: Broker, clock: Vir
     assert values(broker, RETRY) == [b"0", b"1", b"2", b"2"]
 
 
+def test_a_group_whose_offsets_are_deleted_begins_anew(broker: Broker, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"a", {}))
+    relay(broker)
+    hand_back(broker, b"a", "orders/0/0")
+    commit(broker, "orders", 0, 1)
+    broker.groups.delete_offsets(GROUP, [partition_of(broker, "orders")])
+    assert broker.catalog.sent_back == {}
+    hand_back(broker, b"a", "orders/0/0")
+    pass_ms(broker, clock, 10_001)
+    assert values(broker, RETRY) == [b"a", b"a"]
+
+
+def test_a_header_that_would_cancel_is_only_data_here(broker: Broker, clock: VirtualClock) -> None:
+    hand_back(broker, b"a", TIMER_DEL_UNIQKEY="x")
+    pass_ms(broker, clock, 10_001)
+    assert values(broker, RETRY) == [b"a"]
+
+
 def test_groups_do_not_know_of_each_other(broker: Broker, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", {}))
     broker.create_topic(retry_topic("other"), 1)

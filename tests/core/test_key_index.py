@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from halfmoon.core import key_file, key_index
+from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.frame_reading import FrameReader
 from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.core.key_file import Stretch, block_hash, key_hash
+from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import SEGMENT, VirtualClock, flip, open_broker, partition_of, relay, turn
@@ -97,7 +99,6 @@ def test_the_records_own_key_where_the_topic_says_so(broker: Broker) -> None:
         send(broker, topic, (b"v", {"KEYS": "header"}))  # its own key is k
     relay(broker)
     assert places(broker, "t", b"k") == {("t", 0)}
-    assert places(broker, "t", b"header") == set()
     assert places(broker, "not", b"k") == set()
 
 
@@ -217,6 +218,62 @@ def test_rot_is_stepped_over(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     relay(again)
     assert places(again, "t", b"u5") == {("t", 0)}
     assert places(again, "t", b"u45") == {("t", 40)}
+
+
+def test_a_batch_that_is_none_stops_nothing(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """Where headers do not act nobody has looked into it before."""
+    broker = reopen(fs, clock, segment_bytes=1 << 20)
+    settings = {"halfmoon.headers.enable": "false", "halfmoon.key.index": "true"}
+    bad = broker.create_topic("bad", 1, settings)[0].partitions[0]
+    broker.create_topic("t", 1)
+    header = parse_header(build_batch([(b"k", b"v", 1, ())]))
+    for garbage in (b"small", random.Random(1).randbytes(20_000)):
+        batch = assemble(header._replace(attributes=1), garbage)
+        broker.append(bad, memoryview(bytearray(batch)), clock.now_ms)
+    send(broker, "t", *rows(1))
+    relay(broker)
+    assert broker.relays.problems() == []
+    assert places(broker, "t", b"u0") == {("t", 0)}
+
+
+def test_many_keys_in_records_that_have_none_of_their_own(broker: Broker) -> None:
+    broker.create_topic("t", 1, {"halfmoon.key.index": "true"})
+    overlapping = (b"KEYS" + b"\xfe\x3f") * 500
+    send(broker, "t", (overlapping, {}), (b"v", {"KEYS": "a", "UNIQ_KEY": "b"}))
+    relay(broker)
+    for key in (b"a", b"b", b"k"):
+        assert places(broker, "t", key) == {("t", 0)}
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 5])
+def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: VirtualClock, dropped: int) -> None:
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    ends = []
+    for at in range(400):
+        send(broker, "t", (b"." * 1_000, {"KEYS": f"a{at}"}))
+        relay(broker)
+        ends.append(broker.log.end)
+    fs = fs.kill()
+    for path in [path for path in fs.names if path.startswith("keys/")]:
+        fs.remove(path)
+    again = reopen(fs, clock)
+    index, gone = again.key_index, False
+    while again.relays.has_work:
+        loading = again.relays.step()
+        if loading is None:
+            continue
+        value = loading.load()
+        if not gone and any(path.startswith("keys/") for path in fs.names):  # the first file is just written
+            gone = True
+            again.housekeeping._remove_upto(again.log.segments[dropped].start)
+        loading.loaded(value)
+    assert index.behind_bytes == 0
+    assert gone
+    there = [at for at in range(1, 400) if ends[at - 1] > again.log.start]
+    assert len(there) > 50
+    for at in there:
+        assert places(again, "t", f"a{at}".encode()) == {("t", at)}
 
 
 def test_many_entries_become_a_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,6 +84,14 @@ def test_messages_are_found_by_each_of_their_keys_the_newest_first(broker: Broke
         assert find(broker, "t", nobody) == Results((), False, 0)
 
 
+def test_by_their_own_key_and_not_by_headers_that_are_only_data(broker: Broker) -> None:
+    broker.create_topic("t", 1, {"halfmoon.key.index": "true", "halfmoon.headers.enable": "false"})
+    send(broker, "t", (b"v", {"KEYS": "header"}))
+    relay(broker)
+    assert places(find(broker, "t", b"k")) == ["t-0@0"]
+    assert places(find(broker, "t", b"header")) == []
+
+
 def test_by_time(broker: Broker, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     times = []

@@ -193,7 +193,10 @@ def test_a_mark_above_the_log_is_not_believed(log: CommitLog) -> None:
     assert scan.damaged == [(log.end, SEGMENT)]
 
 
-def test_a_frame_is_found_wherever_it_begins(fs: FaultyFileSystem) -> None:
+def test_a_frame_at_the_edge_of_a_search_window_is_found(monkeypatch: pytest.MonkeyPatch, fs: FaultyFileSystem) -> None:
+    """The search for whole frames goes in windows; here they are tiny, and frames begin at and around their edges."""
+    monkeypatch.setattr("halfmoon.core.scan._LOW_BYTES", 1)
+    monkeypatch.setattr("halfmoon.core.scan._SHIFT", 8)
     log = open_log(fs)
     positions = [append_batch(log, offset, b"x" * (offset % 90)) for offset in range(200)]
     flush(log)

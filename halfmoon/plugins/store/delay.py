@@ -58,6 +58,8 @@ DAY_MS = 86_400_000
 ROUNDED_MS = 1
 """The clock leaves out what is less than a ms; without this a delay could be shorter than asked for, by that much."""
 
+MAX_KEY_BYTES = 1_000
+"""Of a UNIQ_KEY that cancels."""
 MOST_CANCELS = 10_000
 """Records that one batch cancels."""
 MOST_TIMES = 30_000
@@ -117,7 +119,10 @@ class Delays:
         def change(index: int, record: Record) -> Record | None:
             headers = dict(record.headers)
             if headers.get(CANCEL):
-                cancelled[headers[CANCEL] or b""] = index
+                key = headers[CANCEL] or b""
+                if len(key) > MAX_KEY_BYTES:
+                    raise _refused(index, CANCEL, key, f"a key has {MAX_KEY_BYTES} bytes at most")
+                cancelled[key] = index
                 if len(cancelled) > MOST_CANCELS:
                     raise BrokerError(Fault.INVALID_RECORD, f"record {index}: it cancels the {MOST_CANCELS + 1}th")
                 return None
