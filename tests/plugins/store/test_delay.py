@@ -114,6 +114,18 @@ def test_any_client_can_delay_a_record(
     assert name not in delivered
 
 
+@pytest.mark.parametrize("send", [by_confluent, by_kafka_python, by_aiokafka])
+def test_any_client_can_cancel_what_waits(
+    broker: halfmoon.testing.Broker, send: Callable[[str, str, dict[str, str]], int | None]
+) -> None:
+    create(broker, "t")
+    for key in ("a", "b", "c"):
+        send(broker.bootstrap_servers, "t", {"UNIQ_KEY": key, "TIMER_DELAY_MS": "1500"})
+    assert send(broker.bootstrap_servers, "t", {"TIMER_DEL_UNIQKEY": "b"}) in (-1, None)
+    send(broker.bootstrap_servers, "t", {"UNIQ_KEY": "last", "TIMER_DELAY_MS": "1600"})
+    assert [headers["UNIQ_KEY"] for _, headers, _ in read(broker, "t", 3)] == [b"a", b"c", b"last"]
+
+
 def test_a_mixed_batch(broker: halfmoon.testing.Broker) -> None:
     create(broker, "t")
     offsets: dict[bytes, int] = {}
