@@ -16,6 +16,9 @@ IN_FLIGHT = 3_000
 RATE = 20_000
 """Records a second on average: a consumer that reads much again after each kill must be able to catch up."""
 
+DOOMED_MS = 4_000
+"""So long wait messages that are cancelled meanwhile."""
+
 QUICK = {
     "reconnect.backoff.ms": 10,
     "reconnect.backoff.max.ms": 50,
@@ -28,13 +31,24 @@ class Load(threading.Thread):
     """An idempotent producer: 0, 1, 2, … into each partition, until told to stop."""
 
     def __init__(
-        self, servers: str, dice: random.Random, later: str | None = None, transactional: str | None = None
+        self,
+        servers: str,
+        dice: random.Random,
+        later: str | None = None,
+        transactional: str | None = None,
+        doomed: str | None = None,
     ) -> None:
         """`later`: a topic to which every tenth record is sent too, to be delivered up to two seconds later.
-        `transactional`: one to which it is sent as a half message, which is committed or rolled back in turn."""
+        `transactional`: one to which it is sent as a half message, which is committed or rolled back in turn.
+        `doomed`: one to which every fiftieth is sent to be delivered later, and cancelled."""
         super().__init__(name="load", daemon=True)
         self.delayed: list[bytes] = []
         self.committed: list[bytes] = []
+        self.doomed: dict[bytes, float] = {}
+        """What was sent there, and when (monotonic, s)."""
+        self.cancelled: dict[bytes, float] = {}
+        """What was cancelled, and when that was acknowledged."""
+        self._doomed = doomed
         self._later = later
         self._transactional = transactional
         self._ends = 0
@@ -91,6 +105,8 @@ class Load(threading.Thread):
                 )
             if self._transactional is not None and sum(self.sent) % 10 == 5:
                 self._prepare(b"%d-%d" % (partition, number), partition)
+            if self._doomed is not None and sum(self.sent) % 50 == 7:
+                self._doom(b"%d-%d" % (partition, number))
             self._producer.poll(0)
         while self._ends and self._producer.poll(0.1) is not None and not self.errors:
             pass  # half messages whose end is still to be sent
@@ -116,6 +132,31 @@ class Load(threading.Thread):
         self._producer.produce(
             self._transactional, value, partition=partition, headers={"TRAN_MSG": "true", **named}, on_delivery=prepared
         )
+
+    def _doom(self, value: bytes) -> None:
+        """Delay a message, and cancel it: at once, so that both may be in one batch, or once it is acknowledged."""
+        assert self._doomed is not None
+        topic, at_once = self._doomed, self._dice.random() < 0.5
+        self.doomed[value] = time.monotonic()
+
+        def cancel(error: KafkaError | None = None, message: Message | None = None) -> None:
+            self._ends -= 1
+            if error is not None:
+                self.errors.append(error)
+                return
+            self._producer.produce(topic, b"", partition=0, headers={"TIMER_DEL_UNIQKEY": value}, on_delivery=ended)
+
+        def ended(error: KafkaError | None, message: Message) -> None:
+            self._late(error, message)
+            self.cancelled[value] = time.monotonic()
+
+        headers = {"UNIQ_KEY": value, "TIMER_DELAY_MS": str(DOOMED_MS)}
+        self._ends += 1
+        self._producer.produce(
+            topic, value, partition=0, headers=headers, on_delivery=self._late if at_once else cancel
+        )
+        if at_once:
+            cancel()
 
     def _late(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import random
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +25,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from halfmoon.kafka import HandBack
-from tests.crash.load import DEADLINE_S, PARTITIONS, QUICK, TOPIC, Load, number_in
+from tests.crash.load import DEADLINE_S, DOOMED_MS, PARTITIONS, QUICK, TOPIC, Load, number_in
 from tests.crash.serving import Serving, wait_until
 
 KILLS = 20
@@ -109,7 +110,7 @@ VIEWS = {
 }
 
 
-LATER, TRANSACTIONAL = "later", "transactional"
+LATER, TRANSACTIONAL, DOOMED = "later", "transactional", "doomed"
 UNACKNOWLEDGED = 50_000
 """While so many that were handed back are not acknowledged, no more are consumed; librdkafka keeps twice as many."""
 
@@ -195,11 +196,12 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
     for name, view in VIEWS.items():
         admin.create_topics([NewTopic(name, -1, 1, config=view)])[name].result(10)
-    for name, partitions in ((LATER, PARTITIONS), (TRANSACTIONAL, PARTITIONS), ("halfmoon.transactions", 1),
+    for name, partitions in (
+        (LATER, PARTITIONS), (TRANSACTIONAL, PARTITIONS), ("halfmoon.transactions", 1), (DOOMED, 1),
         (f"retry.{GROUP}", PARTITIONS),
     ):  # fmt: skip
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
-    load = Load(serving.address, random.Random(seed), LATER, TRANSACTIONAL)
+    load = Load(serving.address, random.Random(seed), LATER, TRANSACTIONAL, DOOMED)
     reader = Reader(serving.address)
     threads: list[Any] = [load, reader]
     try:
@@ -224,6 +226,8 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
         log = stored(serving.address, TOPIC, sum(load.sent))
         later = delivered(serving.address, LATER, len(load.delayed))
         committed = delivered(serving.address, TRANSACTIONAL, len(load.committed))
+        time.sleep(max(0.0, max(load.doomed.values()) + DOOMED_MS / 1e3 + 0.5 - time.monotonic()))
+        escaped = delivered(serving.address, DOOMED, 0, partitions=1)
         reader.stopping.set()
         reader.join(DEADLINE_S + 5)
         assert not reader.is_alive()
@@ -245,6 +249,10 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
     assert log == [list(range(count)) for count in load.sent]
     assert len(load.delayed) > 1_000
     assert sorted(later) == sorted(load.delayed)
+    in_time = {each for each, at in load.cancelled.items() if at - load.doomed[each] < DOOMED_MS / 1e3}
+    assert len(in_time) > 300
+    assert len(escaped) == len(set(escaped))
+    assert in_time.isdisjoint(escaped)
     assert len(load.committed) > 1_000
     assert sorted(committed) == sorted(load.committed)
     assert len(reader.handed_back) > 1_000
