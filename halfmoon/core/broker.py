@@ -443,7 +443,8 @@ class Broker:
         end = self.store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
             provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts))),
-            keyed=bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view),
+            keyed=not sources  # else it is indexed anyway
+            and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view)),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)

@@ -22,7 +22,7 @@ from halfmoon.core.frame import Kind
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.key_file import key_hash
 from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
-from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.core.records import batch_body, parse_header
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -79,9 +79,9 @@ class Cancelling:
             return
         ((position, _),) = waiting.queue.places(base, 1, min_one=True)
         self._settle(
-            (waiting.topic.number, waiting.index, base + record.offset_delta)
-            for record in iter_records(batch)
-            if (key := unique_key(record)) is not None and position < keys.get(key, 0)
+            (waiting.topic.number, waiting.index, base + offset_delta)
+            for offset_delta, key in _records_with(batch, keys)
+            if position < keys[key]
         )
 
     def _settle(self, places: Iterable[Place]) -> None:
@@ -122,7 +122,8 @@ class Cancelling:
         broker = self._broker
         searches = [(broker.key_index.find([key_hash(number, key)]), number, key, at) for number, key, at in cancels]
         frames = FrameReader(broker.log)
-        reserved = {topic.number for topic in broker.topics() if topic.name in broker.deliveries.relays}
+        topics = (broker.topic(name) for name in broker.deliveries.relays)
+        reserved = {topic.number for topic in topics if topic is not None}
 
         def look_up() -> list[Place]:
             wanted: dict[int, set[tuple[int, bytes]]] = {}
@@ -142,30 +143,39 @@ class Cancelling:
 
 
 def _waiting(whole: WholeFrame, keys: Iterable[tuple[int, bytes]]) -> Iterator[Place]:
-    """The messages of a frame, if they wait, that go to one of these topics and have the key beside it. Only those are
-    read that may have one: there may be thousands in a frame, of which one is cancelled."""
+    """The messages of a frame, if they wait, that go to one of these topics and have the key beside it."""
     frame, target = whole.frame, whole.target
     if frame.kind != Kind.BATCH or target is None:
         return
     wanted = {key for topic_number, key in keys if topic_number == target.topic_number}
-    header = parse_header(whole.payload)
-    body = bytes(batch_body(whole.payload))
+    for offset_delta, _ in _records_with(whole.payload, wanted):
+        yield frame.topic_number, frame.partition, frame.base_offset + offset_delta
+
+
+def _records_with(batch: memoryview, keys: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
+    """The records of a batch that have one of these UNIQ_KEYs: offset delta and key. Only those are read that may have
+    one: there may be thousands, of which one is cancelled."""
+    body = bytes(batch_body(batch))
+    places = list(_places_of(body, keys))
+    if not places:
+        return
+    header = parse_header(batch)
     bounds = record_codec.walk(body, header.record_count)
-    indexes = sorted({bisect_right(bounds, at) - 1 for at, key in _places_of(body, wanted)})
-    for index in indexes:
+    for index in sorted({bisect_right(bounds, at) - 1 for at in places}):
         record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, None)
-        if unique_key(record) in wanted:
-            yield frame.topic_number, frame.partition, frame.base_offset + record.offset_delta
+        key = unique_key(record)
+        if key is not None and key in keys:
+            yield record.offset_delta, key
 
 
-def _places_of(body: bytes, keys: Collection[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Where in a batch's body one of the keys may stand, and which."""
+def _places_of(body: bytes, keys: Collection[bytes]) -> Iterator[int]:
+    """Where in a batch's body one of the keys may stand."""
     if len(keys) > FEW_KEYS:
         with contextlib.suppress(OverlappingError):
-            yield from [(at, key) for at, key in possible_unique_keys(body) if key in keys]
+            yield from [at for at, key in possible_unique_keys(body) if key in keys]
             return
     for key in keys:
         at = body.find(key)
         while at >= 0:
-            yield at, key
+            yield at
             at = body.find(key, at + len(key))

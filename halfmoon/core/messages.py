@@ -303,8 +303,8 @@ class Messages:
                 break
             seen.add(before)
             place = before
-        name = self._broker.catalog.by_number.get(place.topic_number)
-        return place, b"" if name is None else f"{name.name}/{place.partition}/{place.offset}".encode()
+        name = self._broker.catalog.name_of(place.topic_number)
+        return place, f"{name}/{place.partition}/{place.offset}".encode()
 
     def _place(self, said: bytes | None) -> Place | None:
         match = _PLACE.fullmatch(said or b"")

@@ -105,6 +105,21 @@ def test_what_is_sent_afterwards_is_not_meant(broker: Broker, clock: VirtualCloc
     assert values(broker, "t") == [b"after"]
 
 
+def test_what_is_sent_afterwards_is_not_meant_before_it_is_looked_for_either(
+    broker: Broker, clock: VirtualClock
+) -> None:
+    broker.create_topic("t", 1)
+    broker.key_index._gaps.append((0, 10))  # so that it is behind
+    broker.relays.remove(broker.key_index)
+    send(broker, "t", *[later(b"before", "1") for _ in range(20)])
+    send(broker, "t", cancel("1"))
+    send(broker, "t", *[later(b"after", "1") for _ in range(20)])
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert broker.catalog.cancels
+    assert values(broker, "t") == [b"after"] * 20
+
+
 def test_in_one_batch_the_order_of_records_decides(broker: Broker, clock: VirtualClock) -> None:
     """A client that sends a message and cancels it has both in one batch."""
     broker.create_topic("t", 1)

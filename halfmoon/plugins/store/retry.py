@@ -46,15 +46,13 @@ from halfmoon.plugin import (
     iter_records,
     retrying_group,
 )
+from halfmoon.plugins.store.delay import CANCEL, LEVEL
+from halfmoon.plugins.store.delay import NAMES as DELAYS
 
 api_version = 1
 
 TIMES, LIMIT, OF = "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "RETRY_OF"
 TOPIC, ORIGIN = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID"
-LEVEL = "DELAY"
-CANCEL = "TIMER_DEL_UNIQKEY"
-"""Only data here: what is handed back is to come again."""
-DELAYS = (LEVEL, "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 FIRST_LEVEL = 3
 REASON = "halfmoon.reason"
 MOST_RECORDS = 10_000
@@ -124,7 +122,8 @@ class Retries:
         kept = tuple(
             header
             for header in record.headers
-            if header[0] not in (TIMES, OF, CANCEL) and not header[0].startswith("halfmoon.")
+            if header[0] not in (TIMES, OF, CANCEL)  # what is handed back cancels nothing
+            and not header[0].startswith("halfmoon.")
         )
         if place is not None:
             said = {TOPIC: place[0].encode(), ORIGIN: f"{place[0]}/{place[1]}/{place[2]}".encode()}

@@ -48,6 +48,7 @@ from halfmoon.plugin import (
     iter_records,
     rewrite,
 )
+from halfmoon.plugins.store.delay import NAMES as DELAYS
 
 api_version = 1
 
@@ -57,7 +58,6 @@ HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 END_TOPIC = "halfmoon.transactions"
 COMMIT, ROLLBACK, UNKNOWN = b"commit", b"rollback", b"unknown"
-DELAYS = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS")
 MAX_NAME_BYTES = 1_000
 MOST_MESSAGES = 10_000
 """Half messages in one batch, or ends."""
