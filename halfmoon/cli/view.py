@@ -1,8 +1,7 @@
 """`halfmoon view`: create, list, describe and delete filtered views.
 
 A view is a topic, and its definition stands in the topic's settings (core/views.py). So `halfmoon topic` can do all of
-this too; here it takes fewer words, and topics that are no views are kept apart. How far a view is behind its source
-cannot be asked in Kafka's protocol, so it is not shown.
+this too; here it takes fewer words, and topics that are no views are kept apart.
 """
 
 from __future__ import annotations
@@ -17,7 +16,8 @@ from halfmoon.cli import output, topic
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
-from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, VIEW_STATE
+from halfmoon.cli.reset import end_offsets
+from halfmoon.core.topic_configs import VIEW_FROM, VIEW_POSITION, VIEW_PREFIX, VIEW_SHOWN, VIEW_SOURCE, VIEW_STATE
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -26,6 +26,7 @@ ASKED_AT_ONCE = 5_000
 """Topics in a request: a broker limits what one may name."""
 
 DEFINED = ("source", "language", "expression", "start")
+SHOWN = {"state": VIEW_STATE, "position": VIEW_POSITION}
 FILLED = "filled"
 """What the broker says of a view that is in order."""
 NO_VIEW = "that topic is no view"
@@ -108,6 +109,8 @@ def list_views(
     rows: list[dict[str, Any]] = [
         {"view": name, **defined, "partitions": partitions[name]} for name, defined in found.items()
     ]
+    for row in rows:
+        del row["position"]  # of single partitions: `describe` makes something of it
     if result is Output.JSON:
         output.json_document(rows)
         return
@@ -123,7 +126,7 @@ def describe(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show how a view is defined, its partitions with their offsets, and its settings."""
+    """Show how a view is defined, its partitions with their offsets, how far behind they are, and its settings."""
     with admin(bootstrap_server) as client:
         there = topic.existing(client, views)
         defined = _definitions(client, views)
@@ -131,6 +134,8 @@ def describe(
             if name not in defined:
                 raise CliError(f"{name}: {NO_VIEW}")
         described = [_described(topic.read_topic(client, entry, False), defined[entry["name"]]) for entry in there]
+        for view in described:
+            _add_lag(client, view)
     if result is Output.JSON:
         output.json_document(described)
         return
@@ -175,7 +180,7 @@ def _definitions(client: KafkaAdminClient, names: list[str]) -> dict[str, dict[s
     sourced = _settings(client, names, [VIEW_SOURCE])
     settings = _settings(client, [name for name in names if sourced.get(name)])
     return {
-        name: {**_definition(settings[name]), "state": settings[name][VIEW_STATE]}
+        name: {**_definition(settings[name]), **{key: settings[name].get(config, "") for key, config in SHOWN.items()}}
         for name in names
         if settings.get(name)
     }
@@ -197,7 +202,7 @@ def _definition(settings: dict[str, str]) -> dict[str, str]:
     """What these settings make of a topic, which must be a view: by `DEFINED`."""
     from halfmoon.core.views import definition
 
-    view = definition({name: value for name, value in settings.items() if name != VIEW_STATE})
+    view = definition({name: value for name, value in settings.items() if name not in VIEW_SHOWN})
     assert view is not None
     start = Start.LATEST if view.from_latest else Start.EARLIEST
     return dict(zip(DEFINED, (view.source, view.language, view.expression.strip(), start.value), strict=True))
@@ -221,6 +226,20 @@ def _described(entry: dict[str, Any], defined: dict[str, str]) -> dict[str, Any]
     return {"view": entry.pop("topic"), **defined, **entry, "configs": configs}
 
 
+def _add_lag(client: KafkaAdminClient, view: dict[str, Any]) -> None:
+    """To each partition: the source's offset that is looked at next, and how many there are; None where it is gone."""
+    from kafka import TopicPartition
+
+    source_offsets = [int(pair.partition(":")[0]) for pair in view.pop("position").split(",") if pair]
+    ends = end_offsets(client, [TopicPartition(view["source"], number) for number in range(len(source_offsets))])
+    for partition in view["partitions"]:
+        number = partition["partition"]
+        partition["source"] = source_offsets[number] if number < len(source_offsets) else None
+        end = ends.get(TopicPartition(view["source"], number))
+        known = end is not None and partition["source"] is not None and view["state"] == FILLED
+        partition["lag"] = max(0, end - partition["source"]) if known else None
+
+
 def _print(view: dict[str, Any]) -> None:
     partitions = view["partitions"]
     output.facts(
@@ -236,7 +255,7 @@ def _print(view: dict[str, Any]) -> None:
         }
     )
     output.line("")
-    output.table(partitions, ("partition", "start", "end", "records"))
+    output.table(partitions, ("partition", "start", "end", "records", "source", "lag"))
     topic.print_settings(view["configs"])
 
 

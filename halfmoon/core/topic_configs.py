@@ -36,7 +36,9 @@ VIEW_PREFIX = "halfmoon.view."
 VIEW_SOURCE = "halfmoon.view.source"
 VIEW_FROM = "halfmoon.view.from"
 VIEW_STATE = "halfmoon.view.state"
-"""Only shown: see `Views.state`."""
+VIEW_POSITION = "halfmoon.view.position"
+VIEW_SHOWN = (VIEW_STATE, VIEW_POSITION)
+"""Only shown, and no part of a definition: see `Views.state`, `Views.position`."""
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -338,6 +340,8 @@ def _view_config(name: str) -> TopicConfig:
     check: Callable[[str], object]
     if name == VIEW_STATE:
         check, documentation = _shown_only, "Whether this view is filled, or why not."
+    elif name == VIEW_POSITION:
+        check, documentation = _shown_only, "By partition, S:V: what the source has before S is in this view before V."
     elif name == VIEW_SOURCE:
         check, documentation = _not_empty, "The topic that this view is filled from."
     elif name == VIEW_FROM:

@@ -255,6 +255,17 @@ class Views:
             return "its source was deleted"
         return self._halted.get(view.number, "filled")
 
+    def position(self, view: Topic) -> list[tuple[int, int]]:
+        """By partition (source offset, view offset): what matches before the one is in the view before the other.
+
+        The view's offset may be ahead of what is visible there.
+        """
+        fillers = [(partition, self._fillers.get(partition)) for partition in view.partitions]
+        return [
+            (partition.source_next if filler is None else filler.passed_offset, partition.next_offset)
+            for partition, filler in fillers
+        ]
+
     def problems(self) -> list[str]:
         """A sentence for each view that is not filled and should be."""
         by_number = self._broker.catalog.by_number

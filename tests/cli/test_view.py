@@ -254,8 +254,11 @@ def test_describe(broker_cli: CommandLine, orders: str, paid: str) -> None:
         "state": "filled",
         "configs": {},
     }
-    parts = [(part["partition"], part["start"], part["end"], part["records"]) for part in described["partitions"]]
-    assert parts == [(0, 0, 2, 2), (1, 0, 0, 0)]
+    numbers = ("partition", "start", "end", "records", "source", "lag")
+    assert [tuple(part[name] for name in numbers) for part in described["partitions"]] == [
+        (0, 0, 2, 2, 4, 0),
+        (1, 0, 0, 0, 0, 0),
+    ]
     assert broker_cli.ok("view", "describe", paid).out == (
         f"view        {paid}\n"
         f"source      {orders}\n"
@@ -266,9 +269,9 @@ def test_describe(broker_cli: CommandLine, orders: str, paid: str) -> None:
         "partitions  2\n"
         "records     2\n"
         "\n"
-        "PARTITION  START  END  RECORDS\n"
-        "        0      0    2        2\n"
-        "        1      0    0        0\n"
+        "PARTITION  START  END  RECORDS  SOURCE  LAG\n"
+        "        0      0    2        2       4    0\n"
+        "        1      0    0        0       0    0\n"
     )
 
 

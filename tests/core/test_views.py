@@ -357,6 +357,25 @@ def test_a_source_that_is_deleted_by_force_leaves_its_views_what_they_have(
     assert broker.views.problems() == []
 
 
+def test_its_position_says_what_of_the_source_is_in_it(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    broker.create_topic("t", 2)
+    view, _ = broker.create_topic("v", configs=view_of("t"))
+    assert broker.views.position(view) == [(0, 0), (0, 0)]
+    send(broker, "t", b"a1", b"b1", b"a2")
+    assert broker.views.position(view) == [(0, 0), (0, 0)], "nothing of it was looked at"
+    relay(broker)
+    assert broker.views.position(view) == [(3, 2), (0, 0)]
+    send(broker, "t", b"b2")
+    relay(broker)
+    assert broker.views.position(view) == [(4, 2), (0, 0)], "a record that does not match is passed as well"
+    broker = reopened(broker, fs, clock)
+    again = broker.topic("v")
+    assert again is not None
+    assert broker.views.position(again)[0] in ((3, 2), (4, 2)), "what did not match may be looked at again"
+
+
 def test_a_deleted_view_is_not_filled_any_more(broker: Broker) -> None:
     broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t"))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core.config import Settings
-from halfmoon.core.topic_configs import TOPIC_CONFIGS, VIEW_STATE, Kind, effective, find
+from halfmoon.core.topic_configs import TOPIC_CONFIGS, VIEW_POSITION, VIEW_STATE, Kind, effective, find
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Topic
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource and .ConfigType
 TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
@@ -125,14 +126,18 @@ def topic_entries(overrides: Mapping[str, str], settings: Settings) -> list[Entr
     return entries
 
 
-def view_state_entry(state: str) -> Entry:
-    """How a view is getting on, as if it were a configuration: Kafka's protocol has no other place for it.
+def view_entries(broker: Broker, view: Topic) -> list[Entry]:
+    """How a view is getting on, as if it were configurations: Kafka's protocol has no other place for it.
 
-    It passes for the topic's own, because tools leave out what is a default.
+    They pass for the topic's own, because tools leave out what is a default.
     """
-    config = find(VIEW_STATE)
-    synonyms = [Synonym(VIEW_STATE, state, TOPIC_CONFIG)]
-    return Entry(VIEW_STATE, state, config.kind, config.read_only, synonyms, config.documentation)
+    position = ",".join(f"{source}:{own}" for source, own in broker.views.position(view))
+    return [_shown(VIEW_POSITION, position), _shown(VIEW_STATE, broker.views.state(view))]
+
+
+def _shown(name: str, value: str) -> Entry:
+    config = find(name)
+    return Entry(name, value, config.kind, config.read_only, [Synonym(name, value, TOPIC_CONFIG)], config.documentation)
 
 
 def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.alter_configs import BROKER, TOPIC
-from halfmoon.adapters.kafka.config_entries import TYPE_CODES, Entry, node_entries, topic_entries, view_state_entry
+from halfmoon.adapters.kafka.config_entries import TYPE_CODES, Entry, node_entries, topic_entries, view_entries
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.lookup import topic_named
 from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse
@@ -50,7 +50,7 @@ def _entries(ctx: Context, resource: Any) -> list[Entry]:
         topic = topic_named(ctx.broker, name)
         entries = topic_entries(topic.configs, ctx.broker.settings)
         if topic.view is not None:
-            entries.append(view_state_entry(ctx.broker.views.state(topic)))
+            entries += view_entries(ctx.broker, topic)
         return entries
     if resource.resource_type == BROKER:
         if name == str(ctx.broker.node_id):
