@@ -67,7 +67,7 @@ def run(
         flights = loaded[FLIGHTS_TOPIC]
         has_features = features.define_view(steps)
         own_spark = None if spark is not None else stages.start_spark(steps, data)
-        from halfmoon.pipeline.flights import RECORD_COLUMNS, read_table
+        from halfmoon.pipeline.reports.flights import RECORD_COLUMNS, read_table
         from halfmoon.pipeline.session import spark_errors, stop
         from halfmoon.pipeline.topics import read_topic
 

@@ -26,7 +26,7 @@ from halfmoon.demo.state import DataDir
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.progress import bar, follow
-from halfmoon.pipeline.report import Report, heading, save, show
+from halfmoon.pipeline.reports.report import Report, heading, save, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -104,8 +104,8 @@ def start_spark(steps: Steps, data: DataDir) -> SparkSession:
 
 def ingest_flights(steps: Steps, spark: SparkSession, data: DataDir, loaded: Loaded) -> None:
     """The stream: from the checkpoint's offsets to the topic's end, into the Parquet table."""
-    from halfmoon.pipeline.flights import typed_flights
     from halfmoon.pipeline.ingest import ingest
+    from halfmoon.pipeline.reports.flights import typed_flights
     from halfmoon.pipeline.topics import read_stream
 
     before = sum(committed_offsets(data.checkpoint).get(FLIGHTS_TOPIC, {}).values())
@@ -139,8 +139,8 @@ class Findings:
 
 def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, count: int) -> Findings:
     """Join and aggregate. A route needs 100 flights of the whole year to be listed, in proportion for a part of it."""
-    from halfmoon.pipeline.flight_reports import flight_reports
-    from halfmoon.pipeline.flights import enrich, reference_tables
+    from halfmoon.pipeline.reports.flight_reports import flight_reports
+    from halfmoon.pipeline.reports.flights import enrich, reference_tables
 
     with steps.timed("reports"), bar(steps.console, "joining and aggregating", None):
         reference = reference_tables(reference_records, REFERENCE_TOPICS)
@@ -157,7 +157,7 @@ def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, co
 
 
 def write_files(steps: Steps, findings: Findings, out: Path, source: str) -> None:
-    from halfmoon.pipeline.charts import save_charts
+    from halfmoon.pipeline.reports.flight_charts import save_charts
 
     with steps.timed("files"), bar(steps.console, "drawing", None):
         for report in findings.reports:

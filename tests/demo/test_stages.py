@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from halfmoon.demo.stages import summary_records
-from halfmoon.pipeline.report import Report
+from halfmoon.pipeline.reports.report import Report
 
 
 def test_summary_records_are_named_by_report_and_row() -> None:

@@ -1,12 +1,12 @@
-"""halfmoon.pipeline.flights and flight_reports over a few flights whose numbers can be worked out by hand."""
+"""halfmoon.pipeline.reports.flights and flight_reports over a few flights whose numbers can be worked out by hand."""
 
 from __future__ import annotations
 
 import pytest
 
 from halfmoon.demo.source import REFERENCE_TOPICS, strict_json
-from halfmoon.pipeline.flight_reports import flight_reports
-from halfmoon.pipeline.flights import enrich, reference_tables, typed_flights
+from halfmoon.pipeline.reports.flight_reports import flight_reports
+from halfmoon.pipeline.reports.flights import enrich, reference_tables, typed_flights
 
 RECORD = (
     "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>, topic STRING, partition INT,"

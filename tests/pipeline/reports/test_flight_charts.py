@@ -1,4 +1,4 @@
-"""halfmoon.pipeline.charts: the data behind the pictures, and that every picture can be drawn."""
+"""halfmoon.pipeline.reports.flight_charts: the data behind the pictures, and that every picture can be drawn."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.pipeline import charts
-from halfmoon.pipeline.report import Report
+from halfmoon.pipeline.reports import flight_charts
+from halfmoon.pipeline.reports.report import Report
 
 MEASURES = ("flights", "cancelled", "cancelled_share", "mean_dep_delay_min", "median_dep_delay_min", "late_share")
 
@@ -43,7 +43,7 @@ def reports() -> list[Report]:
 
 
 def test_every_chart_is_drawn(reports: list[Report], tmp_path: Path) -> None:
-    paths = charts.save_charts(reports, [(-118.4, 33.9)], tmp_path / "charts", "the source")
+    paths = flight_charts.save_charts(reports, [(-118.4, 33.9)], tmp_path / "charts", "the source")
     assert [path.name for path in paths] == [
         "delay_by_carrier_month.png",
         "delay_by_hour.png",
@@ -56,17 +56,17 @@ def test_every_chart_is_drawn(reports: list[Report], tmp_path: Path) -> None:
 
 def test_a_report_without_rows_draws_nothing(reports: list[Report], tmp_path: Path) -> None:
     empty = [Report(report.name, "", report.columns, (), 1) for report in reports]
-    assert charts.save_charts(empty, [], tmp_path, "") == []
+    assert flight_charts.save_charts(empty, [], tmp_path, "") == []
 
 
 def test_the_grid_has_the_busiest_first_and_leaves_out_chance(reports: list[Report]) -> None:
-    labels, grid = charts.carrier_grid(reports[0])
+    labels, grid = flight_charts.carrier_grid(reports[0])
     assert labels == ["YY Airlines (600)", "XX Airlines (200)", "ZZ Airlines (6)"]
     assert grid[0][:3] == [1.0, 2.0, None]
     assert grid[2] == [None] * 12
 
 
 def test_routes_stand_in_order_with_their_names(reports: list[Report]) -> None:
-    axes = charts.worst_routes(reports[2]).axes[0]
+    axes = flight_charts.worst_routes(reports[2]).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["JFK → Los Angeles Intl (LAX)", "EWR → BQN"]
     assert [bar.get_width() for bar in axes.patches] == [12.0, 8.0]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from halfmoon.pipeline.report import Report, collect
+from halfmoon.pipeline.reports.report import Report, collect
 
 LATE_MIN = 15
 

@@ -1,4 +1,4 @@
-"""halfmoon.pipeline.report: the files say what the rows say."""
+"""halfmoon.pipeline.reports.report: the files say what the rows say."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from halfmoon.pipeline.report import Report, heading, markdown, save, show
+from halfmoon.pipeline.reports.report import Report, heading, markdown, save, show
 
 REPORT = Report("r", "Routes", ("origin", "flights", "mean_delay_min"), (("JFK", 1_234, 2.5), ("a|b", 7, None)), 1)
 

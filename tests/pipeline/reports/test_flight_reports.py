@@ -1,8 +1,8 @@
-"""halfmoon.pipeline.flight_reports without a JVM: the bands' names (tests/spark/test_flights.py has the numbers)."""
+"""halfmoon.pipeline.reports.flight_reports without a JVM: names of bands (the numbers: tests/spark/test_flights.py)."""
 
 from __future__ import annotations
 
-from halfmoon.pipeline.flight_reports import band_labels
+from halfmoon.pipeline.reports.flight_reports import band_labels
 
 
 def test_bands_have_one_name_more_than_bounds() -> None:
