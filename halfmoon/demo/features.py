@@ -10,13 +10,12 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Consumer, Producer, TopicPartition
 from rich.table import Table
 
 from halfmoon.demo.load import REQUEST_TIMEOUT_S, TopicView, ensure_topic
 from halfmoon.demo.source import FLIGHTS_TOPIC
+from halfmoon.pipeline.admin import Admin, RefusedConfigError, TopicExistsError
 from halfmoon.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -36,17 +35,14 @@ FILL_TIMEOUT_S = 60
 
 def define_view(steps: Steps) -> bool:
     """Have the broker fill the view from now on; False where it does not know of views. Raises PipelineError."""
-    admin = AdminClient({"bootstrap.servers": steps.bootstrap, "log_level": 0})
     settings = {"halfmoon.view.source": FLIGHTS_TOPIC, "halfmoon.view.sql": VIEW_SQL, "retention.ms": "-1"}
     try:
-        admin.create_topics([NewTopic(VIEW, -1, 1, config=settings)])[VIEW].result(REQUEST_TIMEOUT_S)
-    except KafkaException as refused:
-        code = refused.args[0].code()
-        if code == KafkaError.INVALID_CONFIG:
-            steps.say("view", f"left out: the broker at {steps.bootstrap} has no views, so it is no Halfmoon")
-            return False
-        if code != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise PipelineError(f"cannot create topic {VIEW}: {refused.args[0].str()}") from None
+        Admin(steps.bootstrap).create_topic(VIEW, -1, settings)
+    except RefusedConfigError:
+        steps.say("view", f"left out: the broker at {steps.bootstrap} has no views, so it is no Halfmoon")
+        return False
+    except TopicExistsError:
+        pass
     return True
 
 
@@ -69,7 +65,7 @@ def read_view(steps: Steps, spark: SparkSession, flights: DataFrame, partitions:
             if time.monotonic() > deadline:
                 raise PipelineError(f"{VIEW} has not {expected:,} records after {FILL_TIMEOUT_S} s")
             time.sleep(0.05)
-        late = read_topic(spark, steps.bootstrap, VIEW).withColumn(
+        late = read_topic(spark, VIEW, bootstrap=steps.bootstrap).withColumn(
             "minutes", F.col("properties")["dep_delay"].cast("int")
         )
         found = late.agg(F.count("*"), F.mean("minutes"), F.max("minutes")).collect()[0]

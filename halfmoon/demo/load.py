@@ -13,11 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from halfmoon.demo.source import Dataset, Record
+from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.checksum import Checksum, record_number
 from halfmoon.pipeline.errors import PipelineError
 
@@ -37,35 +36,12 @@ class Loaded:
     ends: dict[int, int] = field(default_factory=dict)
 
 
-def cluster_id(bootstrap: str) -> str:
-    """The cluster's id, or PipelineError if nobody answers there."""
-    try:
-        metadata = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=REQUEST_TIMEOUT_S)
-    except KafkaException as failed:
-        raise PipelineError(f"no broker answers at {bootstrap}: {failed.args[0].str()}") from None
-    return str(metadata.cluster_id)
-
-
 def ensure_topic(bootstrap: str, topic: str, partitions: int) -> int:
     """Create the topic unless it exists, and return its number of partitions.
 
     `retention.ms=-1`: the records are of 2013, and Kafka counts retention from a record's own time.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    wanted = NewTopic(topic, partitions, 1, config={"retention.ms": "-1"})
-    try:
-        admin.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S)[topic].result(REQUEST_TIMEOUT_S)
-    except KafkaException as refused:
-        if refused.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise PipelineError(f"cannot create topic {topic}: {refused.args[0].str()}") from None
-    deadline = time.monotonic() + REQUEST_TIMEOUT_S
-    while time.monotonic() < deadline:
-        found = admin.list_topics(topic, timeout=REQUEST_TIMEOUT_S).topics[topic]
-        # A topic just made is not known everywhere at once.
-        if found.error is None and found.partitions:
-            return len(found.partitions)
-        time.sleep(0.1)
-    raise PipelineError(f"topic {topic} was created but has no partitions after {REQUEST_TIMEOUT_S} s")
+    return Admin(bootstrap).ensure_topic(topic, partitions, {"retention.ms": "-1"})
 
 
 class TopicView:

@@ -16,9 +16,9 @@ from rich.console import Console
 from halfmoon.demo import features, stages
 from halfmoon.demo.broker import broker
 from halfmoon.demo.children import end_children
-from halfmoon.demo.load import cluster_id
 from halfmoon.demo.source import FLIGHTS_TOPIC, REFERENCE_TOPICS
 from halfmoon.demo.state import DataDir
+from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def run(
             data = DataDir(options.data_dir.expanduser().absolute())
         stack.enter_context(data.locked())
         steps = _reach_broker(options, console, data, stack, stopping or threading.Event())
-        state = data.read_state(cluster_id(steps.bootstrap))
+        state = data.read_state(Admin(steps.bootstrap).cluster_id())
         data.write_state(state)
 
         stack.enter_context(_broker_first(steps))
@@ -78,7 +78,8 @@ def run(
         stack.enter_context(spark_errors())
         stages.ingest_flights(steps, spark, data, flights)
         table = read_table(spark, data.table)
-        reference = read_topic(spark, steps.bootstrap, list(REFERENCE_TOPICS.values())).select(*RECORD_COLUMNS).cache()
+        small = read_topic(spark, list(REFERENCE_TOPICS.values()), bootstrap=steps.bootstrap)
+        reference = small.select(*RECORD_COLUMNS).cache()
         if has_features:
             features.read_view(steps, spark, table, len(flights.ends))
         findings = stages.aggregate(steps, table, reference, flights.checksum.count)

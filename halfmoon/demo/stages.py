@@ -117,7 +117,7 @@ def ingest_flights(steps: Steps, spark: SparkSession, data: DataDir, loaded: Loa
             steps.check_alive()
             on_batch(query)  # type: ignore[arg-type,unused-ignore]
 
-        stream = read_stream(spark, steps.bootstrap, FLIGHTS_TOPIC, batch_records=BATCH_RECORDS)
+        stream = read_stream(spark, FLIGHTS_TOPIC, bootstrap=steps.bootstrap, batch_records=BATCH_RECORDS)
         done = ingest(typed_flights(stream), data.table, data.checkpoint, on_progress=on_progress)
     if done.records != new:
         raise PipelineError(f"the stream read {done.records:,} records, but {new:,} were new")
@@ -188,10 +188,14 @@ def write_summary(steps: Steps, spark: SparkSession, reports: list[Report]) -> N
         with TopicView(steps.bootstrap) as view:
             before = view.ends(SUMMARY_TOPIC, partitions)
             frame = spark.createDataFrame(records, "key string, value string, tag string").coalesce(1)
-            write_topic(frame, steps.bootstrap, SUMMARY_TOPIC, tags=F.col("tag"))
+            write_topic(frame, SUMMARY_TOPIC, bootstrap=steps.bootstrap, tags=F.col("tag"))
             after = view.ends(SUMMARY_TOPIC, partitions)
         written = read_topic(
-            spark, steps.bootstrap, SUMMARY_TOPIC, start={SUMMARY_TOPIC: before}, end={SUMMARY_TOPIC: after}
+            spark,
+            SUMMARY_TOPIC,
+            bootstrap=steps.bootstrap,
+            start={SUMMARY_TOPIC: before},
+            end={SUMMARY_TOPIC: after},
         )
         found = written.select(F.col("key").cast("string"), F.col("value").cast("string"), "tags").collect()
     if sorted(tuple(row) for row in found) != sorted(records):

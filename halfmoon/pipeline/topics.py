@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
 
-Offsets = str | Mapping[str, Mapping[int, int]]
-"""`earliest`, `latest`, or {topic: {partition: offset}}."""
+from halfmoon.pipeline.admin import Admin, bootstrap_servers
+from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.offsets import Position, end_options, offsets_json, start_options
+from halfmoon.pipeline.values import ValueSchema, parsed
+from halfmoon.pipeline.views import Filter, chosen, filled_view
 
 HEADER_TYPE = "array<struct<key:string,value:binary>>"
 
@@ -20,41 +25,77 @@ DEFAULTS = {
     "kafka.fetch.max.wait.ms": "50",
 }
 
+Topics = str | Sequence[str]
+
 
 def read_topic(
     spark: SparkSession,
-    bootstrap: str,
-    topics: str | Sequence[str],
+    topics: Topics,
     *,
-    start: Offsets = "earliest",
-    end: Offsets = "latest",
+    bootstrap: str | None = None,
+    start: Position = "earliest",
+    end: Position = "latest",
+    tag: str | None = None,
+    sql: str | None = None,
+    view: str | None = None,
+    schema: ValueSchema | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """What the topics hold now, or a range of it, with the columns of `message_columns`.
 
-    `options` go to Spark's source as they are and win over what is set here.
+    `start` and `end` (exclusive) are of the kinds that offsets.py lists. `tag` or `sql` has the broker filter: what is
+    read is a view of the topic (views.py), so the columns `topic`, `partition` and `offset` are the view's; `view` is
+    its name if one has to be made. With `schema` there is one more column, `data`: the value, parsed. `options` go to
+    Spark's source as they are and win over what is set here. `bootstrap` is by default what HALFMOON_BOOTSTRAP_SERVER
+    names, or 127.0.0.1:9092.
+
+    Raises PipelineError where the broker does not answer, a topic does not exist, or arguments contradict each other.
     """
-    reader = spark.read.format("kafka").options(**_options(bootstrap, topics, start, options))
-    return message_columns(reader.option("endingOffsets", offsets_json(end)).load())
+    if start == "latest":
+        raise PipelineError("a read that ends now cannot begin at 'latest'; a stream can")
+    admin = Admin(bootstrap)
+    wanted = chosen(tag, sql)
+    if wanted is None:
+        names = _existing(admin, topics)
+        ending = end_options(end, names, admin)
+    else:
+        upto = _pushed_down(admin, topics, wanted, view, start, end)
+        names = list(upto)
+        ending = {"endingOffsets": offsets_json(upto)} if end == "latest" else end_options(end, names, admin)
+    place = _place(admin, names) | start_options(start, names, admin) | ending
+    reader = spark.read.format("kafka").options(**(DEFAULTS | place | dict(options or {})))
+    return _with_data(message_columns(reader.load()), schema)
 
 
 def read_stream(
     spark: SparkSession,
-    bootstrap: str,
-    topics: str | Sequence[str],
+    topics: Topics,
     *,
-    start: Offsets = "earliest",
+    bootstrap: str | None = None,
+    start: Position = "earliest",
+    tag: str | None = None,
+    sql: str | None = None,
+    view: str | None = None,
+    schema: ValueSchema | None = None,
     batch_records: int | None = None,
     options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """The topics as a stream, with the columns of `message_columns`; at most `batch_records` in one micro-batch.
 
-    `start` counts only for a query that has no checkpoint yet.
+    `start` counts only for a query that has no checkpoint yet. All else as in `read_topic`. A view that had to be made
+    is waited for, so that a query with the trigger `availableNow` gets all there is.
     """
-    reader = spark.readStream.format("kafka").options(**_options(bootstrap, topics, start, options))
+    admin = Admin(bootstrap)
+    wanted = chosen(tag, sql)
+    if wanted is None:
+        names = _existing(admin, topics)
+    else:
+        names = list(_pushed_down(admin, topics, wanted, view, start, "latest"))
+    place = _place(admin, names) | start_options(start, names, admin)
     if batch_records is not None:
-        reader = reader.option("maxOffsetsPerTrigger", batch_records)
-    return message_columns(reader.load())
+        place["maxOffsetsPerTrigger"] = str(batch_records)
+    reader = spark.readStream.format("kafka").options(**(DEFAULTS | place | dict(options or {})))
+    return _with_data(message_columns(reader.load()), schema)
 
 
 def message_columns(raw: DataFrame) -> DataFrame:
@@ -81,46 +122,76 @@ def message_columns(raw: DataFrame) -> DataFrame:
 
 def write_topic(
     frame: DataFrame,
-    bootstrap: str,
     topic: str,
     *,
+    bootstrap: str | None = None,
     tags: Column | None = None,
     keys: Column | None = None,
     properties: Mapping[str, Column] | None = None,
+    delay_level: Column | int | None = None,
+    delay_ms: Column | int | None = None,
+    deliver_at: Column | datetime | None = None,
+    checkpoint: str | Path | None = None,
+    every: str | None = None,
     options: Mapping[str, str] | None = None,
-) -> None:
-    """Write `frame`'s columns `key` and `value` (string or binary) to a topic, the rest as headers.
+) -> StreamingQuery | None:
+    """Write a frame's columns `key` and `value` (string or binary) to a topic.
 
-    Spark's sink is at least once: a task that is tried again writes its records again.
+    `tags`, `keys` and `properties` become headers, as text, beside those of a column `headers`; one that is null is
+    left out. One of `delay_level` (1 to 18), `delay_ms` and `deliver_at` has the broker hold a record back until then
+    (docs/delays.md). A column `partition` (int) says which one; without it, the key does. `options` go to Spark's sink.
+
+    A streaming frame needs a `checkpoint`. Its query is started and returned: it writes what there is now, and ends;
+    or, with `every` ("10 seconds"), it goes on.
+
+    Spark's sink is at least once: a task or a batch that is tried again writes its records again. Raises PipelineError
+    for a frame without a column `value`, and for two kinds of delay.
     """
-    named = {"TAGS": tags, "KEYS": keys, **(properties or {})}
-    headers = [
-        F.struct(F.lit(name).alias("key"), column.cast("string").cast("binary").alias("value"))
-        for name, column in named.items()
-        if column is not None
-    ]
-    if headers:
-        # A header whose value is null is left out: absent and empty are different things to a filter.
-        present = F.filter(F.array(*headers), lambda header: header["value"].isNotNull())
-        frame = frame.withColumn("headers", present.cast(HEADER_TYPE))
-    columns = [name for name in ("key", "value", "headers") if name in frame.columns]
-    writer = frame.select(*columns).write.format("kafka").option("kafka.bootstrap.servers", bootstrap)
-    writer.option("topic", topic).options(**(options or {})).save()
+    rows = _records(frame, tags, keys, properties, _delay(delay_level, delay_ms, deliver_at))
+    place = {"kafka.bootstrap.servers": bootstrap_servers(bootstrap), "topic": topic, **(options or {})}
+    if not frame.isStreaming:
+        rows.write.format("kafka").options(**place).save()
+        return None
+    if checkpoint is None:
+        raise PipelineError("a stream that is written to a topic needs a checkpoint, a directory of its own")
+    writer = rows.writeStream.format("kafka").options(**place, checkpointLocation=str(checkpoint))
+    return (writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)).start()
 
 
-def offsets_json(offsets: Offsets) -> str:
-    """Spark's way to write offsets: a word, or JSON with partitions as strings."""
-    if isinstance(offsets, str):
-        return offsets
-    return json.dumps({topic: {str(p): at for p, at in ends.items()} for topic, ends in offsets.items()})
+# -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _options(
-    bootstrap: str, topics: str | Sequence[str], start: Offsets, options: Mapping[str, str] | None
-) -> dict[str, str]:
-    names = topics if isinstance(topics, str) else ",".join(topics)
-    place = {"kafka.bootstrap.servers": bootstrap, "subscribe": names, "startingOffsets": offsets_json(start)}
-    return {**DEFAULTS, **place, **(options or {})}
+def _existing(admin: Admin, topics: Topics) -> list[str]:
+    """Their names; PipelineError for one that is not there, of which Spark would say so after seconds and in Java."""
+    names = [topics] if isinstance(topics, str) else list(topics)
+    if not names:
+        raise PipelineError("no topic to read was named")
+    for name in names:
+        admin.partitions(name)
+    return names
+
+
+def _pushed_down(
+    admin: Admin, topics: Topics, wanted: Filter, view: str | None, start: Position, end: Position
+) -> dict[str, dict[int, int]]:
+    """The views to read instead, each with the offsets up to which it has all that its topic holds now."""
+    names = _existing(admin, topics)
+    if view is not None and len(names) > 1:
+        raise PipelineError("view= names one view, so read one topic with it")
+    for position in (start, end):
+        if not isinstance(position, str | datetime):
+            raise PipelineError(
+                "a view has offsets of its own: with tag= and sql=, start and end are 'earliest', 'latest' or times"
+            )
+    return dict(filled_view(admin, name, wanted, view) for name in names)
+
+
+def _place(admin: Admin, names: Sequence[str]) -> dict[str, str]:
+    return {"kafka.bootstrap.servers": admin.bootstrap, "subscribe": ",".join(names)}
+
+
+def _with_data(messages: DataFrame, schema: ValueSchema | None) -> DataFrame:
+    return messages if schema is None else messages.withColumn("data", parsed(F.col("value"), schema))
 
 
 def _last(headers: Column, name: str) -> Column:
@@ -138,3 +209,51 @@ def _properties(headers: Column) -> Column:
         F.filter(headers, is_last), lambda h: F.struct(h["key"].alias("key"), h["value"].cast("string").alias("value"))
     )
     return F.map_from_entries(entries)
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def _records(
+    frame: DataFrame,
+    tags: Column | None,
+    keys: Column | None,
+    properties: Mapping[str, Column] | None,
+    delay: Mapping[str, Column],
+) -> DataFrame:
+    """What Spark's sink takes: key, value, headers, partition, as far as there are any."""
+    if "value" not in frame.columns:
+        raise PipelineError("a frame that is written to a topic needs a column 'value', such as to_json(struct(*))")
+    named = {"TAGS": tags, "KEYS": keys, **(properties or {}), **delay}
+    added = [
+        F.struct(F.lit(name).alias("key"), column.cast("string").cast("binary").alias("value"))
+        for name, column in named.items()
+        if column is not None
+    ]
+    if added:
+        # A header whose value is null is left out: absent and empty are different things to a filter.
+        headers = F.filter(F.array(*added), lambda header: header["value"].isNotNull()).cast(HEADER_TYPE)
+        if "headers" in frame.columns:
+            headers = F.concat(F.coalesce(F.col("headers"), F.array().cast(HEADER_TYPE)), headers)
+        frame = frame.withColumn("headers", headers)
+    return frame.select(*(name for name in ("key", "value", "headers", "partition") if name in frame.columns))
+
+
+def _delay(
+    level: Column | int | None, wait_ms: Column | int | None, deliver_at: Column | datetime | None
+) -> dict[str, Column]:
+    """The header that asks for it, if any. Raises PipelineError for several."""
+    asked: list[tuple[str, Callable[[], Column]]] = []
+    if level is not None:
+        asked.append(("DELAY", lambda: _column(level)))
+    if wait_ms is not None:
+        asked.append(("TIMER_DELAY_MS", lambda: _column(wait_ms)))
+    if deliver_at is not None:
+        asked.append(("TIMER_DELIVER_MS", lambda: F.unix_millis(_column(deliver_at))))
+    if len(asked) > 1:
+        raise PipelineError("give one of delay_level=, delay_ms= and deliver_at=")
+    return {name: column() for name, column in asked}
+
+
+def _column(given: Column | int | datetime) -> Column:
+    return F.lit(given) if isinstance(given, int | datetime) else given

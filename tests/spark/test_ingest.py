@@ -24,7 +24,7 @@ def test_a_second_run_reads_only_what_is_new(spark, bootstrap, make_topic, tmp_p
     seen = []
 
     def run() -> Ingested:
-        stream = read_stream(spark, bootstrap, topic, batch_records=60).select("value", "partition", "offset")
+        stream = read_stream(spark, topic, bootstrap=bootstrap, batch_records=60).select("value", "partition", "offset")
         return ingest(stream, table, checkpoint, on_progress=seen.append)
 
     produce(bootstrap, topic, range(100))
@@ -41,7 +41,7 @@ def test_a_second_run_reads_only_what_is_new(spark, bootstrap, make_topic, tmp_p
 def test_a_stream_that_fails_says_why_in_one_line(spark, bootstrap, make_topic, tmp_path) -> None:
     topic = make_topic(2)
     produce(bootstrap, topic, range(4))
-    broken = read_stream(spark, bootstrap, topic).selectExpr("CAST(CAST(value AS STRING) AS INT) / 0 AS x")
+    broken = read_stream(spark, topic, bootstrap=bootstrap).selectExpr("CAST(CAST(value AS STRING) AS INT) / 0 AS x")
     with pytest.raises(PipelineError, match=r"the stream stopped: .*DIVIDE_BY_ZERO") as caught:
         ingest(broken, tmp_path / "table", tmp_path / "checkpoint")
     assert "\n" not in str(caught.value)
@@ -55,5 +55,5 @@ def test_what_the_callback_raises_stops_the_query(spark, bootstrap, make_topic, 
         raise PipelineError("the broker ended")
 
     with pytest.raises(PipelineError, match="the broker ended"):
-        ingest(read_stream(spark, bootstrap, topic), tmp_path / "t", tmp_path / "c", on_progress=give_up)
+        ingest(read_stream(spark, topic, bootstrap=bootstrap), tmp_path / "t", tmp_path / "c", on_progress=give_up)
     assert spark.streams.active == []

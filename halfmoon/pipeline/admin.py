@@ -1,0 +1,191 @@
+"""What the pipeline asks the broker itself, because Spark's source cannot: which topics there are, what a group has
+committed, how far a view has come. On the driver, by confluent-kafka's admin client; works with a Kafka too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined,unused-ignore]
+    AdminClient,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from halfmoon.pipeline.errors import PipelineError
+
+REQUEST_TIMEOUT_S = 20
+POLL_S = 0.05
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+BOOTSTRAP_VARIABLE = "HALFMOON_BOOTSTRAP_SERVER"
+
+PartitionOffsets = dict[int, int]
+"""{partition: offset}"""
+TopicOffsets = dict[str, PartitionOffsets]
+"""{topic: {partition: offset}}"""
+
+ResultT = TypeVar("ResultT")
+
+
+def bootstrap_servers(given: str | None = None) -> str:
+    """`given`, or what the environment names (HALFMOON_BOOTSTRAP_SERVER), or 127.0.0.1:9092."""
+    return given or os.environ.get(BOOTSTRAP_VARIABLE) or DEFAULT_BOOTSTRAP
+
+
+class Admin:
+    """One client. Every method raises PipelineError, one line, for what the broker refuses or does not answer."""
+
+    def __init__(self, bootstrap: str | None = None) -> None:
+        self.bootstrap = bootstrap_servers(bootstrap)
+        self._client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def cluster_id(self) -> str:
+        return str(self._metadata().cluster_id)
+
+    def topics(self, pattern: str = ".*") -> list[str]:
+        """Names that match a regular expression as a whole, sorted; internal topics are left out."""
+        try:
+            matching = re.compile(pattern)
+        except re.error as wrong:
+            raise PipelineError(f"{pattern!r} is no regular expression: {wrong}") from None
+        return sorted(name for name in self._metadata().topics if matching.fullmatch(name) and name[:2] != "__")
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; PipelineError if there is no such topic."""
+        found = self._metadata().topics.get(topic)
+        if found is None or found.error is not None or not found.partitions:
+            raise PipelineError(f"there is no topic {topic!r} at {self.bootstrap}")
+        return len(found.partitions)
+
+    def ensure_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> int:
+        """Create the topic unless it exists, and return its number of partitions."""
+        try:
+            self.create_topic(topic, partitions, configs)
+        except TopicExistsError:
+            pass
+        deadline = time.monotonic() + REQUEST_TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = self._metadata(topic).topics[topic]
+            # A topic just made is not known everywhere at once.
+            if found.error is None and found.partitions:
+                return len(found.partitions)
+            time.sleep(POLL_S)
+        raise PipelineError(f"topic {topic} was created but has no partitions after {REQUEST_TIMEOUT_S} s")
+
+    def create_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> None:
+        """Raises TopicExistsError, and RefusedConfigError for a configuration that the broker does not take."""
+        wanted = NewTopic(topic, partitions, 1, config=dict(configs or {}))
+        try:
+            self._client.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S)[topic].result(REQUEST_TIMEOUT_S)
+        except KafkaException as refused:
+            code = refused.args[0].code()
+            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+                raise TopicExistsError(f"there is a topic {topic!r} at {self.bootstrap}") from None
+            kind = RefusedConfigError if code == KafkaError.INVALID_CONFIG else PipelineError
+            raise kind(f"cannot create topic {topic}: {refused.args[0].str()}") from None
+
+    def configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """Configurations by topic. Topics that are gone are left out."""
+        asked = [ConfigResource(ResourceType.TOPIC, name) for name in topics]
+        if not asked:
+            return {}
+        found = {}
+        for resource, future in self._client.describe_configs(asked, request_timeout=REQUEST_TIMEOUT_S).items():
+            try:
+                entries = self._result(future, "read the configuration of a topic")
+            except PipelineError as refused:
+                if _code(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            found[resource.name] = {name: entry.value for name, entry in entries.items()}
+        return found
+
+    # -- offsets -----------------------------------------------------------------------------------------------------
+
+    def begins(self, topic: str) -> PartitionOffsets:
+        """The first offset of each partition."""
+        return self._offsets(topic, OffsetSpec.earliest())  # type: ignore[no-untyped-call,unused-ignore]
+
+    def ends(self, topic: str) -> PartitionOffsets:
+        """The offset after the last record of each partition that a `read_committed` consumer gets."""
+        return self._offsets(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call,unused-ignore]
+
+    def _offsets(self, topic: str, spec: OffsetSpec) -> PartitionOffsets:
+        asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
+        futures = self._client.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_TIMEOUT_S
+        )
+        return {
+            place.partition: self._result(future, f"read the offsets of {topic}").offset
+            for place, future in futures.items()
+        }
+
+    def committed(self, group: str) -> TopicOffsets:
+        """What a group has committed; empty for a group that has not, or that there is not."""
+        asked = self._client.list_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        found: TopicOffsets = {}
+        for place in self._result(asked[group], f"read the offsets of group {group}").topic_partitions:
+            if place.offset >= 0:
+                found.setdefault(place.topic, {})[place.partition] = place.offset
+        return found
+
+    def commit(self, group: str, offsets: Mapping[str, Mapping[int, int]]) -> None:
+        """Write a group's offsets from outside; refused while the group has members."""
+        places = [TopicPartition(topic, p, at) for topic, ends in offsets.items() for p, at in ends.items()]
+        asked = self._client.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(group, places)], request_timeout=REQUEST_TIMEOUT_S
+        )
+        for place in self._result(asked[group], f"write the offsets of group {group}").topic_partitions:
+            if place.error is not None:
+                raise PipelineError(f"cannot write the offsets of group {group}: {place.error.str()}")
+
+    def groups(self) -> list[str]:
+        """All groups, sorted."""
+        listed = self._result(self._client.list_consumer_groups(request_timeout=REQUEST_TIMEOUT_S), "list the groups")
+        return sorted(group.group_id for group in listed.valid)
+
+    # -- within ------------------------------------------------------------------------------------------------------
+
+    def _metadata(self, topic: str | None = None) -> Any:
+        try:
+            return self._client.list_topics(*([topic] if topic else []), timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as failed:
+            raise PipelineError(f"no broker answers at {self.bootstrap}: {failed.args[0].str()}") from None
+
+    def _result(self, future: Future[ResultT], what: str) -> ResultT:
+        try:
+            return future.result(REQUEST_TIMEOUT_S)
+        except KafkaException as failed:
+            raise PipelineError(f"cannot {what}: {failed.args[0].str()}") from failed
+
+
+class TopicExistsError(PipelineError):
+    """A topic of that name exists."""
+
+
+class RefusedConfigError(PipelineError):
+    """The broker does not take a configuration; a Kafka does not know ours."""
+
+
+def _code(error: PipelineError) -> int | None:
+    """Kafka's error code behind it, if it has one."""
+    cause = error.__cause__
+    return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None

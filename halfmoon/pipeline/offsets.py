@@ -1,0 +1,93 @@
+"""Where a read begins and ends, in the words of Spark's Kafka source.
+
+| given                          | meaning                                                                       |
+|--------------------------------|-------------------------------------------------------------------------------|
+| `"earliest"`, `"latest"`       | the first record there is; what comes after the last                          |
+| `{topic: {partition: offset}}` | exactly these; of partitions that are not named, all there is                 |
+| a `datetime`                   | by the records' timestamps: the first at or after it (without a zone: UTC)    |
+| `GroupOffsets("billing")`      | what a consumer group has committed                                           |
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from halfmoon.pipeline.admin import Admin, TopicOffsets
+from halfmoon.pipeline.errors import PipelineError
+
+EARLIEST, LATEST = -2, -1
+"""Spark's numbers for them in a range."""
+
+
+@dataclass(slots=True, frozen=True)
+class GroupOffsets:
+    """A consumer group's committed offsets. `otherwise` stands for partitions in which it has committed none."""
+
+    group: str
+    otherwise: Literal["earliest", "latest"] = "earliest"
+
+
+Position = str | Mapping[str, Mapping[int, int]] | datetime | GroupOffsets
+"""Where a read begins or ends: see the table above."""
+
+
+def start_options(start: Position, topics: Sequence[str], admin: Admin) -> dict[str, str]:
+    """Options of Spark's source for where to begin. Raises PipelineError."""
+    if isinstance(start, datetime):
+        # A partition without a record that late is read from its end; Spark's own default is to fail.
+        return {"startingTimestamp": str(milliseconds(start)), "startingOffsetsByTimestampStrategy": "latest"}
+    return {"startingOffsets": _offsets(start, topics, admin, EARLIEST)}
+
+
+def end_options(end: Position, topics: Sequence[str], admin: Admin) -> dict[str, str]:
+    """Options of Spark's source for where to end (exclusive). Raises PipelineError."""
+    if isinstance(end, datetime):
+        return {"endingTimestamp": str(milliseconds(end))}
+    if end == "earliest":
+        raise PipelineError("a read cannot end at 'earliest'")
+    return {"endingOffsets": _offsets(end, topics, admin, LATEST)}
+
+
+def offsets_json(offsets: Mapping[str, Mapping[int, int]]) -> str:
+    """Spark's way to write offsets: JSON with partitions as strings."""
+    return json.dumps({topic: {str(p): at for p, at in sorted(ends.items())} for topic, ends in offsets.items()})
+
+
+def milliseconds(moment: datetime) -> int:
+    """Unix ms of a time; one without a zone is UTC, so that a program means the same on every machine."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def _offsets(position: str | Mapping[str, Mapping[int, int]] | GroupOffsets, topics: Sequence[str], admin: Admin,
+             unnamed: int) -> str:  # fmt: skip
+    if isinstance(position, str):
+        if position not in ("earliest", "latest"):
+            raise PipelineError(f"{position!r} is neither 'earliest' nor 'latest', nor a datetime, nor offsets")
+        return position
+    if isinstance(position, GroupOffsets):
+        return offsets_json(_of_group(position, topics, admin))
+    unknown = set(position) - set(topics)
+    if unknown:
+        raise PipelineError(f"offsets are given for {min(unknown)!r}, which is not among the topics read")
+    # Spark wants every partition of every topic named.
+    return offsets_json({t: _all(admin, t, unnamed) | dict(position.get(t, {})) for t in topics})
+
+
+def _of_group(position: GroupOffsets, topics: Sequence[str], admin: Admin) -> TopicOffsets:
+    committed = admin.committed(position.group)
+    found: TopicOffsets = {}
+    for topic in topics:
+        # As numbers: a read of Spark's takes no word for where it begins at the end, or ends at the beginning.
+        rest = admin.begins(topic) if position.otherwise == "earliest" else admin.ends(topic)
+        found[topic] = rest | {p: at for p, at in committed.get(topic, {}).items() if p in rest}
+    return found
+
+
+def _all(admin: Admin, topic: str, offset: int) -> dict[int, int]:
+    return dict.fromkeys(range(admin.partitions(topic)), offset)
