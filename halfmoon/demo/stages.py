@@ -111,16 +111,12 @@ def ingest_flights(steps: Steps, spark: SparkSession, data: DataDir, loaded: Loa
     before = sum(committed_offsets(data.checkpoint).get(FLIGHTS_TOPIC, {}).values())
     new = sum(loaded.ends.values()) - before
     with steps.timed("stream"), bar(steps.console, "streaming into Parquet", new) as shown:
-        on_batch = follow(shown)
-
-        def on_progress(query: object) -> None:
-            steps.check_alive()
-            on_batch(query)  # type: ignore[arg-type,unused-ignore]
-
         stream = read_stream(spark, FLIGHTS_TOPIC, bootstrap=steps.bootstrap, batch_records=BATCH_RECORDS)
-        done = ingest(typed_flights(stream), data.table, data.checkpoint, on_progress=on_progress)
-    if done.records != new:
-        raise PipelineError(f"the stream read {done.records:,} records, but {new:,} were new")
+        done = ingest(
+            typed_flights(stream), data.table, data.checkpoint, on_batch=follow(shown), on_tick=steps.check_alive
+        )
+    if done.rows != new:
+        raise PipelineError(f"the stream read {done.rows:,} records, but {new:,} were new")
     if not new:
         steps.say("stream", f"resumed from the checkpoint at {before:,} records; nothing new to read")
     elif before:

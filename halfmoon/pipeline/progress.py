@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming import StreamingQuery
+    from halfmoon.pipeline.queries import Batch, OnBatch
 
 
 class Bar:
@@ -43,14 +43,21 @@ def bar(console: Console, what: str, total: int | None) -> Iterator[Bar]:
         yield Bar(progress, progress.add_task(what, total=total, note=""))
 
 
-def follow(shown: Bar) -> Callable[[StreamingQuery], None]:
-    """A callback for `ingest`: rows so far, rows a second and the batch's number, from the query's recent progress."""
+def follow(shown: Bar) -> OnBatch:
+    """A callback for queries that moves a bar by the rows of each batch."""
+    rows = 0
 
-    def update(query: StreamingQuery) -> None:
-        finished = query.recentProgress
-        if finished:
-            records = sum(p["numInputRows"] for p in finished)
-            rate = finished[-1].get("processedRowsPerSecond") or 0
-            shown.at(records, f"batch {finished[-1]['batchId']} · {rate:,.0f} rows/s")
+    def update(batch: Batch) -> None:
+        nonlocal rows
+        rows += batch.rows
+        shown.at(rows, f"batch {batch.number} · {batch.rows_per_s:,.0f} rows/s")
 
     return update
+
+
+def batch_line(batch: Batch) -> str:
+    """What a batch did, for people: `orders  batch 12  60,000 rows  0.5 s  120,000 rows/s  lag 1,200`."""
+    return (
+        f"{batch.query}  batch {batch.number}  {batch.rows:,} rows  {batch.seconds:.1f} s"
+        f"  {batch.rows_per_s:,.0f} rows/s  lag {batch.lag:,}"
+    )

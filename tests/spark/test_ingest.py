@@ -7,7 +7,7 @@ from confluent_kafka import Producer
 
 from halfmoon.pipeline import PipelineError
 from halfmoon.pipeline.checkpoint import committed_offsets
-from halfmoon.pipeline.ingest import Ingested, ingest
+from halfmoon.pipeline.ingest import ingest
 from halfmoon.pipeline.topics import read_stream
 
 
@@ -23,26 +23,32 @@ def test_a_second_run_reads_only_what_is_new(spark, bootstrap, make_topic, tmp_p
     table, checkpoint = tmp_path / "table", tmp_path / "checkpoint"
     seen = []
 
-    def run() -> Ingested:
+    def run() -> tuple[int, int]:
         stream = read_stream(spark, topic, bootstrap=bootstrap, batch_records=60).select("value", "partition", "offset")
-        return ingest(stream, table, checkpoint, on_progress=seen.append)
+        done = ingest(stream, table, checkpoint, on_batch=seen.append)
+        return done.rows, done.batches
 
     produce(bootstrap, topic, range(100))
-    assert run() == Ingested(records=100, batches=2)
+    assert run() == (100, 2)
     assert committed_offsets(checkpoint) == {topic: {0: 50, 1: 50}}
-    assert run() == Ingested(records=0, batches=0)
+    assert run() == (0, 0)
     produce(bootstrap, topic, range(100, 110))
-    assert run() == Ingested(records=10, batches=1)
+    assert run() == (10, 1)
     values = [int(bytes(row["value"])) for row in spark.read.parquet(str(table)).collect()]
     assert sorted(values) == list(range(110))
-    assert seen
+    assert [(batch.query, batch.number, batch.rows, batch.lag) for batch in seen] == [
+        ("ingest", 0, 60, 40),
+        ("ingest", 1, 40, 0),
+        ("ingest", 2, 10, 0),
+    ]
+    assert seen[-1].ends == {topic: {0: 55, 1: 55}}
 
 
 def test_a_stream_that_fails_says_why_in_one_line(spark, bootstrap, make_topic, tmp_path) -> None:
     topic = make_topic(2)
     produce(bootstrap, topic, range(4))
     broken = read_stream(spark, topic, bootstrap=bootstrap).selectExpr("CAST(CAST(value AS STRING) AS INT) / 0 AS x")
-    with pytest.raises(PipelineError, match=r"the stream stopped: .*DIVIDE_BY_ZERO") as caught:
+    with pytest.raises(PipelineError, match=r"ingest: .*DIVIDE_BY_ZERO") as caught:
         ingest(broken, tmp_path / "table", tmp_path / "checkpoint")
     assert "\n" not in str(caught.value)
 
@@ -51,9 +57,9 @@ def test_what_the_callback_raises_stops_the_query(spark, bootstrap, make_topic, 
     topic = make_topic(2)
     produce(bootstrap, topic, range(4))
 
-    def give_up(_query: object) -> None:
+    def give_up() -> None:
         raise PipelineError("the broker ended")
 
     with pytest.raises(PipelineError, match="the broker ended"):
-        ingest(read_stream(spark, topic, bootstrap=bootstrap), tmp_path / "t", tmp_path / "c", on_progress=give_up)
+        ingest(read_stream(spark, topic, bootstrap=bootstrap), tmp_path / "t", tmp_path / "c", on_tick=give_up)
     assert spark.streams.active == []
