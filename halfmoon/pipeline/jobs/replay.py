@@ -1,0 +1,284 @@
+"""Archive → topic: records sent again, with their key, value, headers and timestamp, in their order, each once.
+
+Spark's sink cannot set a timestamp, so the driver sends, by confluent-kafka; Spark reads the archive and sorts it.
+
+**Order.** Per partition that of the archive. Across partitions by time, where a record counts as no earlier than those
+before it in its partition. The partition is the one it was in (modulo their number, where the target has fewer).
+
+**Each once, killed at any moment.** A replay has a name, and every record that it sends says in a header REPLAY_OF
+which one of which replay it is: `NAME/TOPIC/PARTITION/OFFSET`. The producer is idempotent and gapless, so what has
+arrived of a partition is always a beginning of it. A run that goes on reads the target from where it ended when the
+replay began, and leaves out what it finds there. That place, and up to where the archive reached then, are kept beside the archive,
+in `_replays/NAME.json`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin
+from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.files import Files, files_at
+from halfmoon.pipeline.jobs.archive import read_archive
+from halfmoon.pipeline.offsets import milliseconds
+
+MARK = "REPLAY_OF"
+FORMAT = 1
+DELIVERY_TIMEOUT_MS = 60_000
+_LOOK_EVERY = 1_000
+"""Records between looks at the clock, the callbacks, and what went wrong."""
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
+
+
+@dataclass(slots=True, frozen=True)
+class Replayed:
+    """What one run did."""
+
+    name: str
+    sent: int
+    found: int
+    """Records that an earlier run had sent."""
+
+
+@dataclass(slots=True)
+class _State:
+    """`_replays/NAME.json`. Partitions are text, as JSON has them."""
+
+    topic: str
+    target: str
+    cluster: str
+    start_ms: int | None
+    end_ms: int | None
+    upto: dict[str, int]
+    """The last offset of each partition that the archive held when the replay began."""
+    begin: dict[str, int]
+    """Where the target's partitions ended then."""
+    done: bool = False
+    format: int = field(default=FORMAT)
+
+
+def replay(
+    spark: SparkSession,
+    path: str,
+    topic: str,
+    target: str,
+    *,
+    bootstrap: str | None = None,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    rate: float | None = None,
+    name: str | None = None,
+    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
+) -> Replayed:
+    """Send what the archive at `path` holds of `topic`, of timestamps from `start` up to `end`, to the topic `target`,
+    at most `rate` records a second.
+
+    May be killed at any moment and run again with the same arguments: then it goes on. What it sends is settled when it
+    first begins; what is archived later is for another replay. `on_progress(done, total)` is called every thousand
+    records; what it raises ends the run.
+
+    Raises PipelineError: no such archive or topic, a replay that is finished (another `name` sends everything again) or
+    has the same name and other arguments, a record that could not be delivered.
+    """
+    admin, files = Admin(bootstrap), files_at(spark, path)
+    path = path.rstrip("/")
+    bounds = (None if start is None else milliseconds(start), None if end is None else milliseconds(end))
+    name = name or _default_name(topic, target, bounds)
+    if not _NAME.fullmatch(name):
+        raise PipelineError(f"a replay's name has letters, digits, '.', '_' and '-', up to 200: not {name!r}")
+    partitions = admin.partitions(target)
+    records = read_archive(spark, path, topic, start=start, end=end)
+    state = _state(files, f"{path}/_replays/{name}.json", admin, records, topic, target, bounds)
+    there = _sent_before(admin, target, name, {int(p): at for p, at in state.begin.items()})
+    wanted = _ordered(records, {int(p): at for p, at in state.upto.items()}, there)
+    total = wanted.count()
+    sent = _send(admin, wanted, name, topic, target, partitions, rate, lambda done: on_progress(done, total))
+    state.done = True
+    files.write(f"{path}/_replays/{name}.json", json.dumps(asdict(state)))
+    return Replayed(name, sent, sum(there.counts.values()))
+
+
+def _default_name(topic: str, target: str, bounds: tuple[int | None, int | None]) -> str:
+    mark = hashlib.sha256(json.dumps([topic, target, *bounds]).encode()).hexdigest()[:8]
+    return f"{topic}-to-{target}-{mark}"[-200:]
+
+
+def _state(
+    files: Files, path: str, admin: Admin, records: DataFrame, topic: str, target: str,
+    bounds: tuple[int | None, int | None],
+) -> _State:  # fmt: skip
+    """That of the replay that goes on, or of one that begins now."""
+    cluster = admin.cluster_id()
+    text = files.read(path)
+    if text is None:
+        rows = records.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+        upto = {str(row["partition"]): row["last"] for row in rows}
+        begin = {str(partition): end for partition, end in admin.ends(target).items()}
+        state = _State(topic, target, cluster, *bounds, upto, begin)
+        files.write(path, json.dumps(asdict(state)))
+        return state
+    try:
+        state = _State(**json.loads(text))
+    except (ValueError, TypeError) as wrong:
+        raise PipelineError(f"{path} cannot be understood: {wrong}") from None
+    if (state.topic, state.target, state.cluster, state.start_ms, state.end_ms) != (topic, target, cluster, *bounds):
+        raise PipelineError(f"{path} is of another replay, of {state.topic} to {state.target}: give another name")
+    if state.done:
+        raise PipelineError(f"{path} says that this replay is finished: give another name to send everything again")
+    return state
+
+
+@dataclass(slots=True)
+class _There:
+    """What the target has of this replay, by partition of the archive: the last offset, and how many."""
+
+    last: dict[int, int] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+
+
+def _sent_before(admin: Admin, target: str, name: str, begin: dict[int, int]) -> _There:
+    """Look through what the target got since the replay began."""
+    there = _There()
+    ends = {partition: end for partition, end in admin.ends(target).items() if end > begin.get(partition, 0)}
+    if not ends:
+        return there
+    mark = f"{name}/".encode()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": admin.bootstrap,
+            "group.id": "halfmoon-replay",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(target, partition, begin.get(partition, 0)) for partition in ends])
+        left = set(ends)
+        while left:
+            messages = consumer.consume(10_000, REQUEST_TIMEOUT_S)
+            if not messages:
+                raise PipelineError(f"topic {target} could not be read to see what has arrived")
+            for message in messages:
+                error = message.error()
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise PipelineError(f"topic {target} could not be read to see what has arrived: {error.str()}")
+                if error is not None or _ends(message, ends):
+                    left.discard(message.partition())
+                if error is None:
+                    _note(there, mark, message)
+    finally:
+        consumer.close()
+    return there
+
+
+def _ends(message: Any, ends: dict[int, int]) -> bool:
+    return bool(message.offset() >= ends[message.partition()] - 1)
+
+
+def _note(there: _There, mark: bytes, message: Any) -> None:
+    for key, value in message.headers() or ():
+        if key == MARK and value is not None and value.startswith(mark):
+            partition, offset = (int(part) for part in value.rsplit(b"/", 2)[1:])
+            there.last[partition] = max(there.last.get(partition, -1), offset)
+            there.counts[partition] = there.counts.get(partition, 0) + 1
+
+
+def _ordered(records: DataFrame, upto: dict[int, int], there: _There) -> DataFrame:
+    """What is still to be sent, in the order in which it is."""
+    within = F.lit(False)
+    for partition, last in upto.items():
+        after = there.last.get(partition, -1)
+        within = within | ((F.col("partition") == partition) & F.col("offset").between(after + 1, last))
+    before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
+    moment = F.max("timestamp").over(before)
+    columns = ("key", "value", "headers", "partition", "offset", F.unix_millis("timestamp").alias("at_ms"))
+    return records.where(within).withColumn("moment", moment).orderBy("moment", "partition", "offset").select(*columns)
+
+
+def _send(
+    admin: Admin, wanted: DataFrame, name: str, topic: str, target: str, partitions: int, rate: float | None,
+    on_sent: Callable[[int], None],
+) -> int:  # fmt: skip
+    failures: list[str] = []
+
+    def on_delivery(error: Any, _message: Any) -> None:
+        if error is not None:
+            failures.append(error.str())
+
+    def look(sent: int) -> None:
+        producer.poll(0)
+        if failures:
+            raise PipelineError(f"topic {target} did not take a record: {failures[0]}")
+        on_sent(sent)
+
+    producer = Producer(
+        {
+            "bootstrap.servers": admin.bootstrap,
+            "enable.idempotence": True,
+            "enable.gapless.guarantee": True,
+            "compression.type": "lz4",
+            "linger.ms": 20,
+            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+            "delivery.report.only.error": True,
+            "log_level": 0,
+        }
+    )
+    sent, begun = 0, time.monotonic()
+    try:
+        for row in wanted.toLocalIterator(prefetchPartitions=True):
+            headers = [
+                (each["key"], None if each["value"] is None else bytes(each["value"])) for each in row["headers"]
+            ]
+            headers.append((MARK, f"{name}/{topic}/{row['partition']}/{row['offset']}".encode()))
+            arguments = {"headers": headers, "timestamp": row["at_ms"], "on_delivery": on_delivery}
+            _produce(producer, target, row, row["partition"] % partitions, arguments, lambda: look(sent))  # noqa: B023
+            sent += 1
+            if rate is not None:
+                _wait_until(begun + sent / rate, producer, lambda: look(sent))  # noqa: B023
+            if sent % _LOOK_EVERY == 0:
+                look(sent)
+        while producer.flush(0.2):
+            look(sent)
+        look(sent)
+    except KafkaException as failed:
+        raise PipelineError(f"topic {target} did not take a record: {failed.args[0].str()}") from None
+    except BaseException:
+        producer.purge()  # Else the producer's end would wait for records nobody wants any more.
+        raise
+    return sent
+
+
+def _produce(
+    producer: Producer, target: str, row: Any, partition: int, arguments: dict[str, Any], look: Callable[[], None]
+) -> None:
+    while True:
+        try:
+            producer.produce(target, _bytes(row["value"]), _bytes(row["key"]), partition, **arguments)
+            return
+        except BufferError:
+            producer.poll(0.05)
+            look()
+
+
+def _bytes(content: Any) -> bytes | None:
+    return None if content is None else bytes(content)
+
+
+def _wait_until(moment: float, producer: Producer, look: Callable[[], None]) -> None:
+    while (left := moment - time.monotonic()) > 0.001:
+        producer.poll(min(left, 0.2))
+        if left > 0.2:
+            look()
