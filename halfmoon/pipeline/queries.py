@@ -199,6 +199,14 @@ class _Listener(StreamingQueryListener):
         self.ended.add(str(event.runId))
 
 
+def interruptible_wait(until: float, on_tick: Callable[[], None]) -> None:
+    """Until a moment of the monotonic clock (s), with `on_tick` called some times a second, once at least."""
+    on_tick()
+    while (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, _POLL_S))
+        on_tick()
+
+
 def why_it_failed(failed: Exception) -> str:
     """Spark's reason for the end of a query, in one line."""
     lines = [line.strip() for line in str(failed).splitlines() if line.strip()]

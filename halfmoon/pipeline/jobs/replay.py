@@ -8,8 +8,8 @@ before it in its partition. The partition is the one it was in (modulo their num
 **Each once, killed at any moment.** A replay has a name, and every record that it sends says in a header REPLAY_OF
 which one of which replay it is: `NAME/TOPIC/PARTITION/OFFSET`. The producer is idempotent and gapless, so what has
 arrived of a partition is always a beginning of it. A run that goes on reads the target from where it ended when the
-replay began, and leaves out what it finds there. That place, and up to where the archive reached then, are kept beside the archive,
-in `_replays/NAME.json`.
+replay began, and leaves out what it finds there. That place, and up to where the archive reached then, are kept beside
+the archive, in `_replays/NAME.json`.
 """
 
 from __future__ import annotations
