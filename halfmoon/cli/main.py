@@ -15,7 +15,21 @@ from typing import Annotated
 import typer
 
 from halfmoon import __version__
-from halfmoon.cli import config, consume, dlq, group, log, message, output, plugins, produce, serve, topic, view
+from halfmoon.cli import (
+    config,
+    consume,
+    dlq,
+    group,
+    log,
+    message,
+    output,
+    pipeline,
+    plugins,
+    produce,
+    serve,
+    topic,
+    view,
+)
 from halfmoon.cli.errors import OutputClosedError, describe_kafka_error, one_line
 from halfmoon.core.errors import HalfmoonError
 
@@ -42,6 +56,7 @@ app.add_typer(dlq.app, name="dlq")
 app.add_typer(message.app, name="message")
 app.add_typer(log.app, name="log")
 app.add_typer(config.app, name="config")
+app.add_typer(pipeline.app, name="pipeline")
 
 
 def _print_version(wanted: bool) -> None:

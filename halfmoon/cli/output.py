@@ -99,6 +99,18 @@ def progress(wanted: bool = True) -> Iterator[Progress | None]:
 
 
 @contextmanager
+def status(what: str) -> Iterator[None]:
+    """What is being done, on stderr while it is; nothing where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+@contextmanager
 def _reader_may_leave() -> Iterator[None]:
     try:
         yield

@@ -26,7 +26,7 @@ from halfmoon.demo.state import DataDir
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.progress import bar, follow
-from halfmoon.pipeline.reports.report import Report, heading, save, show
+from halfmoon.pipeline.reports.report import Report, heading, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -134,14 +134,14 @@ class Findings:
 
 
 def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, count: int) -> Findings:
-    """Join and aggregate. A route needs 100 flights of the whole year to be listed, in proportion for a part of it."""
-    from halfmoon.pipeline.reports.flight_reports import flight_reports
+    """Join and aggregate."""
+    from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_reports
     from halfmoon.pipeline.reports.flights import enrich, reference_tables
 
     with steps.timed("reports"), bar(steps.console, "joining and aggregating", None):
         reference = reference_tables(reference_records, REFERENCE_TOPICS)
         enriched = enrich(flights, reference).cache()
-        reports = flight_reports(enriched, min_route_flights=max(5, round(count / 3368)))
+        reports = flight_reports(enriched, min_route_flights=fewest_on_a_route(count))
         steps.check_alive()
         airports = [(row["lon"], row["lat"]) for row in reference.airports.select("lon", "lat").collect()]
         enriched.unpersist()
@@ -153,13 +153,15 @@ def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, co
 
 
 def write_files(steps: Steps, findings: Findings, out: Path, source: str) -> None:
-    from halfmoon.pipeline.reports.flight_charts import save_charts
+    from halfmoon.pipeline.reports.flight_charts import flight_charts
+    from halfmoon.pipeline.reports.publish import publish
 
     with steps.timed("files"), bar(steps.console, "drawing", None):
-        for report in findings.reports:
-            save(report, out / "tables")
-        charts = save_charts(findings.reports, findings.airports, out / "charts", source)
-    steps.say("files", f"{len(findings.reports)} tables in {out / 'tables'}, {len(charts)} charts in {out / 'charts'}")
+        facts = [("flights", show(findings.reports[0].dicts()[0]["flights"]))]
+        charts = flight_charts(findings.airports)
+        page = publish(out, "flights", "Flights and their delays", findings.reports, facts, source, charts)
+    drawn = sum(len(charts.get(report.name, {})) for report in findings.reports if report.rows)
+    steps.say("files", f"{len(findings.reports)} tables and {drawn} charts under {out}; all on one page: {page}")
 
 
 def summary_records(reports: list[Report]) -> list[tuple[str, str, str]]:

@@ -126,6 +126,12 @@ class Admin:
         """The offset after the last record of each partition that a `read_committed` consumer gets."""
         return self._offsets(topic, OffsetSpec.latest())  # type: ignore[no-untyped-call,unused-ignore]
 
+    def at_time(self, topic: str, at_ms: int) -> PartitionOffsets:
+        """The first offset of each partition whose record's timestamp is not earlier; where there is none, its end."""
+        found = self._offsets(topic, OffsetSpec.for_timestamp(at_ms))  # type: ignore[no-untyped-call,unused-ignore]
+        ends = self.ends(topic)
+        return {partition: ends[partition] if at < 0 else at for partition, at in found.items()}
+
     def _offsets(self, topic: str, spec: OffsetSpec) -> PartitionOffsets:
         asked = {TopicPartition(topic, number): spec for number in range(self.partitions(topic))}
         futures = self._client.list_offsets(

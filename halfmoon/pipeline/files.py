@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from pyspark.sql import SparkSession
 
+from halfmoon.pipeline.connect import is_connected
 from halfmoon.pipeline.errors import PipelineError
 
 
@@ -48,7 +49,7 @@ class Files(Protocol):
 def files_at(spark: SparkSession, path: str) -> Files:
     """The file system that a path is on."""
     scheme = path.partition("://")[0] if "://" in path else ""
-    jvm = None if _is_connect(spark) else spark._jvm
+    jvm = None if is_connected(spark) else spark._jvm
     if not scheme and jvm is None:
         return LocalFiles()
     if scheme == "" and str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///")).startswith("file:"):
@@ -56,10 +57,6 @@ def files_at(spark: SparkSession, path: str) -> Files:
     if jvm is None:
         raise PipelineError(f"{path}: with Spark Connect, only paths on a disk that is shared with the server work")
     return HadoopFiles(spark, path)
-
-
-def _is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 class LocalFiles:

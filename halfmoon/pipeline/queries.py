@@ -67,7 +67,10 @@ def batch_of(progress: Any) -> Batch:
     for source in progress.sources:
         end, latest = topic_offsets(source.endOffset), topic_offsets(source.latestOffset)
         for topic, partitions in end.items():
-            ends.setdefault(topic, {}).update(partitions)
+            known = ends.setdefault(topic, {})
+            for partition, at in partitions.items():
+                # Two sources of one topic may differ: what both have read counts.
+                known[partition] = min(at, known.get(partition, at))
             for partition, at in latest.get(topic, {}).items():
                 lag += max(0, at - partitions.get(partition, at))
     seconds = progress.durationMs.get("triggerExecution", 0) / 1000

@@ -1,45 +1,39 @@
-"""A SparkSession that can talk to a broker, for whichever pyspark is installed.
+"""A SparkSession that can talk to a broker, for whichever pyspark is installed, wherever Spark runs.
 
 What goes wrong without this module, in the order people meet it: the connector's coordinates name another Spark or
 Scala version than pyspark's; Spark binds to the machine's outside address; the terminal fills with log lines; 200
 shuffle partitions make a small aggregation slow; `spark-warehouse` and `artifacts` lie about in the working directory;
-the JVM outlives an interrupted program.
+the JVM outlives an interrupted program; a cluster that is not there is waited for, for minutes.
+
+There are four places: this machine, a cluster (`master`), whatever spark-submit has chosen, and a Spark Connect server
+(`remote`). The first three have a JVM on this machine (jvm.py, java.py), the last one has none (connect.py).
 """
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
+import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from halfmoon.pipeline import jvm
+from halfmoon.pipeline.connect import connect, disconnect, is_connected
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.failures import keep_off_the_terminal, spark_errors
+from halfmoon.pipeline.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_NEEDED = {3: 8, 4: 17}
-"""Oldest Java by Spark's major version (Spark's own documentation, "Downloading")."""
+__all__ = ["check_java", "connector_coordinates", "session", "spark_errors", "stop"]
 
-_STOP_GRACE_S = 10
-"""How long the JVM may take to delete its temporary files before it is killed."""
+EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
+"""What holds for every session. Times of a log are instants."""
 
-_LOG4J = """\
-rootLogger.level = error
-rootLogger.appenderRef.stderr.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-"""
+REACH_S = 5.0
+"""How long a standalone cluster's master may take to accept a connection."""
 
 
 def connector_coordinates(pyspark_version: str) -> str:
@@ -55,33 +49,11 @@ def connector_coordinates(pyspark_version: str) -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{match[0]}"
 
 
-def parse_java_version(text: str) -> int | None:
-    """The major version in what `java -version` prints: 17 for "17.0.15", 8 for "1.8.0_412"; None if there is none."""
-    match = re.search(r'version "(\d+)(?:\.(\d+))?', text)
-    if match is None:
-        return None
-    return int(match[2]) if match[1] == "1" and match[2] else int(match[1])
-
-
-def check_java(pyspark_version: str) -> None:
-    """Raise PipelineError with what to install, unless a Java that Spark can run on is found where Spark looks."""
-    needed = JAVA_NEEDED.get(int(pyspark_version.split(".")[0]), max(JAVA_NEEDED.values()))
-    home = os.environ.get("JAVA_HOME")
-    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
-    try:
-        found = subprocess.run([java or "java", "-version"], capture_output=True, text=True, timeout=30, check=False)
-    except OSError:
-        where = f"JAVA_HOME={home}" if home else "the PATH"
-        raise PipelineError(f"no Java in {where}: pyspark {pyspark_version} needs Java {needed} or newer") from None
-    version = parse_java_version(found.stderr)
-    if version is not None and version < needed:
-        raise PipelineError(f"Java {version} is too old: pyspark {pyspark_version} needs Java {needed} or newer")
-
-
 def session(
     app_name: str = "halfmoon",
     *,
     master: str | None = None,
+    remote: str | None = None,
     cores: int = 2,
     driver_memory: str = "1g",
     packages: str | None = None,
@@ -90,59 +62,43 @@ def session(
 ) -> SparkSession:
     """The running SparkSession, or a new one with the Kafka connector that fits.
 
-    `master` is `local[cores]` unless the program was started by spark-submit, which has decided already. `packages`
-    overrides the connector's coordinates, `config` any setting made here. What the JVM prints goes to `log_file`, or
-    to a temporary file whose end is quoted if it cannot start. Sessions use UTC: times of a log are instants.
+    `master` is where Spark runs: `local[cores]`, spark://HOST:PORT or any other that Spark knows. `remote` is a Spark
+    Connect server, sc://HOST:PORT, which must have the connector; of the other arguments, only those settings of
+    `config` count there that a running server takes. Without both it is SPARK_REMOTE or MASTER of the environment, as
+    for pyspark itself, and then this machine. A program that spark-submit started runs where that says, and what it was
+    given on the command line wins over what is set here, except `master` and `config`; it needs `--packages` there.
 
-    Raises PipelineError where pyspark or Java is missing or the JVM does not come up, most often because the connector
-    could not be downloaded.
+    `packages` overrides the connector's coordinates, `config` any setting made here. What the JVM prints goes to
+    `log_file`, or to a temporary file whose end is quoted if it cannot start.
+
+    Raises PipelineError where pyspark or Java is missing; where the JVM does not come up, most often because the
+    connector could not be downloaded; where a master or a server cannot be reached; and where a running session is
+    not of the kind asked for.
     """
     try:
         import pyspark
-        from pyspark import SparkConf, SparkContext
-        from pyspark.java_gateway import launch_gateway
-        from pyspark.sql import SparkSession
     except ImportError as missing:
-        raise PipelineError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    if not submitted:
+        extra = "spark" if remote is None else "connect"
+        raise PipelineError(f"{missing.name} is not installed: pip install 'halfmoon[{extra}]'") from None
+    place, connected = _place(master, remote)
+    running = _running()
+    if running is not None:
+        if (master is not None or remote is not None) and is_connected(running) != connected:
+            kind = "with Spark Connect" if is_connected(running) else "in a JVM of this program"
+            raise PipelineError(f"a session {kind} is running, and there cannot be another kind beside it: stop() it")
+        return running
+    keep_off_the_terminal()
+    if place is not None and connected:
+        return connect(place, {**EVERYWHERE, **(config or {})})
+    fixed = dict(config or {})
+    if not jvm.submitted():
         check_java(pyspark.__version__)
-    scratch = Path(tempfile.mkdtemp(prefix="halfmoon-spark-"))
-    coordinates = packages or connector_coordinates(pyspark.__version__)
-    settings = _settings(app_name, scratch, cores, driver_memory, coordinates)
-    if master is not None or not submitted:
-        settings["spark.master"] = master or f"local[{cores}]"
-    if master is not None and not master.startswith("local"):
-        # Executors on other machines must reach the driver: leave its address to Spark.
-        settings.pop("spark.driver.host")
-        settings.pop("spark.driver.bindAddress")
-    settings.update(config or {})
-    conf = SparkConf().setAll(list(settings.items()))
-    log_path = log_file or scratch / "spark.log"
-    litter = None if Path("artifacts").exists() else Path("artifacts").absolute()
-    sweep = partial(_sweep, scratch, litter)
-    gateway = None
-    with log_path.open("ab") as log:
-        try:
-            gateway = launch_gateway(conf=conf, popen_kwargs=_quiet(log))
-            gateway.sweep = sweep  # stop() finds it where pyspark itself keeps `proc`.
-            context = SparkContext(conf=conf, gateway=gateway)
-        except BaseException as failed:
-            _end_jvm(getattr(gateway, "proc", None))
-            reason = _last_error(log_path) or str(failed)
-            sweep()
-            if not isinstance(failed, Exception):
-                raise
-            raise PipelineError(f"Spark did not start: {reason}") from failed
-    # For programs that end without stop(): the JVM goes by itself when its standard input closes.
-    atexit.register(sweep)
-    spark: SparkSession = SparkSession.builder.getOrCreate()
-    context.setLogLevel("ERROR")
-    return spark
+        fixed.setdefault("spark.master", place or f"local[{cores}]")
+    elif master is not None:
+        fixed.setdefault("spark.master", master)
+    _reach(fixed.get("spark.master", ""))
+    defaults = _defaults(app_name, driver_memory, packages or connector_coordinates(pyspark.__version__))
+    return jvm.start(defaults, fixed, cores, log_file)
 
 
 def stop(spark: SparkSession | None) -> None:
@@ -150,99 +106,80 @@ def stop(spark: SparkSession | None) -> None:
 
     Spark's own `stop()` leaves the JVM running until Python ends, and waits for running queries. Here the JVM is told
     to end by closing its standard input; its shutdown hooks remove its temporary files. A program started by
-    spark-submit does not own its JVM; there only the context is stopped.
+    spark-submit does not own its JVM; there only the context is stopped. With Spark Connect the session ends on the
+    server, and the server goes on.
     """
-    from pyspark import SparkContext
+    if spark is not None and is_connected(spark):
+        disconnect(spark)
+    else:
+        jvm.stop(spark)
+
+
+def _place(master: str | None, remote: str | None) -> tuple[str | None, bool]:
+    """Where Spark runs, if anybody has said, and whether that is a Spark Connect server. Arguments beat environment."""
+    if master is not None and remote is not None:
+        raise PipelineError("master and remote are two places: Spark runs in one of them")
+    if remote is not None:
+        return remote, True
+    expected = os.environ.get("SPARK_REMOTE")
+    if master is not None:
+        if expected:
+            raise PipelineError("SPARK_REMOTE in the environment asks for Spark Connect, and master= for another place")
+        return master, False
+    return (expected, True) if expected else (os.environ.get("MASTER") or None, False)
+
+
+def _running() -> SparkSession | None:
+    """This process's session, whichever thread has made it; there cannot be a second."""
+    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is None:
-        if spark is not None:
-            spark.stop()
+    try:
+        found = SparkSession.active()
+    except (PySparkException, ImportError):
+        return _of_running_context()
+    if is_connected(found) or found.sparkContext._jsc is not None:
+        return found
+    return None  # Its context was stopped, and the session itself not told.
+
+
+def _of_running_context() -> SparkSession | None:
+    """A session of the SparkContext that somebody started without one, or None."""
+    from pyspark.sql import SparkSession
+
+    try:
+        from pyspark import SparkContext
+    except ImportError:
+        return None
+    return None if SparkContext._active_spark_context is None else SparkSession.builder.getOrCreate()
+
+
+def _reach(master: str) -> None:
+    """Raise PipelineError unless one of a standalone cluster's masters (spark://HOST:PORT,HOST:PORT) answers.
+
+    Spark itself tries for a minute, and says so only in its log.
+    """
+    if not master.startswith("spark://"):
         return
-    context = SparkContext._active_spark_context
-    if context is not None:
-        # It would print a traceback when the JVM hangs up.
-        context._accumulatorServer.shutdown()
-    _end_jvm(process)
-    try:
-        gateway.shutdown()
-    except Exception:
-        pass  # It tells the JVM to end, which it has done.
-    # What pyspark remembers of the JVM must go with it, or a later session() would talk to a dead process.
-    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-    sweep = getattr(gateway, "sweep", None)
-    if sweep is not None:
-        sweep()
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+        except ValueError:
+            raise PipelineError(f"{master!r} is no standalone cluster's master: spark://HOST:PORT") from None
+        except OSError as error:
+            failed = error.strerror or str(error)
+        else:
+            return
+    raise PipelineError(f"no Spark master answers at {master}: {failed}")
 
 
-@contextmanager
-def spark_errors() -> Iterator[None]:
-    """Turn what Spark raises in the block into a PipelineError of one line, while the JVM can still be asked for it."""
-    from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
-    from pyspark.errors import PySparkException
-
-    try:
-        yield
-    except (PySparkException, Py4JError, ConnectionError) as failed:
-        # py4j's first line names the method that was called; the Java exception stands in the second.
-        said = [line.strip(": ") for line in str(failed).splitlines() if not line.startswith("An error occurred while")]
-        raise PipelineError(f"Spark failed: {next(filter(None, said), type(failed).__name__)[:300]}") from failed
-
-
-def _settings(app_name: str, scratch: Path, cores: int, driver_memory: str, packages: str) -> dict[str, str]:
-    log4j = scratch / "log4j2.properties"
-    log4j.write_text(_LOG4J)
+def _defaults(app_name: str, driver_memory: str, packages: str) -> dict[str, str]:
     return {
+        **EVERYWHERE,
         "spark.app.name": app_name,
         "spark.jars.packages": packages,
         "spark.driver.memory": driver_memory,
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Two waves of tasks a stage: enough to even out skew, few enough that a small shuffle is quick.
-        "spark.sql.shuffle.partitions": str(2 * cores),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
     }
-
-
-def _quiet(log: IO[bytes]) -> dict[str, Any]:
-    """Send both of the JVM's outputs to the log file (launch_gateway's hook "for capturing stdout/stderr")."""
-    return {"stdout": log, "stderr": log}
-
-
-def _end_jvm(process: subprocess.Popen[bytes] | None) -> None:
-    if process is None:
-        return
-    if process.stdin is not None:
-        try:
-            process.stdin.close()
-        except OSError:
-            pass  # It has ended already, which is what is wanted.
-    try:
-        process.wait(_STOP_GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
-
-
-def _last_error(log_path: Path) -> str | None:
-    """The line of the JVM's output that says most about why it ended."""
-    lines = log_path.read_text(errors="replace").splitlines()
-    telling = [line.strip() for line in lines if re.search(r"Exception|Error|unresolved dependency", line)]
-    return telling[-1] if telling else None
-
-
-def _sweep(scratch: Path, litter: Path | None) -> None:
-    """Remove the session's scratch directory, and the empty folder that Spark 4.0 leaves in the working directory."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    if litter is not None:
-        try:
-            litter.rmdir()
-        except OSError:
-            pass  # Not there, or somebody keeps things in it.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -25,7 +26,8 @@ DEFAULTS = {
     "kafka.fetch.max.wait.ms": "50",
 }
 
-Topics = str | Sequence[str]
+Topics = str | Sequence[str] | re.Pattern[str]
+"""One topic, several, or all whose names match a pattern as a whole; a stream gets later ones, too."""
 
 
 def read_topic(
@@ -56,12 +58,14 @@ def read_topic(
     admin = Admin(bootstrap)
     wanted = chosen(tag, sql)
     if wanted is None:
-        names = _existing(admin, topics)
+        names = topic_names(admin, topics)
         ending = end_options(end, names, admin)
     else:
         upto = _pushed_down(admin, topics, wanted, view, start, end)
         names = list(upto)
         ending = {"endingOffsets": offsets_json(upto)} if end == "latest" else end_options(end, names, admin)
+    if not names:
+        return _with_data(_no_messages(spark), schema)
     place = _place(admin, names) | start_options(start, names, admin) | ending
     reader = spark.read.format("kafka").options(**(DEFAULTS | place | dict(options or {})))
     return _with_data(message_columns(reader.load()), schema)
@@ -88,10 +92,13 @@ def read_stream(
     admin = Admin(bootstrap)
     wanted = chosen(tag, sql)
     if wanted is None:
-        names = _existing(admin, topics)
+        names = topic_names(admin, topics)
     else:
         names = list(_pushed_down(admin, topics, wanted, view, start, "latest"))
     place = _place(admin, names) | start_options(start, names, admin)
+    if isinstance(topics, re.Pattern) and wanted is None:
+        del place["subscribe"]
+        place["subscribePattern"] = f"^(?:{topics.pattern})$"
     if batch_records is not None:
         place["maxOffsetsPerTrigger"] = str(batch_records)
     reader = spark.readStream.format("kafka").options(**(DEFAULTS | place | dict(options or {})))
@@ -161,8 +168,10 @@ def write_topic(
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def _existing(admin: Admin, topics: Topics) -> list[str]:
+def topic_names(admin: Admin, topics: Topics) -> list[str]:
     """Their names; PipelineError for one that is not there, of which Spark would say so after seconds and in Java."""
+    if isinstance(topics, re.Pattern):
+        return admin.topics(topics.pattern)
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
         raise PipelineError("no topic to read was named")
@@ -175,7 +184,7 @@ def _pushed_down(
     admin: Admin, topics: Topics, wanted: Filter, view: str | None, start: Position, end: Position
 ) -> dict[str, dict[int, int]]:
     """The views to read instead, each with the offsets up to which it has all that its topic holds now."""
-    names = _existing(admin, topics)
+    names = topic_names(admin, topics)
     if view is not None and len(names) > 1:
         raise PipelineError("view= names one view, so read one topic with it")
     for position in (start, end):
@@ -188,6 +197,12 @@ def _pushed_down(
 
 def _place(admin: Admin, names: Sequence[str]) -> dict[str, str]:
     return {"kafka.bootstrap.servers": admin.bootstrap, "subscribe": ",".join(names)}
+
+
+def _no_messages(spark: SparkSession) -> DataFrame:
+    """What Spark's source would give of no topic at all, which it refuses."""
+    columns = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP"
+    return message_columns(spark.createDataFrame([], f"{columns}, headers {HEADER_TYPE.upper()}"))
 
 
 def _with_data(messages: DataFrame, schema: ValueSchema | None) -> DataFrame:

@@ -1,11 +1,22 @@
-"""halfmoon.pipeline.session, the parts that need no JVM (tests/spark uses the rest)."""
+"""halfmoon.pipeline.session and what it is made of, as far as no JVM is needed (tests/spark uses the rest)."""
 
 from __future__ import annotations
 
-import pytest
+import importlib
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
-from halfmoon.pipeline import PipelineError, connector_coordinates
-from halfmoon.pipeline.session import check_java, parse_java_version
+import pytest
+from pyspark.errors import PySparkException
+
+from halfmoon.pipeline import PipelineError, connector_coordinates, session
+from halfmoon.pipeline.connect import connect
+from halfmoon.pipeline.failures import spark_errors
+from halfmoon.pipeline.java import check_java, parse_java_version
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -53,3 +64,164 @@ def test_an_old_java_is_said_in_one_line(tmp_path, monkeypatch) -> None:
     with pytest.raises(PipelineError, match=r"Java 11 is too old: pyspark 4\.0\.0 needs Java 17"):
         check_java("4.0.0")
     check_java("3.5.1")
+
+
+# ----------------------------------------------------------------------------------------------------- where Spark runs
+
+
+@pytest.fixture
+def chosen(monkeypatch):
+    """What session() would start, instead of starting it: ("connect", URL), or ("jvm", spark.master, settings)."""
+    module = importlib.import_module("halfmoon.pipeline.session")
+    for name in ("SPARK_REMOTE", "MASTER", "PYSPARK_GATEWAY_PORT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "_running", lambda: None)
+    monkeypatch.setattr(module, "check_java", lambda version: None)
+    monkeypatch.setattr(module, "connect", lambda url, config: ("connect", url, config))
+
+    def start(defaults, fixed, cores, log_file):
+        return "jvm", fixed.get("spark.master"), {**defaults, **fixed}
+
+    monkeypatch.setattr(module.jvm, "start", start)
+    return session
+
+
+def test_spark_runs_on_this_machine_unless_somebody_says_otherwise(chosen, monkeypatch) -> None:
+    assert chosen()[:2] == ("jvm", "local[2]")
+    assert chosen(cores=8)[1] == "local[8]"
+    assert chosen(master="yarn")[1] == "yarn"
+    assert chosen(config={"spark.master": "yarn"})[1] == "yarn"
+    monkeypatch.setenv("MASTER", "local[3]")
+    assert chosen()[1] == "local[3]"
+    assert chosen(master="yarn")[1] == "yarn"
+
+
+def test_spark_submit_has_decided(chosen, monkeypatch) -> None:
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setenv("MASTER", "local[3]")
+    assert chosen()[1] is None
+    assert chosen(master="yarn")[1] == "yarn"
+
+
+def test_spark_connect_by_argument_and_by_the_environment(chosen, monkeypatch) -> None:
+    config = {"spark.sql.shuffle.partitions": "7"}
+    expected = {"spark.sql.session.timeZone": "UTC", **config}
+    assert chosen(remote="sc://a", config=config) == ("connect", "sc://a", expected)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://b")
+    assert chosen()[:2] == ("connect", "sc://b")
+    assert chosen(remote="sc://a")[:2] == ("connect", "sc://a")
+    with pytest.raises(PipelineError, match="SPARK_REMOTE in the environment"):
+        chosen(master="local[2]")
+
+
+def test_two_places_are_refused() -> None:
+    with pytest.raises(PipelineError, match="master and remote are two places"):
+        session(master="local[2]", remote="sc://127.0.0.1")
+
+
+def test_a_master_that_is_not_there_is_said_at_once(chosen) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        port = master.getsockname()[1]
+        here = f"spark://127.0.0.1:{port}"
+        assert chosen(master=here)[1] == here
+        standby = f"spark://127.0.0.1:1,127.0.0.1:{port}"
+        assert chosen(master=standby)[1] == standby
+    with pytest.raises(PipelineError, match=rf"^no Spark master answers at {here}: Connection refused$"):
+        chosen(master=here)
+    with pytest.raises(PipelineError, match="'spark://somewhere' is no standalone cluster's master"):
+        chosen(master="spark://somewhere")
+
+
+# ------------------------------------------------------------------------------------------------------- Spark Connect
+
+
+@pytest.mark.parametrize("url", ["local[2]", "http://a", "sc://", "sc://a:b", "sc:a"])
+def test_what_is_no_server_is_refused(url: str) -> None:
+    with pytest.raises(PipelineError, match="sc://HOST:PORT"):
+        connect(url, {})
+
+
+def test_missing_packages_are_named(monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    for name in [name for name in sys.modules if name.startswith("pyspark.sql.connect.session")]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(PipelineError, match=r"grpcio.*: pip install 'halfmoon\[connect\]'$"):
+        connect("sc://127.0.0.1:1", {})
+
+
+TO_NOBODY = """
+import os, socket, sys, time
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+from halfmoon.pipeline import PipelineError, connect, session
+
+connect.REACH_S = 1.0
+silent = socket.create_server(("127.0.0.1", 0))
+other = grpc.server(ThreadPoolExecutor(1))
+ports = [1, silent.getsockname()[1], other.add_insecure_port("127.0.0.1:0")]
+other.start()
+for port in ports:
+    started = time.monotonic()
+    place = f"127.0.0.1:{port}"
+    try:
+        session(remote=f"sc://{place}/;user_id=me")
+    except PipelineError as error:
+        print(str(error).replace(place, "PLACE"))
+    assert time.monotonic() - started < 10
+assert "SPARK_CONNECT_MODE_ENABLED" not in os.environ
+"""
+
+
+def test_servers_that_are_none_are_said_in_one_line_and_soon() -> None:
+    """In a process of its own: gRPC's threads do not go well with the forks of other tests."""
+    done = subprocess.run([sys.executable, "-c", TO_NOBODY], cwd=ROOT, capture_output=True, text=True, timeout=50)
+    assert done.stdout.splitlines() == [
+        "no Spark Connect server answers at PLACE within 1 s",
+        "no Spark Connect server answers at PLACE within 1 s",
+        "the Spark Connect server at PLACE refused: Method not found!",
+    ], done.stderr
+
+
+# ------------------------------------------------------------------------------------------------------ Spark's errors
+
+GRPC = """\
+<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.INTERNAL
+\tdetails = "[DIVIDE_BY_ZERO] Division by zero.
+== SQL ==
+select 1/0"
+\tdebug_error_string = "INTERNAL:[DIVIDE_BY_ZERO]"
+>"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column.\n'Project ['x]\n+- Range",
+            "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A",
+        ),
+        ("An error occurred while calling o1.load.\n: java.io.IOException: no\n\tat x.y.Z", "java.io.IOException: no"),
+        ("\n[PARSE_SYNTAX_ERROR] Syntax error", "[PARSE_SYNTAX_ERROR] Syntax error"),
+        (GRPC, "[DIVIDE_BY_ZERO] Division by zero."),
+        ("", "PySparkException"),
+    ],
+)
+def test_what_spark_raises_becomes_its_first_line(text: str, line: str) -> None:
+    with pytest.raises(PipelineError) as caught, spark_errors():
+        raise PySparkException(text)
+    assert str(caught.value).startswith(f"Spark failed: {line}")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_errors_are_left_alone() -> None:
+    with pytest.raises(KeyError), spark_errors():
+        raise KeyError("mine")
+
+
+def test_tries_that_are_exceeded_tell_of_what() -> None:
+    class RetriesExceeded(PySparkException):
+        pass
+
+    with pytest.raises(PipelineError, match=r"^Spark failed: failed to connect$"), spark_errors():
+        raise RetriesExceeded("[RETRIES_EXCEEDED]") from ConnectionError("failed to connect")

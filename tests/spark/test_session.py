@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from halfmoon.pipeline import PipelineError, session
@@ -12,10 +14,21 @@ def test_a_running_session_is_used_again(spark) -> None:
     assert session("another name") is spark
 
 
+def test_it_is_found_from_every_thread(spark) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(session).result() is spark
+
+
+def test_another_kind_beside_it_is_refused(spark) -> None:
+    with pytest.raises(PipelineError, match="a session in a JVM of this program is running"):
+        session(remote="sc://127.0.0.1")
+
+
 def test_the_session_is_set_up_for_a_laptop(spark) -> None:
     conf = spark.sparkContext.getConf()
     assert conf.get("spark.driver.host") == "127.0.0.1"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+    assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.sparkContext.uiWebUrl is None
     assert spark.sparkContext.master == "local[2]"
 

@@ -6,7 +6,7 @@ later begins at its beginning. What lies where, and why nothing is there twice: 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -36,7 +36,7 @@ from halfmoon.pipeline.jobs.archive_files import (
 from halfmoon.pipeline.jobs.compaction import compact
 from halfmoon.pipeline.offsets import Position, milliseconds
 from halfmoon.pipeline.queries import Batch, OnBatch, Queries, Totals
-from halfmoon.pipeline.topics import Topics, read_stream
+from halfmoon.pipeline.topics import Topics, read_stream, topic_names
 
 BATCH_RECORDS = 1_000_000
 COMPACT_EVERY = 16
@@ -73,7 +73,7 @@ def archive(
     """
     admin, files = Admin(bootstrap), files_at(spark, path)
     path = path.rstrip("/")
-    names = [source] if isinstance(source, str) else list(source)
+    names = topic_names(admin, source)
     manifest = _manifest(admin, files, path, dict(schemas or {}))
     show = group_writer(admin, group) if group else _nowhere
     with Queries(spark, None) as queries:
@@ -105,7 +105,7 @@ def archive(
 def read_archive(
     spark: SparkSession,
     path: str,
-    source: Topics | None = None,
+    source: str | Sequence[str] | None = None,
     *,
     start: datetime | None = None,
     end: datetime | None = None,

@@ -1,6 +1,6 @@
 """How late delayed messages came: from the headers that the broker leaves on what it has delivered.
 
-    halfmoon.delayed             DELAY=3, TIMER_DELAY_SEC=60, TIMER_DELAY_MS=1500, TIMER_DELIVER_MS=…, as it was asked for
+    halfmoon.delayed             how it was asked for: DELAY=3, TIMER_DELAY_SEC=60, TIMER_DELAY_MS=1500, or a time
     halfmoon.original-timestamp  the record's own timestamp, by the clock of who sent it (ms)
 
 *Late* is the timestamp of the delivery less the time that was asked for. A wait counts from the record's own timestamp

@@ -1,73 +1,31 @@
-"""The reports as pictures. Each function takes a report and returns a matplotlib Figure; `save_charts` writes PNGs.
-
-Colours: Okabe and Ito's set and matplotlib's cividis, both made for colour-blind readers and legible in grey.
+"""The flights' reports as pictures. Each function takes a report with rows and returns a matplotlib Figure. What they
+share with all other charts stands in drawing.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
+from halfmoon.pipeline.reports.drawing import BLUE, GREEN, GREY, ORANGE, VERMILION, frame
 from halfmoon.pipeline.reports.report import Report
 
-BLUE, ORANGE, GREEN, VERMILION, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#9A9A9A"
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 FEWEST_IN_CELL = 20
 """Cells of the heat map with fewer flights are left grey: their means are chance."""
 
-DPI = 144
 
-_STYLE: dict[str, Any] = {
-    "font.size": 11,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": "#666666",
-    "axes.titlesize": 12,
-    "axes.titlelocation": "left",
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#E4E4E4",
-    "figure.facecolor": "white",
-    "legend.frameon": False,
-}
-
-
-def save_charts(
-    reports: Iterable[Report], airports: list[tuple[float, float]], directory: Path, source: str
-) -> list[Path]:
-    """Write one PNG per chart into `directory`; `airports` (longitude, latitude) draw the map's ground.
-
-    `source` is the line at each picture's foot. Charts without rows are left out.
-    """
-    directory.mkdir(parents=True, exist_ok=True)
-    by_name = {report.name: report for report in reports}
-    drawings: dict[str, Callable[[], Figure]] = {
-        "delay_by_carrier_month": lambda: carrier_month(by_name["delay_by_carrier_month"]),
-        "delay_by_hour": lambda: hours(by_name["delay_by_hour"]),
-        "worst_routes": lambda: worst_routes(by_name["delay_by_route"]),
-        "delay_map": lambda: delay_map(by_name["delay_by_route"], airports),
-        "delay_by_weather": lambda: weather(by_name["delay_by_weather"]),
+def flight_charts(airports: list[tuple[float, float]]) -> dict[str, dict[str, Callable[[Report], Figure]]]:
+    """A report's name → its charts by their names; `airports` (longitude, latitude) draw the map's ground."""
+    return {
+        "delay_by_carrier_month": {"delay_by_carrier_month": carrier_month},
+        "delay_by_hour": {"delay_by_hour": hours},
+        "delay_by_route": {"worst_routes": worst_routes, "delay_map": lambda report: delay_map(report, airports)},
+        "delay_by_weather": {"delay_by_weather": weather},
     }
-    needs = {"worst_routes": "delay_by_route", "delay_map": "delay_by_route"}
-    paths = []
-    for name, draw in drawings.items():
-        if not by_name[needs.get(name, name)].rows:
-            continue
-        with mpl.rc_context(_STYLE):
-            figure = draw()
-            figure.text(
-                0.99, 0.08 / figure.get_figheight(), source, ha="right", va="bottom", fontsize=8, color="#777777"
-            )
-            path = directory / f"{name}.png"
-            figure.savefig(path, dpi=DPI)
-        paths.append(path)
-    return paths
 
 
 def carrier_grid(report: Report) -> tuple[list[str], list[list[float | None]]]:
@@ -108,7 +66,7 @@ def carrier_month(report: Report) -> Figure:
     subtitle = (
         "Mean in minutes; airlines by number of flights, which stands in brackets; blank: fewer than 20 in the month"
     )
-    _frame(figure, "Departure delay by carrier and month", subtitle)
+    frame(figure, "Departure delay by carrier and month", subtitle)
     return figure
 
 
@@ -135,7 +93,7 @@ def hours(report: Report) -> Figure:
     bottom.set_xlabel("scheduled hour of departure (local time)")
     for axes in (top, bottom):
         axes.grid(axis="x", visible=False)
-    _frame(figure, "Departure delay through the day", "Flights by the hour they were due to leave")
+    frame(figure, "Departure delay through the day", "Flights by the hour they were due to leave")
     return figure
 
 
@@ -160,7 +118,7 @@ def worst_routes(report: Report, count: int = 15) -> Figure:
     subtitle = (
         f"Mean arrival delay; routes with at least {fewest:,} flights; left late: more than 15 minutes after schedule"
     )
-    _frame(figure, f"The {len(rows)} routes that arrive latest", subtitle)
+    frame(figure, f"The {len(rows)} routes that arrive latest", subtitle)
     return figure
 
 
@@ -208,7 +166,7 @@ def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
     subtitle = (
         "Colour: mean arrival delay; area: number of flights; labelled: the eight latest; grey: all other airports"
     )
-    _frame(figure, "Where flights from New York arrive late", subtitle)
+    frame(figure, "Where flights from New York arrive late", subtitle)
     return figure
 
 
@@ -241,18 +199,8 @@ def weather(report: Report) -> Figure:
         "Reading at the origin in the hour of departure, with the number of flights below; on the bars: mean delay;"
         " left late: by more than 15 minutes"
     )
-    _frame(figure, "Weather against departure delay", subtitle)
+    frame(figure, "Weather against departure delay", subtitle)
     return figure
-
-
-def _frame(figure: Figure, title: str, subtitle: str) -> None:
-    """Title and subtitle at the top left, room for the source at the foot; both are measured in inches, not shares."""
-    height = figure.get_figheight()
-    engine = figure.get_layout_engine()
-    assert isinstance(engine, ConstrainedLayoutEngine)
-    engine.set(rect=(0.008, 0.3 / height, 0.984, 1 - 1.15 / height))
-    figure.text(0.012, 1 - 0.13 / height, title, va="top", fontsize=15, fontweight="bold")
-    figure.text(0.012, 1 - 0.47 / height, subtitle, va="top", fontsize=10.5, color="#555555")
 
 
 def _ceiling(values: list[float]) -> float:

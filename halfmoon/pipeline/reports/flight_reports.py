@@ -16,6 +16,11 @@ from halfmoon.pipeline.reports.report import Report, collect
 LATE_MIN = 15
 
 
+def fewest_on_a_route(flights: int) -> int:
+    """How many flights a route needs to be listed: 100 of the whole year's, in proportion for a part of them."""
+    return max(5, round(flights / 3368))
+
+
 def flight_reports(enriched: DataFrame, *, min_route_flights: int) -> list[Report]:
     """All reports over the DataFrame of `flights.enrich`, which should be cached: it is read six times.
 

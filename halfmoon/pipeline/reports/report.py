@@ -7,8 +7,12 @@ pandas: which pandas a given pyspark can convert to is a question this package n
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+import os
+import unicodedata
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,58 +43,140 @@ def collect(name: str, title: str, frame: DataFrame, key_columns: int) -> Report
 
 
 def save(report: Report, directory: Path) -> list[Path]:
-    """Write NAME.parquet, NAME.csv and NAME.md, and return the paths."""
+    """Write NAME.parquet, NAME.csv and NAME.md, and return the paths.
+
+    Each file is there whole or not at all. A report without rows gives a Parquet file whose columns have the type null.
+    """
     import pyarrow
     from pyarrow import parquet
 
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{report.name}.{kind}" for kind in ("parquet", "csv", "md")]
-    parquet.write_table(pyarrow.table({name: report.column(name) for name in report.columns}), paths[0])
-    with paths[1].open("w", newline="") as out:
+    rows = [tuple(_encodable(value) for value in row) for row in report.rows]
+    table = pyarrow.table({name: [row[at] for row in rows] for at, name in enumerate(report.columns)})
+    with whole_file(paths[0]) as part:
+        parquet.write_table(table, part)
+    with whole_file(paths[1]) as part, part.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out)
         writer.writerow(report.columns)
-        writer.writerows(report.rows)
-    paths[2].write_text(markdown(report))
+        writer.writerows(rows)
+    with whole_file(paths[2]) as part:
+        part.write_text(markdown(report), encoding="utf-8")
     return paths
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to. It becomes `path` when the block ends well and is removed otherwise.
+
+    So a reader sees the old file or the new one, never half of one. The part's name starts with a dot: Spark and the
+    shell pass over what a killed run leaves behind. No fsync: what a power failure takes can be made again.
+    """
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def markdown(report: Report) -> str:
     """A title and a table; numbers stand to the right."""
-    numeric = [_is_numeric(report.column(name)) for name in report.columns]
     lines = [
-        f"# {report.title}",
+        f"# {one_line(report.title)}",
         "",
-        _line([heading(name) for name in report.columns]),
-        _line(["---:" if number else "---" for number in numeric]),
-        *(_line([show(value) for value in row]) for row in report.rows),
+        _line(headings(report)),
+        _line(["---:" if number else "---" for number in numeric(report)]),
+        *(_line(cells) for cells in shown(report.rows, report.columns)),
     ]
     return "\n".join(lines) + "\n"
 
 
+def headings(report: Report) -> list[str]:
+    """A heading per column: with its unit, and with UTC where points in time stand."""
+    return [
+        f"{heading(name)} (UTC)" if any(isinstance(value, datetime) for value in report.column(name)) else heading(name)
+        for name in report.columns
+    ]
+
+
 def heading(column: str) -> str:
     """`mean_delay_min` → `mean delay (min)`: the unit is the last word of a column's name, as everywhere here."""
-    words = column.split("_")
-    units = {"min": "min", "share": "share", "miles": "miles"}
-    if len(words) > 1 and words[-1] in units and words[-1] != "share":
-        return f"{' '.join(words[:-1])} ({units[words[-1]]})"
+    words = one_line(column).split("_")
+    if len(words) > 1 and words[-1] in ("min", "s", "ms", "miles"):
+        return f"{' '.join(words[:-1])} ({words[-1]})"
     return " ".join(words)
 
 
-def show(value: object) -> str:
+def numeric(report: Report) -> list[bool]:
+    """Which columns hold numbers, and nothing else but None."""
+    return [_is_numeric(report.column(name)) for name in report.columns]
+
+
+def shown(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> Iterator[list[str]]:
+    """The cells of each row as a reader sees them."""
+    for row in rows:
+        yield [show(value, name) for value, name in zip(row, columns, strict=True)]
+
+
+def show(value: object, column: str = "") -> str:
+    """A cell as one line of text; `column` tells that it is a share. Datetimes are in UTC, naive ones taken for it."""
     if value is None:
         return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int | float) and column.endswith("_share"):
+        return percent(value)
     if isinstance(value, float):
         return f"{value:,.2f}" if abs(value) < 1 else f"{value:,.1f}"
     if isinstance(value, int):
         return f"{value:,}"
-    return str(value).replace("|", "\\|")
+    if isinstance(value, datetime):
+        moment = utc(value)
+        return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
+    return one_line(str(value))
+
+
+def percent(share: float) -> str:
+    """0.9312 → 93.1%. What is short of all is never shown as 100%, nor what is more than nothing as 0%."""
+    text = f"{share:.1%}"
+    if text == "100.0%" and share < 1:
+        return "> 99.9%"
+    return "< 0.1%" if text == "0.0%" and share > 0 else text
+
+
+def utc(moment: datetime) -> datetime:
+    """The same point in time, aware and in UTC; a naive one is taken for UTC."""
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def one_line(text: str, longest: int | None = None) -> str:
+    """Text that fits any cell, label and file: white space folded, what cannot be shown or encoded replaced by �.
+
+    Text of more than `longest` characters loses its middle: names often differ only at their ends.
+    """
+    text = " ".join(text.split())
+    if not text.isprintable():
+        text = "".join("\ufffd" if unicodedata.category(char) in _UNSHOWABLE else char for char in text)
+    if longest is not None and len(text) > longest:
+        tail = (longest - 1) // 3
+        text = f"{text[: longest - 1 - tail]}…{text[len(text) - tail :]}"
+    return text
+
+
+_UNSHOWABLE = ("Cc", "Cn", "Cs")
+"""Control characters, code points that are no characters, and halves of surrogate pairs."""
+
+
+def _encodable(value: Any) -> Any:
+    """Half a surrogate pair stands for a byte that was no UTF-8 and has no place in a file: it becomes `\\udc80`."""
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 def _is_numeric(values: Sequence[object]) -> bool:
-    return any(value is not None for value in values) and all(
-        value is None or isinstance(value, int | float) for value in values
-    )
+    known = [value for value in values if value is not None]
+    return bool(known) and all(isinstance(value, int | float) and not isinstance(value, bool) for value in known)
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.pipeline.reports import flight_charts
+from halfmoon.pipeline.reports.publish import publish
 from halfmoon.pipeline.reports.report import Report
 
 MEASURES = ("flights", "cancelled", "cancelled_share", "mean_dep_delay_min", "median_dep_delay_min", "late_share")
@@ -43,20 +44,26 @@ def reports() -> list[Report]:
 
 
 def test_every_chart_is_drawn(reports: list[Report], tmp_path: Path) -> None:
-    paths = flight_charts.save_charts(reports, [(-118.4, 33.9)], tmp_path / "charts", "the source")
+    charts = flight_charts.flight_charts([(-118.4, 33.9)])
+    page = publish(tmp_path, "flights", "Flights", reports, [], "the source", charts)
+    paths = sorted((tmp_path / "charts").iterdir())
     assert [path.name for path in paths] == [
         "delay_by_carrier_month.png",
         "delay_by_hour.png",
-        "worst_routes.png",
-        "delay_map.png",
         "delay_by_weather.png",
+        "delay_map.png",
+        "worst_routes.png",
     ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+    assert page.read_text().count("<svg") == len(paths)
+    assert len(list((tmp_path / "tables").iterdir())) == 3 * len(reports)
 
 
 def test_a_report_without_rows_draws_nothing(reports: list[Report], tmp_path: Path) -> None:
     empty = [Report(report.name, "", report.columns, (), 1) for report in reports]
-    assert flight_charts.save_charts(empty, [], tmp_path, "") == []
+    page = publish(tmp_path, "flights", "Flights", empty, [], "", flight_charts.flight_charts([]))
+    assert list((tmp_path / "charts").iterdir()) == []
+    assert "<svg" not in page.read_text()
 
 
 def test_the_grid_has_the_busiest_first_and_leaves_out_chance(reports: list[Report]) -> None:

@@ -1,0 +1,159 @@
+"""`halfmoon pipeline`: jobs on Spark. Each is a function of halfmoon.pipeline; here are its options and its result."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from halfmoon.cli import output, pipeline_report
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.spark import (
+    BatchOption,
+    ConfOption,
+    EveryOption,
+    FromTimeOption,
+    GroupOption,
+    MasterOption,
+    MemoryOption,
+    RemoteOption,
+    UntilOption,
+    folder,
+    moment,
+    running,
+    show_batch,
+    start_at,
+)
+
+app = typer.Typer(help="Jobs on Spark: archive topics, replay them, make reports.", no_args_is_help=True)
+app.add_typer(pipeline_report.app, name="report")
+
+ArchiveOption = Annotated[
+    str, typer.Option("--archive", metavar="DIR", help="The archive; a directory or any URI that Spark can write.")
+]
+
+
+@app.command()
+def archive(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    to: ArchiveOption,
+    schema: Annotated[
+        list[str],
+        typer.Option("--schema", metavar="TOPIC=DDL", help="What is in JSON values: 'orders=id STRING, n INT'."),
+    ] = [],
+    start: Annotated[
+        str, typer.Option("--from", metavar="WHERE", help="For topics that are new: earliest, latest, or a time.")
+    ] = "earliest",
+    every: EveryOption = None,
+    batch_records: BatchOption = 1_000_000,
+    group: GroupOption = None,
+    allow_data_loss: Annotated[
+        bool,
+        typer.Option("--allow-data-loss", help="Go on where topics have lost records that had not been read yet."),
+    ] = False,
+    compacting: Annotated[
+        bool, typer.Option("--compact/--no-compact", help="Make few large files of many small ones.")
+    ] = True,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Append what is new in topics to an archive: Parquet by topic and day, every record once.
+
+    It may be killed at any moment, and run again.
+    """
+    schemas = key_values(schema, "--schema")
+    with running("archive", master, remote, conf, driver_memory) as command:
+        from halfmoon.pipeline.jobs.archive import archive as run
+
+        done = run(
+            command.spark, topics, folder(to), bootstrap=bootstrap_server, start=start_at(start), schemas=schemas,
+            every=every, batch_records=batch_records, group=group, allow_data_loss=allow_data_loss,
+            compacting=compacting, on_batch=show_batch, on_tick=command.tick,
+        )  # fmt: skip
+    rows = [{"topic": topic, "records": totals.rows, "batches": totals.batches} for topic, totals in done.items()]
+    _print(rows, ("topic", "records", "batches"), result)
+
+
+@app.command()
+def replay(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
+    archive: ArchiveOption,
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The topic to send to.", show_default=False)],
+    start: FromTimeOption = None,
+    until: UntilOption = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", min=0.001, help="At most so many records a second.", show_default=False)
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="Of this replay: one that was broken off goes on, one that is finished needs another."
+        ),
+    ] = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Send what an archive holds of a topic to a topic, with timestamps and headers, in order, every record once.
+
+    It may be killed at any moment, and run again: then it goes on.
+    """
+    bounds = {"start": moment(start, "--from"), "end": moment(until, "--until")}
+    with running("replay", master, remote, conf, driver_memory) as command, output.progress() as display:
+        from halfmoon.pipeline.jobs.replay import replay as run
+
+        task = None if display is None else display.add_task(f"{topic} → {to}", total=None)
+
+        def on_progress(done: int, total: int) -> None:
+            command.tick()
+            if display is not None and task is not None:
+                display.update(task, completed=done, total=total)
+
+        done = run(
+            command.spark, folder(archive), topic, to, bootstrap=bootstrap_server, rate=rate, name=name,
+            on_progress=on_progress, **bounds,
+        )  # fmt: skip
+    row = {"topic": topic, "to": to, "sent": done.sent, "already_there": done.found, "name": done.name}
+    _print([row], ("topic", "to", "sent", "already_there", "name"), result)
+
+
+@app.command()
+def orders(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="It is made if it is not there.", show_default=False)],
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many orders.")] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same shop.")] = 1,
+    hours: Annotated[float, typer.Option("--hours", min=0.1, help="Over how many hours they are spread.")] = 48.0,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", min=1, help="Of a topic that is made.")] = 4,
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Fill a topic with the orders and payments of a shop that does not exist, and say what its success rate is.
+
+    Orders have the tag TagA, payments TagB; some are late, some come twice, some never. Try `report success-rate`.
+    """
+    from halfmoon.cli.errors import CliError
+
+    try:
+        from halfmoon.pipeline.errors import PipelineError
+        from halfmoon.pipeline.jobs.shop import fill
+    except ImportError as missing:
+        raise CliError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None
+    try:
+        filled = fill(topic, count, seed=seed, hours=hours, partitions=partitions, bootstrap=bootstrap_server)
+    except PipelineError as failed:
+        raise CliError(str(failed)) from None
+    _print([{"topic": topic, **filled}], ("topic", "records", "orders", "paid", "late", "missing"), result)
+
+
+def _print(rows: list[dict[str, Any]], columns: tuple[str, ...], result: Output) -> None:
+    if result is Output.JSON:
+        output.json_document(rows)
+    else:
+        output.table(rows, columns)

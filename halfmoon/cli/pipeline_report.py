@@ -1,0 +1,281 @@
+"""`halfmoon pipeline report`: tables, an HTML page and charts from what topics hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.spark import (
+    BatchOption,
+    ConfOption,
+    EveryOption,
+    FromTimeOption,
+    GroupOption,
+    MasterOption,
+    MemoryOption,
+    RemoteOption,
+    Running,
+    UntilOption,
+    moment,
+    running,
+    show_batch,
+)
+
+if TYPE_CHECKING:
+    from halfmoon.pipeline.jobs.report_kinds import Kind
+    from halfmoon.pipeline.jobs.reporting import Published
+    from halfmoon.pipeline.reports.report import Report
+
+SHOWN_ROWS = 20
+"""Of each table, on the terminal."""
+
+app = typer.Typer(help="Make reports: tables, an HTML page, charts.", no_args_is_help=True)
+
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, charts and the page go.")]
+StreamOption = Annotated[
+    bool,
+    typer.Option("--stream", help="Keep what was read under --out, and read only what is new since the last run."),
+]
+
+
+@app.command("success-rate")
+def success_rate(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="With the orders.", show_default=False)],
+    payments: Annotated[
+        str | None, typer.Option("--payments", metavar="TOPIC", help="With the payments, if they have their own.")
+    ] = None,
+    by: Annotated[
+        list[str],
+        typer.Option(
+            "--by", metavar="NAME[=SQL]", help="Rates by a header of this name, or by a Spark SQL expression."
+        ),
+    ] = ["region"],
+    push_down: Annotated[
+        bool, typer.Option("--push-down/--no-push-down", help="Have the broker filter TagA and TagB, in views.")
+    ] = False,
+    rule: Annotated[
+        list[str],
+        typer.Option("--rule", metavar="NAME=VALUE", help="pay_within='1 hour', orders=\"tags = 'paid'\", …"),
+    ] = [],
+    out: OutOption = Path("out"),
+    stream: StreamOption = False,
+    every: EveryOption = None,
+    start: FromTimeOption = None,
+    until: UntilOption = None,
+    batch_records: BatchOption = 1_000_000,
+    group: GroupOption = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """Which orders were paid in time, late or never: orders and payments joined, by window and property.
+
+    An order has the tag TagA, its payment TagB and the same KEYS; --rule says otherwise.
+    """
+    with running("success-rate", master, remote, conf, driver_memory) as command:
+        from halfmoon.pipeline.jobs.report_kinds import SuccessRate
+
+        tags = {"orders_tag": "TagA", "payments_tag": "TagB"} if push_down else {}
+        kind = SuccessRate(topic, payments, _rules(by, rule), **tags)
+        options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+        _show(_made(command, kind, options), ("success_rate_by_window",), result)
+
+
+@app.command()
+def delay(
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
+    levels: Annotated[
+        str | None,
+        typer.Option("--levels", help="The broker's, if broker.yaml has others: '1s 5s 1m'.", show_default=False),
+    ] = None,
+    out: OutOption = Path("out"),
+    stream: StreamOption = False,
+    every: EveryOption = None,
+    start: FromTimeOption = None,
+    until: UntilOption = None,
+    batch_records: BatchOption = 1_000_000,
+    group: GroupOption = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """How late delayed messages came, by what was asked for and over time."""
+    with running("delay", master, remote, conf, driver_memory) as command:
+        from halfmoon.pipeline.jobs.report_kinds import Delays
+
+        kind = Delays(topics, levels) if levels else Delays(topics)
+        options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+        _show(_made(command, kind, options), ("delay_by_level",), result)
+
+
+@app.command()
+def dlq(
+    out: OutOption = Path("out"),
+    stream: StreamOption = False,
+    every: EveryOption = None,
+    start: FromTimeOption = None,
+    until: UntilOption = None,
+    batch_records: BatchOption = 1_000_000,
+    group: GroupOption = None,
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """What consumer groups have given up: by group, reason, topic, and over time."""
+    with running("dlq", master, remote, conf, driver_memory) as command:
+        from halfmoon.pipeline.jobs.report_kinds import DeadLetters
+
+        options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+        _show(_made(command, DeadLetters(), options), ("dlq_by_group", "dlq_by_reason"), result)
+
+
+@app.command()
+def lag(
+    groups: Annotated[str, typer.Argument(metavar="[REGEX]", help="Which groups.")] = ".*",
+    every_s: Annotated[
+        float | None,
+        typer.Option("--every-s", min=0.1, help="Look again so often, until Ctrl-C.", show_default=False),
+    ] = None,
+    out: OutOption = Path("out"),
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """How far consumer groups are behind, now and, from what earlier runs have seen, over time.
+
+    Spark's queries are shown if they write their progress as a group's: --group of the other jobs.
+    """
+    with running("lag", master, remote, conf, driver_memory) as command:
+        from halfmoon.pipeline.jobs.reporting import lag_report
+
+        def on_sample(samples: list[Any]) -> None:
+            behind = sum(sample.lag for sample in samples)
+            output.note(f"{len({sample.group for sample in samples})} groups  lag {behind:,}")
+
+        published = lag_report(
+            command.spark, out, bootstrap=bootstrap_server, groups=groups, every_s=every_s, on_sample=on_sample,
+            on_tick=command.tick,
+        )  # fmt: skip
+        _show(published, ("lag_now",), result)
+
+
+@app.command()
+def flights(
+    topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="As `make demo` fills it.")] = "flights",
+    out: OutOption = Path("out"),
+    master: MasterOption = None,
+    remote: RemoteOption = None,
+    conf: ConfOption = [],
+    driver_memory: MemoryOption = "1g",
+    bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    result: OutputOption = Output.TEXT,
+) -> None:
+    """The demo's report: delays of flights by carrier, hour, route and weather."""
+    with running("flights", master, remote, conf, driver_memory) as command:
+        from halfmoon.pipeline.jobs.reporting import flight_report
+
+        _show(flight_report(command.spark, topic, out, bootstrap=bootstrap_server), ("overview",), result)
+
+
+class _Options:
+    """What the reports over messages have in common."""
+
+    def __init__(
+        self, out: Path, stream: bool, every: str | None, start: str | None, until: str | None, batch_records: int,
+        group: str | None, bootstrap: str,
+    ) -> None:  # fmt: skip
+        self.stream = stream or every is not None
+        if self.stream and until is not None:
+            raise typer.BadParameter("a stream has no end: leave out --stream and --every", param_hint="--until")
+        if group is not None and not self.stream:
+            raise typer.BadParameter("only a stream has progress to show: add --stream", param_hint="--group")
+        self.out, self.every, self.batch_records, self.group, self.bootstrap = (
+            out,
+            every,
+            batch_records,
+            group,
+            bootstrap,
+        )
+        self.start = moment(start, "--from") or "earliest"
+        self.end = moment(until, "--until") or "latest"
+
+
+def _made(command: Running, kind: Kind, options: _Options) -> Published:
+    from halfmoon.pipeline.jobs.reporting import report, report_stream
+
+    source = f"{kind.title}, from {options.bootstrap}"
+    if not options.stream:
+        return report(
+            command.spark, kind, options.out, bootstrap=options.bootstrap, start=options.start, end=options.end,
+            source=source,
+        )  # fmt: skip
+    return report_stream(
+        command.spark, kind, options.out, bootstrap=options.bootstrap, start=options.start, every=options.every,
+        batch_records=options.batch_records, group=options.group, source=source, on_batch=show_batch,
+        on_publish=lambda published: output.note(f"{published.page} is up to date"), on_tick=command.tick,
+    )  # fmt: skip
+
+
+def _rules(by: list[str], rules: list[str]) -> Any:
+    from halfmoon.pipeline.reports.success_rate import Rules
+
+    given: dict[str, Any] = key_values(rules, "--rule")
+    unknown = set(given) - (set(Rules.__dataclass_fields__) - {"by"})
+    if unknown:
+        known = ", ".join(name for name in Rules.__dataclass_fields__ if name != "by")
+        raise typer.BadParameter(f"there is no rule {min(unknown)!r} (there are: {known})", param_hint="--rule")
+    properties = {}
+    for text in by:
+        name, equals, expression = text.partition("=")
+        properties[name] = expression if equals else f"properties['{name}']"
+    return Rules(**given, by=properties)
+
+
+def _show(published: Published, names: tuple[str, ...], result: Output) -> None:
+    if result is Output.JSON:
+        reports = {report.name: _jsonable(report) for report in published.reports}
+        output.json_document({"page": str(published.page), "facts": dict(published.facts), "reports": reports})
+        return
+    output.facts(dict(published.facts) | {"page": str(published.page)})
+    for report in published.reports:
+        if report.name in names and report.rows:
+            _print(report)
+
+
+def _print(report: Report) -> None:
+    output.line("")
+    output.line(report.title)
+    shown = report.rows[-SHOWN_ROWS:]
+    if len(shown) < len(report.rows):
+        output.line(f"(the last {len(shown)} of {len(report.rows):,} rows; all are in tables/{report.name}.parquet)")
+    rows = [{name: _cell(value, name) for name, value in zip(report.columns, row, strict=True)} for row in shown]
+    output.table(rows, report.columns)
+
+
+def _cell(value: object, column: str) -> object:
+    from halfmoon.pipeline.reports.report import show
+
+    return value if value is None or isinstance(value, int) else show(value, column)
+
+
+def _jsonable(report: Report) -> list[dict[str, Any]]:
+    return [
+        {name: value.isoformat() if hasattr(value, "isoformat") else value for name, value in row.items()}
+        for row in report.dicts()
+    ]

@@ -1,0 +1,154 @@
+"""What the commands that run Spark share: its options, a session that ends with the command, and the progress.
+
+Ctrl-C and SIGTERM end a command at its next step, batches of a stream being such steps; the session is stopped in
+order, and everything that the command does can be run again. A second one ends it at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from halfmoon.cli import output
+from halfmoon.cli.errors import CliError
+from halfmoon.cli.options import key_values
+from halfmoon.cli.times import HELP, parse_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from halfmoon.pipeline.queries import Batch
+
+MasterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, …", show_default="this machine"
+    ),
+]
+RemoteOption = Annotated[
+    str | None,
+    typer.Option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server.", show_default=False),
+]
+ConfOption = Annotated[
+    list[str], typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's.", show_default=False)
+]
+MemoryOption = Annotated[str, typer.Option("--driver-memory", metavar="SIZE", help="Of the JVM that is started.")]
+EveryOption = Annotated[
+    str | None,
+    typer.Option(
+        "--every",
+        metavar="INTERVAL",
+        help="Go on, with a batch every '10 seconds'; without it: what is there now, and end.",
+        show_default=False,
+    ),
+]
+GroupOption = Annotated[
+    str | None,
+    typer.Option("--group", metavar="GROUP", help="Show the progress as this group's offsets.", show_default=False),
+]
+BatchOption = Annotated[int, typer.Option("--batch-records", min=1, help="Records in one batch, at most.")]
+FromTimeOption = Annotated[str | None, typer.Option("--from", metavar="TIME", help=HELP, show_default=False)]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Up to this one (exclusive).", show_default=False)
+]
+
+
+class Running:
+    """One command that runs Spark, and whether it was asked to end."""
+
+    def __init__(self) -> None:
+        self.spark: SparkSession
+        self._asked = False
+        self._ticking = False
+
+    def tick(self) -> None:
+        """For long work to call some times a second: raises KeyboardInterrupt when the command is to end."""
+        self._ticking = True
+        if self._asked:
+            raise KeyboardInterrupt
+
+    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        # While something ticks, the end waits for the tick: an exception out of nowhere may strike in one of py4j's
+        # finalisers, where Python drops it.
+        if self._asked or not self._ticking:
+            raise KeyboardInterrupt
+        self._asked = True
+
+
+@contextmanager
+def running(
+    name: str, master: str | None, remote: str | None, conf: list[str], memory: str
+) -> Iterator[Running]:  # fmt: skip
+    """A session for the block. Raises CliError, one line, for what the pipeline or Spark has against it."""
+    settings = key_values(conf, "--conf")
+    try:
+        from halfmoon.pipeline import PipelineError, session, stop
+        from halfmoon.pipeline.failures import spark_errors
+    except ImportError as missing:
+        _explain_missing(missing)
+    command = Running()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with output.status("starting Spark (the first time it downloads its Kafka connector)"):
+            command.spark = session(
+                f"halfmoon-{name}", master=master, remote=remote, driver_memory=memory, config=settings
+            )
+        for number in before:  # pyspark has put a handler of its own there
+            signal.signal(number, command.on_signal)
+        try:
+            with spark_errors():
+                yield command
+        finally:
+            stop(command.spark)
+    except PipelineError as failed:
+        raise CliError(str(failed)) from failed
+    except ImportError as missing:
+        _explain_missing(missing)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def show_batch(batch: Batch) -> None:
+    """A line for each batch, on stderr."""
+    from halfmoon.pipeline.progress import batch_line
+
+    output.note(batch_line(batch))
+
+
+def moment(text: str | None, option: str) -> datetime | None:
+    """A time on the command line."""
+    if text is None:
+        return None
+    try:
+        now_ms = round(datetime.now(UTC).timestamp() * 1000)
+        return datetime.fromtimestamp(parse_time(text, now_ms) / 1000, UTC)
+    except ValueError as wrong:
+        raise typer.BadParameter(str(wrong), param_hint=option) from None
+
+
+def start_at(text: str) -> Any:
+    """`earliest`, `latest`, or a time."""
+    return text if text in ("earliest", "latest") else moment(text, "--from")
+
+
+def folder(path: str) -> str:
+    """A directory as Spark is to find it: what has no scheme is on this machine, from the working directory on."""
+    return path if "://" in path else str(Path(path).expanduser().absolute())
+
+
+def _explain_missing(missing: ImportError) -> NoReturn:
+    if os.environ.get("HALFMOON_DEBUG"):
+        raise missing
+    raise CliError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None
+
+
+Tick = Callable[[], None]

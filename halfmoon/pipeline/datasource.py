@@ -1,0 +1,269 @@
+"""`format("halfmoon")`: a topic as a Python data source of Spark's (4.0 and later), for simple reads.
+
+    register(spark)
+    orders = spark.read.format("halfmoon").option("properties", "amount INT, region STRING").load("orders")
+    orders.where("amount > 100 AND region = 'HZ'")
+
+A convenience over views.py: options `tag` and `sql` have the broker filter. From Spark 4.1 on, which offers conditions
+to such sources, `where` does it as well: what can be said in SQL92 without losing a row becomes a view's filter, and
+Spark looks at every condition again. `properties` names headers as columns with types of their own.
+
+Unlike everything else in this package it runs in executors: they need `halfmoon[spark]`. `read_topic` is quicker, and
+needs nothing there.
+
+| option | |
+|---|---|
+| `path`, `topic` | the topic |
+| `bootstrap` | HOST:PORT; by default what HALFMOON_BOOTSTRAP_SERVER names |
+| `properties` | headers as columns: names and types (STRING, INT, BIGINT, DOUBLE, BOOLEAN) as in a schema |
+| `tag`, `sql` | filters (docs/filters.md) |
+| `start`, `end` | times, ISO 8601 (without a zone: UTC), of the records' timestamps; `end` is exclusive |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin
+from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.offsets import milliseconds
+from halfmoon.pipeline.views import Filter, filled_view
+
+COLUMNS = (
+    "key BINARY, value BINARY, tags STRING, keys STRING, properties MAP<STRING, STRING>, topic STRING, partition INT,"
+    " offset BIGINT, timestamp TIMESTAMP"
+)
+BATCH_RECORDS = 10_000
+
+_WHOLE = re.compile(r"[-+]?[0-9]{1,19}")
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def register(spark: SparkSession) -> None:
+    """Make `format("halfmoon")` known to a session. Raises PipelineError where the installed Spark has no such API."""
+    if not hasattr(spark, "dataSource"):
+        raise PipelineError('format("halfmoon") needs Spark 4.0 or later; read_topic does the same with any')
+    spark.dataSource.register(HalfmoonDataSource)
+
+
+class HalfmoonDataSource(DataSource):
+    """See above."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "halfmoon"
+
+    def schema(self) -> str:
+        properties = self.options.get("properties")
+        return COLUMNS + (f", {properties}" if properties else "")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return _Reader(self.options, schema)
+
+
+@dataclass
+class _Part(InputPartition):
+    """Offsets of one partition: from, up to (exclusive)."""
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: Any, schema: StructType) -> None:
+        self._topic = options.get("topic") or options.get("path")
+        if not self._topic:
+            raise PipelineError('format("halfmoon") needs a topic: load("orders")')
+        self._bootstrap = options.get("bootstrap")
+        self._schema = schema
+        self._own = schema.fields[len(COLUMNS.split(", ")) - 1 :]
+        self._conditions = [f"({options.get('sql')})"] if options.get("sql") else []
+        self._tag = options.get("tag")
+        self._bounds = [_moment(options, "start"), _moment(options, "end")]
+
+    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802
+        """Spark 4.1's offer of conditions that must all hold. Spark is to look at each of them again: a view may hold
+        more, never less."""
+        types = {field.name: field.dataType for field in self._own} | {"tags": StringType(), "keys": StringType()}
+        for each in filters:
+            said = condition(each, types)
+            if said is not None:
+                self._conditions.append(said)
+        return filters
+
+    def partitions(self) -> Sequence[_Part]:
+        admin = Admin(self._bootstrap)
+        topic, ends = self._source(admin)
+        begins = admin.begins(topic)
+        start, end = self._bounds
+        if start is not None:
+            begins = admin.at_time(topic, start)
+        if end is not None:
+            ends = {p: min(at, ends[p]) for p, at in admin.at_time(topic, end).items() if p in ends}
+        return [_Part(topic, p, begins[p], ends[p]) for p in sorted(ends) if begins[p] < ends[p]]
+
+    def _source(self, admin: Admin) -> tuple[str, dict[int, int]]:
+        if self._tag and self._conditions:
+            raise PipelineError("give one of tag and sql; SQL92 can say both: \"TAGS = 'paid' AND amount > 5\"")
+        if self._tag:
+            return filled_view(admin, self._topic, Filter("tag", self._tag))
+        if self._conditions:
+            return filled_view(admin, self._topic, Filter("sql", " AND ".join(self._conditions)))
+        return self._topic, admin.ends(self._topic)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        import pyarrow
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        assert isinstance(partition, _Part)
+        schema = to_arrow_schema(self._schema)
+        readers = [(field.name, _reading(field.dataType)) for field in self._own]
+        for messages in _messages(Admin(self._bootstrap).bootstrap, partition):
+            columns = zip(*(_row(message, readers) for message in messages), strict=True)
+            arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def condition(wanted: Any, types: dict[str, DataType]) -> str | None:
+    """One of Spark's conditions in SQL92; None for what would lose rows there, or cannot be said.
+
+    An empty header is none to SQL92, so nothing that an empty text could fulfil is pushed down; a header that is no
+    number is null to Spark, so `IS NULL` is pushed down for texts alone.
+    """
+    kind = type(wanted).__name__
+    path: tuple[str, ...] = getattr(wanted, "attribute", ())
+    name = path[0] if len(path) == 1 else ""
+    if name not in types or not _IDENTIFIER.fullmatch(name):
+        return None
+    header = name.upper() if name in ("tags", "keys") else name
+    is_text = isinstance(types[name], StringType)
+    value: Any = getattr(wanted, "value", None)
+    if kind == "IsNotNull":
+        return f"{header} IS NOT NULL" if not is_text else None
+    if kind == "IsNull":
+        return f"{header} IS NULL" if is_text else None
+    if kind == "In":
+        texts = [each for each in value if each is not None]
+        if is_text and texts and all(texts):
+            return f"{header} IN ({', '.join(_literal(each, types[name]) for each in texts)})"
+        return None
+    signs = {"EqualTo": "="}
+    if not is_text:
+        signs |= {"GreaterThan": ">", "GreaterThanOrEqual": ">=", "LessThan": "<", "LessThanOrEqual": "<="}
+    else:
+        signs |= {"StringStartsWith": "STARTSWITH", "StringEndsWith": "ENDSWITH", "StringContains": "CONTAINS"}
+    if kind not in signs or value is None or value == "" or isinstance(types[name], BooleanType):
+        return None
+    return f"{header} {signs[kind]} {_literal(value, types[name])}"
+
+
+def _literal(value: Any, kind: DataType) -> str:
+    if isinstance(kind, StringType):
+        return "'" + str(value).replace("'", "''") + "'"
+    if isinstance(kind, DoubleType):
+        # As a fraction: compared with a whole number, SQL92 takes no header that has one.
+        return "0" if value == 0 else f"{float(value):.17g}" if "." in f"{float(value):.17g}" else f"{float(value):.1f}"
+    return f"{value}L" if isinstance(kind, LongType) else str(value)
+
+
+def _moment(options: Any, name: str) -> int | None:
+    text = options.get(name)
+    try:
+        return None if text is None else milliseconds(datetime.fromisoformat(text))
+    except ValueError:
+        raise PipelineError(f"option {name} is a time such as 2026-01-31T14:00, not {text!r}") from None
+
+
+def _messages(bootstrap: str, part: _Part) -> Iterator[list[Any]]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "halfmoon-datasource",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "log_level": 0,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(part.topic, part.partition, part.begin)])
+        at = part.begin
+        while at < part.end:
+            messages: list[Any] = []
+            got = consumer.consume(BATCH_RECORDS, REQUEST_TIMEOUT_S)
+            if not got:
+                raise PipelineError(f"{part.topic}-{part.partition} could not be read beyond offset {at}")
+            for message in got:
+                error, offset = message.error(), message.offset()
+                assert offset is not None
+                if error is not None and error.name() != "_PARTITION_EOF":
+                    raise PipelineError(f"{part.topic}-{part.partition} could not be read: {error.str()}")
+                at = offset if error is not None else offset + 1
+                if error is None and offset < part.end:
+                    messages.append(message)
+            if messages:
+                yield messages
+    finally:
+        consumer.close()
+
+
+def _row(message: Any, readers: list[tuple[str, Callable[[str | None], Any]]]) -> tuple[Any, ...]:
+    headers = {name: None if value is None else _text(value) for name, value in message.headers() or ()}
+    own = (read(headers.get(name)) for name, read in readers)
+    return (
+        message.key(), message.value(), headers.get("TAGS"), headers.get("KEYS"), list(headers.items()),
+        message.topic(), message.partition(), message.offset(), message.timestamp()[1] * 1000, *own,
+    )  # fmt: skip
+
+
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "replace")
+
+
+def _reading(kind: DataType) -> Callable[[str | None], Any]:
+    """A header's text as a value of that type; null where it is none."""
+    if isinstance(kind, StringType):
+        return lambda text: text
+    if isinstance(kind, IntegerType | LongType):
+        bits = 31 if isinstance(kind, IntegerType) else 63
+        return lambda text: _whole(text, 1 << bits)
+    if isinstance(kind, DoubleType):
+        return _fraction
+    if isinstance(kind, BooleanType):
+        return lambda text: None if text is None else {"true": True, "false": False}.get(text.lower())
+    raise PipelineError(f"a property is STRING, INT, BIGINT, DOUBLE or BOOLEAN, not {kind.simpleString()}")
+
+
+def _whole(text: str | None, limit: int) -> int | None:
+    if text is None or not _WHOLE.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -limit <= number < limit else None
+
+
+def _fraction(text: str | None) -> float | None:
+    try:
+        return None if text is None or text.strip() != text else float(text)
+    except ValueError:
+        return None

@@ -1,0 +1,123 @@
+"""The reports over messages: what each keeps of a topic, and what it makes of that. `reporting.py` runs them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from halfmoon.pipeline.reports import dead_letters, delays, success_rate
+from halfmoon.pipeline.reports.report import Report, show
+from halfmoon.pipeline.reports.success_rate import Rules
+
+Fact = tuple[str, str]
+"""What, and how much: a tile of the page."""
+
+
+class Read(Protocol):
+    """Messages of topics, as a batch or as a stream: `tag` has the broker filter."""
+
+    streaming: bool
+
+    def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame: ...
+
+
+class Kind(Protocol):
+    """A report. What it keeps is written to a table where it is made from a stream."""
+
+    name: str
+    title: str
+
+    def keep(self, read: Read) -> DataFrame:
+        """What of the messages the reports are made from; batch or stream."""
+        ...
+
+    def as_of(self, read: Read) -> int | None:
+        """Over a batch: the time (ms) up to which it is certain what happened. None: all is."""
+        ...
+
+    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
+        """From what was kept; read several times."""
+        ...
+
+    def facts(self, reports: dict[str, Report]) -> list[Fact]:
+        """What is said first."""
+        ...
+
+
+class SuccessRate:
+    """Orders and payments: of one topic, told apart by tags, or of two topics.
+
+    `orders_tag` and `payments_tag` have the broker filter, so that nothing else is read; the rules say what an order
+    and a payment is in any case.
+    """
+
+    name, title = "success-rate", "Transaction success rate"
+
+    def __init__(
+        self, orders: str, payments: str | None = None, rules: Rules | None = None, *,
+        orders_tag: str | None = None, payments_tag: str | None = None,
+    ) -> None:  # fmt: skip
+        self.rules = rules or Rules()
+        self._orders = orders, orders_tag
+        self._payments = payments or orders, payments_tag
+
+    def keep(self, read: Read) -> DataFrame:
+        return success_rate.matches(read(*self._orders), read(*self._payments), self.rules, streaming=read.streaming)
+
+    def as_of(self, read: Read) -> int | None:
+        return success_rate.batch_watermark(read(*self._orders), read(*self._payments), self.rules)
+
+    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
+        return success_rate.success_rate_reports(success_rate.outcomes(kept, self.rules), self.rules, as_of_ms)
+
+    def facts(self, reports: dict[str, Report]) -> list[Fact]:
+        rows = reports["success_rate_by_window"].dicts()
+        sums = {name: sum(row[name] for row in rows) for name in ("orders", "paid", "late", "missing")}
+        share = sums["paid"] / sums["orders"] if sums["orders"] else None
+        return [("success rate", show(share, "success_share")), *((name, show(total)) for name, total in sums.items())]
+
+
+class Delays:
+    """Delayed messages of some topics. `levels` are the broker's, where they are not RocketMQ's."""
+
+    name, title = "delay", "How late delayed messages came"
+
+    def __init__(self, topics: str | Sequence[str], levels: str = delays.LEVELS) -> None:
+        self._topics = topics
+        self._levels = levels
+
+    def keep(self, read: Read) -> DataFrame:
+        return delays.delayed_messages(read(self._topics), self._levels)
+
+    def as_of(self, read: Read) -> int | None:
+        return None
+
+    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
+        return delays.delay_reports(kept)
+
+    def facts(self, reports: dict[str, Report]) -> list[Fact]:
+        rows = reports["delay_by_level"].dicts()
+        worst = max((row["max_ms"] for row in rows), default=None)
+        return [("delayed messages", show(sum(row["messages"] for row in rows))), ("latest of all (ms)", show(worst))]
+
+
+class DeadLetters:
+    """Everything that groups have given up."""
+
+    name, title = "dlq", "Dead letters"
+
+    def keep(self, read: Read) -> DataFrame:
+        return dead_letters.dead_letters(read(re.compile(dead_letters.TOPICS)))
+
+    def as_of(self, read: Read) -> int | None:
+        return None
+
+    def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
+        return dead_letters.dead_letter_reports(kept)
+
+    def facts(self, reports: dict[str, Report]) -> list[Fact]:
+        rows = reports["dlq_by_group"].dicts()
+        return [("dead letters", show(sum(row["letters"] for row in rows))), ("groups", show(len(rows)))]

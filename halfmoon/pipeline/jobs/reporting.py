@@ -1,0 +1,235 @@
+"""Reports made: from all that topics hold now, or from a stream that goes on where it stopped.
+
+As a batch, everything is read anew each time. As a stream, what a report needs is kept in a Parquet table, exactly once
+(ingest.py), and the report is made from that: a run reads only what is new, may be killed at any moment, and knows of
+records that the topic no longer has.
+
+    OUT/success-rate.html               the page; opens without a network
+    OUT/tables/NAME.parquet .csv .md    each report
+    OUT/charts/NAME.png                 the charts
+    OUT/_success-rate/                  of a stream: its table and its checkpoint
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from halfmoon.pipeline.admin import Admin, bootstrap_servers
+from halfmoon.pipeline.checkpoint import watermark_of
+from halfmoon.pipeline.group_progress import group_writer
+from halfmoon.pipeline.jobs.lag import SCHEMA, Sample, record_lag
+from halfmoon.pipeline.jobs.report_kinds import Fact, Kind
+from halfmoon.pipeline.offsets import Position
+from halfmoon.pipeline.queries import Batch, OnBatch, Queries, Totals
+from halfmoon.pipeline.reports.flight_charts import flight_charts
+from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_reports
+from halfmoon.pipeline.reports.flights import REFERENCE_SCHEMAS, enrich, reference_tables, typed_flights
+from halfmoon.pipeline.reports.lag import lag_reports
+from halfmoon.pipeline.reports.publish import publish
+from halfmoon.pipeline.reports.report import Report, show
+from halfmoon.pipeline.topics import read_stream, read_topic
+
+PUBLISH_EVERY_S = 10.0
+"""A stream that goes on makes its page anew so often at most."""
+
+
+@dataclass(slots=True, frozen=True)
+class Published:
+    """What was made, and where the page is."""
+
+    page: Path
+    reports: list[Report]
+    facts: list[Fact]
+    totals: Totals
+    """Of the stream; of a batch nothing is counted."""
+
+
+def report(
+    spark: SparkSession,
+    kind: Kind,
+    out: Path,
+    *,
+    bootstrap: str | None = None,
+    start: Position = "earliest",
+    end: Position = "latest",
+    source: str = "",
+) -> Published:
+    """Make a report from what the topics hold between `start` and `end`. Raises PipelineError."""
+    read = _BatchRead(spark, bootstrap, start, end)
+    kept = kind.keep(read).cache()
+    try:
+        return _publish(kind, kept, kind.as_of(read), out, source, Totals())
+    finally:
+        kept.unpersist()
+
+
+def report_stream(
+    spark: SparkSession,
+    kind: Kind,
+    out: Path,
+    *,
+    bootstrap: str | None = None,
+    start: Position = "earliest",
+    every: str | None = None,
+    batch_records: int | None = None,
+    group: str | None = None,
+    source: str = "",
+    on_batch: OnBatch | None = None,
+    on_publish: Callable[[Published], None] = lambda _: None,
+    on_tick: Callable[[], None] | None = None,
+) -> Published:
+    """Read what is new in the topics, and make the report from all that was ever read. `start` counts for the first
+    run.
+
+    With `every` ("10 seconds") it goes on, and makes the report anew after batches, every ten seconds at most, until
+    `on_tick`, which is called some times a second, raises something. `group` is where the progress is shown as a
+    consumer group's offsets. Raises PipelineError.
+    """
+    folder = out.absolute() / f"_{kind.name}"
+    table, checkpoint = folder / "table", folder / "checkpoint"
+    show_progress = group_writer(Admin(bootstrap), group) if group else None
+    kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records))
+    changed, published_at = False, time.monotonic()
+
+    def finished(batch: Batch) -> None:
+        nonlocal changed
+        changed = True
+        if show_progress is not None:
+            show_progress(batch.ends)
+        if on_batch is not None:
+            on_batch(batch)
+
+    def made(totals: Totals) -> Published:
+        # Before the table: what the watermark promises is in there then.
+        as_of_ms = watermark_of(checkpoint)
+        rows = _table(spark, table, kept).cache()
+        try:
+            return _publish(kind, rows, as_of_ms, out, source, totals)
+        finally:
+            rows.unpersist()
+
+    def tick() -> None:
+        nonlocal changed, published_at
+        if on_tick is not None:
+            on_tick()
+        if every is not None and changed and time.monotonic() - published_at > PUBLISH_EVERY_S:
+            changed = False
+            on_publish(made(queries.totals[kind.name]))
+            published_at = time.monotonic()
+
+    with Queries(spark, finished) as queries:
+        writer = kept.writeStream.format("parquet").option("path", str(table))
+        queries.start(kind.name, writer, str(checkpoint), every)
+        totals = queries.run(tick)[kind.name]
+    return made(totals)
+
+
+class _BatchRead:
+    """`read_topic` between two positions."""
+
+    streaming = False
+
+    def __init__(self, spark: SparkSession, bootstrap: str | None, start: Position, end: Position) -> None:
+        self._spark, self._bootstrap = spark, bootstrap
+        self._start, self._end = start, end
+
+    def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame:
+        return read_topic(
+            self._spark, topics, bootstrap=self._bootstrap, start=self._start, end=self._end, tag=tag
+        )  # fmt: skip
+
+
+class _StreamRead:
+    """`read_stream` from a position on."""
+
+    streaming = True
+
+    def __init__(self, spark: SparkSession, bootstrap: str | None, start: Position, batch_records: int | None) -> None:
+        self._spark, self._bootstrap = spark, bootstrap
+        self._start, self._batch_records = start, batch_records
+
+    def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame:
+        return read_stream(
+            self._spark, topics, bootstrap=self._bootstrap, start=self._start, tag=tag,
+            batch_records=self._batch_records,
+        )  # fmt: skip
+
+
+def _table(spark: SparkSession, table: Path, kept: DataFrame) -> DataFrame:
+    """What was kept so far; before the first batch there is no table."""
+    if (table / "_spark_metadata").is_dir():
+        return spark.read.schema(kept.schema).parquet(str(table))
+    return spark.createDataFrame([], kept.schema)
+
+
+def _publish(kind: Kind, kept: DataFrame, as_of_ms: int | None, out: Path, source: str, totals: Totals) -> Published:
+    reports = kind.reports(kept, as_of_ms)
+    facts = kind.facts({each.name: each for each in reports})
+    page = publish(out, kind.name, kind.title, reports, facts, source)
+    return Published(page, reports, facts, totals)
+
+
+def lag_report(
+    spark: SparkSession,
+    out: Path,
+    *,
+    bootstrap: str | None = None,
+    groups: str = ".*",
+    every_s: float | None = None,
+    on_sample: Callable[[list[Sample]], None] = lambda _: None,
+    on_tick: Callable[[], None] = lambda: None,
+) -> Published:
+    """Look how far groups are, and make the report from that and from what earlier runs have seen.
+
+    With `every_s` it goes on, and makes the report anew, until `on_tick` raises something. Raises PipelineError.
+    """
+    table = out.absolute() / "_lag"
+    published: Published | None = None
+
+    def sampled(samples: list[Sample]) -> None:
+        nonlocal published
+        on_sample(samples)
+        kept = spark.read.schema(SCHEMA).parquet(str(table)) if table.is_dir() else spark.createDataFrame([], SCHEMA)
+        reports = lag_reports(kept)
+        rows = reports[0].dicts()
+        facts = [("groups", show(len({row["group"] for row in rows}))), ("lag", show(sum(row["lag"] for row in rows)))]
+        title, source = "Lag of consumer groups", f"groups {groups!r} of {bootstrap_servers(bootstrap)}"
+        page = publish(out, "lag", title, reports, facts, source)
+        published = Published(page, reports, facts, Totals())
+
+    record_lag(
+        spark, str(table), bootstrap=bootstrap, groups=groups, every_s=every_s, on_sample=sampled, on_tick=on_tick
+    )
+    assert published is not None
+    return published
+
+
+def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: str | None = None) -> Published:
+    """The report that `make demo` draws, from the topics that it has filled: flights and four small tables beside them.
+
+    Raises PipelineError.
+    """
+    topics = {name: f"{topic}.{name}" for name in REFERENCE_SCHEMAS}
+    reference = reference_tables(read_topic(spark, list(topics.values()), bootstrap=bootstrap), topics)
+    enriched = enrich(typed_flights(read_topic(spark, topic, bootstrap=bootstrap)), reference).cache()
+    try:
+        count = enriched.count()
+        reports = flight_reports(enriched, min_route_flights=fewest_on_a_route(count))
+    finally:
+        enriched.unpersist()
+    airports = [(row["lon"], row["lat"]) for row in reference.airports.select("lon", "lat").collect()]
+    overview = reports[0].dicts()[0]
+    facts = [
+        ("flights", show(count)),
+        ("left late", show(overview["late_share"], "late_share")),
+        ("cancelled", show(overview["cancelled_share"], "cancelled_share")),
+    ]
+    source = f"{count:,} flights of topic {topic}"
+    page = publish(out, "flights", "Flights and their delays", reports, facts, source, flight_charts(airports))
+    return Published(page, reports, facts, Totals())

@@ -1,0 +1,122 @@
+"""halfmoon.pipeline.datasource: format("halfmoon"), and which of Spark's conditions become SQL92."""
+
+from __future__ import annotations
+
+from collections import namedtuple
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType
+
+from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.datasource import condition, register
+
+TYPES = {"tags": StringType(), "keys": StringType(), "region": StringType(), "amount": IntegerType(),
+         "big": LongType(), "price": DoubleType(), "vip": BooleanType(), "a.b": StringType()}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def halfmoon(spark):
+    register(spark)
+    return spark.read.format("halfmoon")
+
+
+@pytest.fixture
+def orders(bootstrap, make_topic) -> str:
+    topic = make_topic(2)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for n in range(100):
+        headers = {"TAGS": "paid" if n % 10 == 0 else "open", "amount": str(n), "price": f"{n / 4}", "region": "HZ"}
+        if n == 50:
+            headers["amount"] = "many"
+        producer.produce(topic, b"%d" % n, None, n % 2, timestamp=1_000 * n or 1, headers=headers)
+    producer.produce(topic, None, b"key", 0, timestamp=200_000)
+    assert producer.flush(10) == 0
+    return topic
+
+
+def test_a_topic(halfmoon, bootstrap, orders: str) -> None:
+    frame = halfmoon.option("bootstrap", bootstrap).option("properties", "amount INT, price DOUBLE").load(orders)
+    rows = {row["offset"] * 2 + row["partition"]: row for row in frame.collect()}
+    assert len(rows) == 101
+    row = rows[3]
+    assert (row["key"], bytes(row["value"]), row["tags"], row["keys"], row["topic"]) == (
+        None,
+        b"3",
+        "open",
+        None,
+        orders,
+    )
+    assert row["properties"] == {"TAGS": "open", "amount": "3", "price": "0.75", "region": "HZ"}
+    assert (row["amount"], row["price"], row["timestamp"].timestamp()) == (3, 0.75, 3.0)
+    assert (rows[50]["amount"], rows[50]["price"]) == (None, 12.5)
+    assert (bytes(rows[100]["key"]), rows[100]["value"], rows[100]["properties"], rows[100]["amount"]) == (
+        b"key", None, {}, None
+    )  # fmt: skip
+
+
+def test_filters_as_options(spark, bootstrap, orders: str) -> None:
+    reader = spark.read.format("halfmoon").option("bootstrap", bootstrap)
+    assert reader.option("tag", "paid").load(orders).count() == 10
+    assert any(name.startswith(f"{orders}.tag.paid.") for name in Admin(bootstrap).topics())
+    reader = spark.read.format("halfmoon").option("bootstrap", bootstrap)
+    assert reader.option("sql", "amount >= 90").load(orders).count() == 10
+
+
+def test_a_range_of_time(spark, bootstrap, orders: str) -> None:
+    reader = spark.read.format("halfmoon").option("bootstrap", bootstrap)
+    frame = reader.option("start", "1970-01-01T00:00:20").option("end", "1970-01-01T00:00:30Z").load(orders)
+    assert sorted(int(bytes(row["value"])) for row in frame.collect()) == list(range(20, 30))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({}, "there is no topic 'spark-nowhere'"),
+        ({"tag": "a", "sql": "b = 1"}, "give one of tag and sql"),
+        ({"start": "soon"}, "option start is a time"),
+        ({"properties": "a ARRAY<INT>"}, "a property is STRING, INT, BIGINT, DOUBLE or BOOLEAN, not array<int>"),
+    ],
+)
+def test_what_is_refused(spark, bootstrap, orders: str, options: dict[str, str], said: str) -> None:
+    reader = spark.read.format("halfmoon").option("bootstrap", bootstrap).options(**options)
+    with pytest.raises(Exception, match=r"(?s)PipelineError: .*") as refused:
+        reader.load(orders if options else "spark-nowhere").collect()
+    assert said in str(refused.value)
+
+
+def of(kind: str, name: str, *value: object) -> object:
+    """One of Spark 4.1's conditions (pyspark.sql.datasource.Filter)."""
+    fields = "attribute value" if value else "attribute"
+    return namedtuple(kind, fields)((name,), *value)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sql"),
+    [
+        (of("EqualTo", "tags", "it's"), "TAGS = 'it''s'"),
+        (of("EqualTo", "region", ""), None),
+        (of("EqualTo", "amount", 5), "amount = 5"),
+        (of("GreaterThan", "amount", -5), "amount > -5"),
+        (of("LessThanOrEqual", "big", 5), "big <= 5L"),
+        (of("GreaterThanOrEqual", "price", 5.0), "price >= 5.0"),
+        (of("LessThan", "price", 0.1), "price < 0.10000000000000001"),
+        (of("EqualTo", "price", 0.0), "price = 0"),
+        (of("GreaterThan", "region", "A"), None),
+        (of("In", "region", ("HZ", "SH", None)), "region IN ('HZ', 'SH')"),
+        (of("In", "region", ("HZ", "")), None),
+        (of("In", "amount", (1, 2)), None),
+        (of("IsNull", "region"), "region IS NULL"),
+        (of("IsNull", "amount"), None),
+        (of("IsNotNull", "amount"), "amount IS NOT NULL"),
+        (of("IsNotNull", "region"), None),
+        (of("StringStartsWith", "region", "H"), "region STARTSWITH 'H'"),
+        (of("StringContains", "region", ""), None),
+        (of("EqualTo", "vip", True), None),
+        (of("EqualTo", "a.b", "x"), None),
+        (of("EqualTo", "offset", 5), None),
+        (of("Not", "region"), None),
+    ],
+)
+def test_conditions(wanted: object, sql: str | None) -> None:
+    assert condition(wanted, TYPES) == sql
