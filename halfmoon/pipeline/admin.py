@@ -16,6 +16,7 @@ from confluent_kafka import (
     IsolationLevel,
     KafkaError,
     KafkaException,
+    TopicCollection,
     TopicPartition,
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined,unused-ignore]
@@ -72,6 +73,11 @@ class Admin:
         if found is None or found.error is not None or not found.partitions:
             raise PipelineError(f"there is no topic {topic!r} at {self.bootstrap}")
         return len(found.partitions)
+
+    def topic_id(self, topic: str) -> str:
+        """What tells a topic from another one that had its name before. PipelineError if there is no such topic."""
+        described = self._client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
+        return str(self._result(described[topic], f"describe topic {topic}").topic_id)
 
     def ensure_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> int:
         """Create the topic unless it exists, and return its number of partitions."""

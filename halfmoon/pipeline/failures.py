@@ -43,9 +43,33 @@ def reason(failed: BaseException) -> str:
     # gRPC's text is a picture of its object, in which the server's words are the `details`.
     details = re.search(r'^\s*details = "(.*?)"?$', str(failed), re.MULTILINE)
     text = details[1] if details else str(failed)
+    known = _known(str(failed))
+    if known is not None:
+        return known
+    text = re.sub(r"^\[STREAM_FAILED\] .*? terminated with exception: ", "", text)
     # py4j's first line names the method that was called; the Java exception stands in the second.
     said = [line.strip(": ") for line in text.splitlines() if not line.startswith("An error occurred while")]
     return next(filter(None, said), type(failed).__name__)[:_LONGEST]
+
+
+def _known(text: str) -> str | None:
+    """What our own users run into, in our own words: Spark's sentence is the tenth line of a stack trace."""
+    if "ata may have been lost" in text or "KAFKA_DATA_LOSS" in text:
+        unread = re.search(r"records in offset (\[\d+, \d+\)) for topic partition (\S+)", text)
+        changed = re.search(r"(?:Partition )?(\S+?)'s offset was changed from (\d+) to (\d+)", text)
+        gone = re.search(r"(\S+) (?:are|is) gone", text)
+        what = (
+            f"offsets {unread[1]} of {unread[2]}" if unread
+            else f"{changed[1]}: the next offset was {changed[2]}, and there is nothing beyond {changed[3]}" if changed
+            else gone[1] if gone else "which ones, Spark does not say"
+        )  # fmt: skip
+        return (
+            f"records are gone that had not been read yet ({what}): retention was quicker, or the topic was made anew."
+            " With failOnDataLoss=false (--allow-data-loss) it goes on without them"
+        )
+    if "UnknownTopicOrPartitionException" in text:
+        return "a topic, or a partition, that was being read is not there any more"
+    return None
 
 
 def keep_off_the_terminal() -> None:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from halfmoon.pipeline.admin import TopicOffsets
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.failures import reason
 
 _POLL_S = 0.1
 _LAST_EVENTS_S = 10
@@ -142,9 +143,9 @@ class Queries:
             if on_tick is not None:
                 on_tick()
             for run_id, query in [(run_id, query) for run_id, query in self._running.items() if not query.isActive]:
-                reason = self._end(run_id, query)
-                if reason is not None:
-                    failures.append(f"{self._names[run_id]}: {reason}")
+                why = self._end(run_id, query)
+                if why is not None:
+                    failures.append(f"{self._names[run_id]}: {why}")
             if failures and not self._until_ended:
                 break
         if failures:
@@ -161,7 +162,7 @@ class Queries:
         try:
             query.awaitTermination()
         except StreamingQueryException as failed:
-            return why_it_failed(failed)
+            return reason(failed)
         return None
 
     def _drain(self, wait_s: float) -> None:
@@ -208,9 +209,3 @@ def interruptible_wait(until: float, on_tick: Callable[[], None]) -> None:
     while (left := until - time.monotonic()) > 0:
         time.sleep(min(left, _POLL_S))
         on_tick()
-
-
-def why_it_failed(failed: Exception) -> str:
-    """Spark's reason for the end of a query, in one line."""
-    lines = [line.strip() for line in str(failed).splitlines() if line.strip()]
-    return (lines[0] if lines else type(failed).__name__)[:400]

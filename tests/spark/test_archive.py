@@ -213,7 +213,7 @@ def test_what_is_no_archive_and_what_is_not_in_it(spark, bootstrap, make_topic, 
 
 def test_an_archive_of_another_cluster(spark, bootstrap, make_topic, tmp_path: Path) -> None:
     topic = make_topic()
-    archive_files.write_manifest(LocalFiles(), str(tmp_path), archive_files.Manifest("other", {}))
+    archive_files.write_manifest(LocalFiles(), str(tmp_path), archive_files.Manifest("other"))
     with pytest.raises(PipelineError, match="is the archive of cluster other, and "):
         archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
 

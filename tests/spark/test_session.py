@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from halfmoon.pipeline import PipelineError, session
 from halfmoon.pipeline.session import spark_errors
+from tests.spark.cluster import program_environment
+
+AFTER_SOMEBODY_ELSE = """
+from pyspark.sql import SparkSession
+from halfmoon.pipeline import session, stop
+
+SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate().stop()
+spark = session(cores=1)
+print(spark.sparkContext.getConf().get("spark.jars.packages"), spark.range(3).count())
+stop(spark)
+"""
 
 
 def test_a_running_session_is_used_again(spark) -> None:
@@ -37,3 +50,13 @@ def test_what_spark_raises_becomes_one_line(spark) -> None:
     with pytest.raises(PipelineError, match=r"Spark failed: .*PATH_NOT_FOUND") as caught, spark_errors():
         spark.read.parquet("/nowhere/at/all")
     assert "\n" not in str(caught.value)
+
+
+def test_a_session_of_somebody_elses_before_it_does_no_harm(tmp_path) -> None:
+    """pyspark's own stop() leaves a JVM behind, which has no connector and takes no more settings."""
+    command = [sys.executable, "-c", AFTER_SOMEBODY_ELSE]
+    environment = program_environment()
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    assert "spark-sql-kafka" in done.stdout
+    assert done.stdout.endswith(" 3\n")

@@ -7,7 +7,6 @@ later begins at its beginning. What lies where, and why nothing is there twice: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -74,7 +73,7 @@ def archive(
     admin, files = Admin(bootstrap), files_at(spark, path)
     path = path.rstrip("/")
     names = topic_names(admin, source)
-    manifest = _manifest(admin, files, path, dict(schemas or {}))
+    manifest = _manifest(admin, files, path, names, dict(schemas or {}))
     show = group_writer(admin, group) if group else _nowhere
     with Queries(spark, None) as queries:
 
@@ -170,21 +169,31 @@ def _batch_writer(folder: str) -> Callable[[DataFrame, int], None]:
     return write
 
 
-def _manifest(admin: Admin, files: Files, path: str, schemas: dict[str, str]) -> Manifest:
-    cluster = admin.cluster_id()
+def _manifest(admin: Admin, files: Files, path: str, names: Sequence[str], schemas: dict[str, str]) -> Manifest:
+    """That of the archive, with what is new; PipelineError where it is not the archive of this."""
+    cluster, there = admin.cluster_id(), topics(files, path)
     found = read_manifest(files, path)
     if found is None:
-        found = Manifest(cluster, {})
-        if any(entry.name.startswith("topic=") for entry in files.entries(path)):
+        found = Manifest(cluster)
+        if there:
             raise PipelineError(f"{path} holds something, but no _archive.json: is it an archive?")
     elif found.cluster != cluster:
         raise PipelineError(f"{path} is the archive of cluster {found.cluster}, and {admin.bootstrap} is {cluster}")
+    ids = {name: admin.topic_id(name) for name in names}
+    for name in names:
+        if found.ids.get(name, ids[name]) != ids[name]:
+            # Its offsets begin anew: Spark would take those up to the old ones for read, and say nothing.
+            raise PipelineError(f"{name} is not the topic that is archived in {path}: it was deleted and made anew")
+        begun = files.entries(f"{checkpoint_folder(path, name)}/offsets")
+        if not begun and any(folders(files, path, name, day) for day in days(files, path, name)):
+            # Batches would be counted from 0 again, and replace those that are there.
+            raise PipelineError(f"the archive of {name} in {path} has lost its checkpoint")
     for topic, schema in schemas.items():
-        if found.schemas.get(topic, schema) != schema or (topic not in found.schemas and topic in topics(files, path)):
+        if found.schemas.get(topic, schema) != schema or (topic not in found.schemas and topic in there):
             raise PipelineError(
                 f"{topic} is archived with schema {found.schemas.get(topic)!r}: it cannot become {schema!r}"
             )
-    manifest = replace(found, schemas=found.schemas | schemas)
+    manifest = Manifest(cluster, found.ids | ids, found.schemas | schemas)
     write_manifest(files, path, manifest)
     return manifest
 

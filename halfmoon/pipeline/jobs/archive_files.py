@@ -1,6 +1,6 @@
 """What lies in an archive, and which of it counts.
 
-    ARCHIVE/_archive.json                                    which cluster it is of, and the topics' value schemas
+    ARCHIVE/_archive.json                                    which cluster and topics it is of, and their schemas
     ARCHIVE/_checkpoint/orders/                              Spark's: how far the archive of this topic has come
     ARCHIVE/topic=orders/date=2026-11-21/batch=000000007/    what micro-batch 7 had of that day (UTC, by timestamp)
     ARCHIVE/topic=orders/date=2026-11-21/batch=000000000-000000006/     what batches 0 to 6 had, in few files
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from typing import Any
 
@@ -64,7 +64,9 @@ class Manifest:
     """`_archive.json`."""
 
     cluster: str
-    schemas: dict[str, str]
+    ids: dict[str, str] = field(default_factory=dict)
+    """Topic → its id, which no later topic of that name has."""
+    schemas: dict[str, str] = field(default_factory=dict)
     """Topic → schema of its values (DDL); topics whose values are kept as bytes alone are not here."""
 
 
@@ -77,13 +79,13 @@ def read_manifest(files: Files, archive: str) -> Manifest | None:
         found: dict[str, Any] = json.loads(text)
         if found["format"] != FORMAT:
             raise ValueError(f"format {found['format']}")
-        return Manifest(found["cluster"], dict(found["schemas"]))
+        return Manifest(found["cluster"], dict(found["ids"]), dict(found["schemas"]))
     except (ValueError, KeyError, TypeError) as wrong:
         raise PipelineError(f"{archive}/_archive.json cannot be understood: {wrong}") from None
 
 
 def write_manifest(files: Files, archive: str, manifest: Manifest) -> None:
-    said = {"format": FORMAT, "cluster": manifest.cluster, "schemas": manifest.schemas}
+    said = {"format": FORMAT, "cluster": manifest.cluster, "ids": manifest.ids, "schemas": manifest.schemas}
     files.write(f"{archive}/_archive.json", json.dumps(said, indent=1))
 
 
