@@ -40,6 +40,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of the whole test run: a JVM takes 5 s to start, and 1 GB."""
     from halfmoon.pipeline import session, stop
 
-    started = session("halfmoon-tests", log_file=tmp_path_factory.mktemp("spark") / "spark.log")
+    started = session("halfmoon-tests", avro=True, log_file=tmp_path_factory.mktemp("spark") / "spark.log")
     yield started
     stop(started)

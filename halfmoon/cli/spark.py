@@ -6,9 +6,10 @@ order, and everything that the command does can be run again. A second one ends 
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,6 +95,8 @@ def running(
         from halfmoon.pipeline.failures import spark_errors
     except ImportError as missing:
         _explain_missing(missing)
+    # py4j tells the log of every call that was under way when the JVM was ended; what matters comes as an exception.
+    logging.getLogger().addHandler(logging.NullHandler())
     command = Running()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -149,6 +152,3 @@ def _explain_missing(missing: ImportError) -> NoReturn:
     if os.environ.get("HALFMOON_DEBUG"):
         raise missing
     raise CliError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None
-
-
-Tick = Callable[[], None]

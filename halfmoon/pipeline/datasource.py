@@ -29,7 +29,11 @@ from datetime import datetime
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+try:
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+except ImportError as missing:
+    raise ImportError('format("halfmoon") needs Spark 4.0 or later; read_topic does the same with any') from missing
 from pyspark.sql.types import (
     BooleanType,
     DataType,
@@ -56,9 +60,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("halfmoon")` known to a session. Raises PipelineError where the installed Spark has no such API."""
-    if not hasattr(spark, "dataSource"):
-        raise PipelineError('format("halfmoon") needs Spark 4.0 or later; read_topic does the same with any')
+    """Make `format("halfmoon")` known to a session."""
     spark.dataSource.register(HalfmoonDataSource)
 
 

@@ -36,8 +36,9 @@ REACH_S = 5.0
 """How long a standalone cluster's master may take to accept a connection."""
 
 
-def connector_coordinates(pyspark_version: str) -> str:
-    """Maven coordinates of Spark's Kafka connector for a pyspark version, say "4.0.0".
+def connector_coordinates(pyspark_version: str, *, avro: bool = False) -> str:
+    """Maven coordinates of Spark's Kafka connector for a pyspark version, say "4.0.0"; and, with `avro`, of what reads
+    Avro.
 
     The connector must be of Spark's very version, and of the Scala version pyspark's jars were built with: 2.12 up to
     Spark 3.5, 2.13 from 4.0 on. Raises PipelineError for a version that has no number of three parts.
@@ -46,7 +47,8 @@ def connector_coordinates(pyspark_version: str) -> str:
     if match is None:
         raise PipelineError(f"cannot tell which Kafka connector fits pyspark {pyspark_version!r}; give packages=")
     scala = "2.13" if int(match[1]) >= 4 else "2.12"
-    return f"org.apache.spark:spark-sql-kafka-0-10_{scala}:{match[0]}"
+    names = ["spark-sql-kafka-0-10", *(["spark-avro"] if avro else [])]
+    return ",".join(f"org.apache.spark:{name}_{scala}:{match[0]}" for name in names)
 
 
 def session(
@@ -57,6 +59,7 @@ def session(
     cores: int = 2,
     driver_memory: str = "1g",
     packages: str | None = None,
+    avro: bool = False,
     log_file: Path | None = None,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
@@ -68,8 +71,9 @@ def session(
     for pyspark itself, and then this machine. A program that spark-submit started runs where that says, and what it was
     given on the command line wins over what is set here, except `master` and `config`; it needs `--packages` there.
 
-    `packages` overrides the connector's coordinates, `config` any setting made here. What the JVM prints goes to
-    `log_file`, or to a temporary file whose end is quoted if it cannot start.
+    With `avro` it can read Avro (`read_topic(schema=Avro(…))`). `packages` overrides these coordinates, `config` any
+    setting made here. What the JVM prints goes to `log_file`, or to a temporary file whose end is quoted if it cannot
+    start.
 
     Raises PipelineError where pyspark or Java is missing; where the JVM does not come up, most often because the
     connector could not be downloaded; where a master or a server cannot be reached; and where a running session is
@@ -97,7 +101,7 @@ def session(
     elif master is not None:
         fixed.setdefault("spark.master", master)
     _reach(fixed.get("spark.master", ""))
-    defaults = _defaults(app_name, driver_memory, packages or connector_coordinates(pyspark.__version__))
+    defaults = _defaults(app_name, driver_memory, packages or connector_coordinates(pyspark.__version__, avro=avro))
     return jvm.start(defaults, fixed, cores, log_file)
 
 

@@ -9,14 +9,15 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StructType
 
-AVRO_PACKAGE = "org.apache.spark:spark-avro_2.13"
 _CONFLUENT_PREFIX_BYTES = 5
 """A zero byte and the schema's number in the registry, before the Avro value."""
 
 
 @dataclass(slots=True, frozen=True)
 class Avro:
-    """An Avro schema (JSON text) that values are read with. `framing="confluent"`: they are as Confluent's serializers
+    """An Avro schema (JSON text) that values are read with; the session must have been made with `avro=True`.
+
+    `framing="confluent"`: they are as Confluent's serializers
     write them, with five bytes in front that name a schema; all must be readable with this one."""
 
     schema: str

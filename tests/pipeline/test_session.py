@@ -29,6 +29,8 @@ ROOT = Path(__file__).parents[2]
 )
 def test_the_connector_is_of_sparks_version_and_scala(version: str, coordinates: str) -> None:
     assert connector_coordinates(version) == coordinates
+    avro = coordinates.replace("spark-sql-kafka-0-10", "spark-avro")
+    assert connector_coordinates(version, avro=True) == f"{coordinates},{avro}"
 
 
 def test_an_unknown_version_is_refused() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import namedtuple
 
 import pytest
+
+pytest.importorskip("pyspark.sql.datasource", reason="Spark before 4.0 has no Python data sources")
 from confluent_kafka import Producer
 from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType
 

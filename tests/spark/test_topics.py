@@ -15,6 +15,7 @@ from halfmoon.pipeline import PipelineError
 from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.offsets import GroupOffsets
 from halfmoon.pipeline.topics import read_stream, read_topic, write_topic
+from halfmoon.pipeline.values import Avro
 from tests.crash.serving import free_port
 
 GROUP_PARTS = 3
@@ -64,6 +65,34 @@ def test_json_values_are_typed_and_what_is_none_is_null(spark, bootstrap, make_t
     frame = read_topic(spark, topic, bootstrap=bootstrap, schema="id STRING, amount DOUBLE").orderBy("offset")
     rows = [tuple(row) for row in frame.select("data.id", "data.amount").collect()]
     assert rows == [("o-1", 12.5), (None, None), ("o-2", None)]
+
+
+AVRO = '{"type": "record", "name": "o", "fields": [{"name": "id", "type": "long"}, {"name": "s", "type": "string"}]}'
+
+
+@pytest.mark.parametrize("framing", ["none", "confluent"])
+def test_avro_values_are_typed(spark, bootstrap, make_topic, framing: str) -> None:
+    topic = make_topic()
+    prefix = b"\x00\x00\x00\x00\x07" if framing == "confluent" else b""
+    produce(bootstrap, topic, Record(1, None, prefix + b"\x54\x04hi", ()), Record(1, None, prefix + b"\xff", ()))
+    frame = read_topic(spark, topic, bootstrap=bootstrap, schema=Avro(AVRO, framing)).orderBy("offset")
+    assert [tuple(row) for row in frame.select("data.id", "data.s").collect()] == [(42, "hi"), (None, None)]
+
+
+@pytest.mark.parametrize("ansi", ["true", "false"])
+def test_columns_with_and_without_ansi(spark, bootstrap, make_topic, ansi: str) -> None:
+    topic = make_topic()
+    headers = (("TAGS", b"t"), ("bad", b"\xff"))
+    produce(bootstrap, topic, Record(1, None, b'{"n": 1}', headers), Record(2, None, b"[]", ()))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        frame = read_topic(spark, topic, bootstrap=bootstrap, schema="n INT").orderBy("offset")
+        rows = frame.select("tags", "keys", "data.n", "properties").collect()
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert [tuple(row)[:3] for row in rows] == [("t", None, 1), (None, None, None)]
+    assert set(rows[0]["properties"]) == {"TAGS", "bad"}
 
 
 # -- where it begins and ends ------------------------------------------------------------------------------------------

@@ -71,7 +71,12 @@ class SuccessRate:
         return success_rate.batch_watermark(read(*self._orders), read(*self._payments), self.rules)
 
     def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
-        return success_rate.success_rate_reports(success_rate.outcomes(kept, self.rules), self.rules, as_of_ms)
+        # Cached: it is an aggregation, and four tables are made of it.
+        outcomes = success_rate.outcomes(kept, self.rules).cache()
+        try:
+            return success_rate.success_rate_reports(outcomes, self.rules, as_of_ms)
+        finally:
+            outcomes.unpersist()
 
     def facts(self, reports: dict[str, Report]) -> list[Fact]:
         rows = reports["success_rate_by_window"].dicts()

@@ -1,6 +1,15 @@
 """What the pipeline finds out, as tables, pages and pictures.
 
-report.py    a small result: Parquet, CSV, Markdown      page.py     the same as an HTML page without a network
-drawing.py   what all charts look like; PNG and SVG      charts.py   success rate, delays, dead letters, lag
-flights.py, flight_reports.py, flight_charts.py          the job that `python -m halfmoon.demo` runs
+The reports, each from DataFrames:
+
+success_rate.py     orders and payments joined             delays.py         how late delayed messages came
+dead_letters.py     what groups have given up              lag.py            how far groups are behind
+flights.py, flight_reports.py                              what `make demo` makes of its flights
+
+What becomes of them:
+
+report.py     a small result; Parquet, CSV, Markdown       publish.py        tables, charts and a page, as files
+page.py       an HTML page that needs no network           drawing.py        what all charts look like
+charts.py, flight_charts.py                                the charts
+windows.py    windows of time within Spark                 window_axis.py    and as the bars of a chart
 """
