@@ -15,6 +15,7 @@ PARTITIONS = 1_000
 SPARK_PARTITIONS = 200
 SPARK_RECORDS = 50
 """In each partition."""
+PIPELINE_RECORDS, PIPELINE_WRITTEN = 2_000_000, 500_000
 MEMORY_LIMIT_MB = 256
 COLD_RATE = 200.0
 COLD_SECONDS = 10
@@ -31,6 +32,15 @@ def spark(bench: Bench, broker: Broker) -> Figures:
     count = bench.times(SPARK_PARTITIONS)
     figures = bench.load(broker, "spark_read", topic=bench.topic("spark"), partitions=count, records=SPARK_RECORDS)
     return named("spark", figures)
+
+
+def pipeline(bench: Bench, broker: Broker) -> Figures:
+    """The loads repeat themselves: a JVM that has just started measures itself."""
+    figures = bench.load(
+        broker, "spark_pipeline", topic=bench.topic("pipeline"), records=bench.times(PIPELINE_RECORDS, least=10_000),
+        written=bench.times(PIPELINE_WRITTEN, least=1_000), repeat=3,
+    )  # fmt: skip
+    return named("pipeline", figures)
 
 
 def retained(bench: Bench, _: Broker) -> Figures:
@@ -124,6 +134,13 @@ def _memory_group() -> Iterator[_MemoryGroup]:
 
 CELLS = (
     Cell("partitions", f"a topic of {PARTITIONS:,} partitions is created", partitions),
+    Cell(
+        "pipeline",
+        f"halfmoon.pipeline: {PIPELINE_RECORDS:,} records of 100 B read, streamed into Parquet, and"
+        f" {PIPELINE_WRITTEN:,} written",
+        pipeline,
+        once=True,
+    ),
     Cell("spark", f"Spark batch read of {SPARK_PARTITIONS} partitions with {SPARK_RECORDS} records each", spark),
     Cell("retained", "very many retained batches of one record", retained, on=(INTERVAL,), once=True),
     Cell("cold", "produce while another consumer reads a log of twice the memory limit", cold, on=HALFMOON),

@@ -19,6 +19,7 @@ LOADS = {
     "ready_made": "benchmarks.clients.plain",
     "read_again": "benchmarks.clients.small",
     "small_batches": "benchmarks.clients.small",
+    "spark_pipeline": "benchmarks.clients.spark",
     "spark_read": "benchmarks.clients.spark",
     "spark_view": "benchmarks.clients.spark",
     "transactions": "benchmarks.clients.headers",

@@ -1,17 +1,21 @@
-"""Spark's batch reads: of a topic with many small partitions, and of a view beside its source."""
+"""Spark's reads and writes: of many small partitions, of a view beside its source, and through halfmoon.pipeline."""
 
 from __future__ import annotations
 
 import re
+import statistics
+import tempfile
 import time
 import urllib.request
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
-from benchmarks.clients import topics
-from halfmoon.pipeline.session import session, stop
+from benchmarks.clients import bulk, topics
+from halfmoon.pipeline import read_stream, read_topic, session, stop, write_topic
+from halfmoon.pipeline.ingest import ingest
 
 
 def spark_read(bootstrap: str, topic: str, partitions: int, records: int) -> dict[str, float]:
@@ -44,13 +48,90 @@ def _read(spark: Any, bootstrap: str, topic: str, expected: int) -> None:
         raise RuntimeError(f"Spark read {rows} rows of {size} bytes from {topic}, not {expected}")
 
 
+PIPELINE_PARTITIONS = 2
+PIPELINE_BYTES = 100
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp")
+WITH_HEADERS = (*COLUMNS, "headers")
+
+
+def spark_pipeline(bootstrap: str, topic: str, records: int, written: int, repeat: int) -> dict[str, float]:
+    """Through halfmoon.pipeline: a batch read, a stream into Parquet, and a write that is read back; medians, after
+    one of each that warms the JVM up. `bare_s` is the batch read through `format("kafka")` alone, in turn with the
+    other and with the same columns; `headers_s` and `bare_headers_s` the same with headers.
+    """
+    topics.create(bootstrap, topic, PIPELINE_PARTITIONS)
+    bulk.produce(bootstrap, topic, PIPELINE_BYTES, records, PIPELINE_PARTITIONS)
+    spark = session(app_name="halfmoon-bench", cores=2)
+    taken: dict[str, list[float]] = {}
+
+    def timed(name: str, run: Callable[[], object]) -> None:
+        begun = time.perf_counter()
+        run()
+        taken.setdefault(name, []).append(time.perf_counter() - begun)
+
+    def bare(columns: tuple[str, ...]) -> Any:
+        reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic)
+        return reader.option("includeHeaders", str("headers" in columns).lower()).load().select(*columns)
+
+    def ours(columns: tuple[str, ...]) -> Any:
+        return read_topic(spark, topic, bootstrap=bootstrap).select(*columns)
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            for number in range(repeat + 1):
+                reads = {"read": ours, "bare": bare}
+                # In turn, and each as often first as the other: what comes second finds a warmer machine.
+                for name in sorted(reads, reverse=bool(number % 2)):
+                    timed(name, lambda: _drained(reads[name](COLUMNS)))  # noqa: B023
+                for name in sorted(reads, reverse=bool(number % 2)):
+                    timed(f"{name}_headers", lambda: _drained(reads[name](WITH_HEADERS)))  # noqa: B023
+                timed("batch", lambda: _counted(ours(COLUMNS), records))
+                timed("stream", lambda: _streamed(spark, bootstrap, topic, f"{folder}/{number}", records))  # noqa: B023
+                timed("sink", lambda: _written(spark, bootstrap, f"{topic}-sink-{number}", written))  # noqa: B023
+        finally:
+            stop(spark)
+    return {f"{name}_s": statistics.median(seconds[1:]) for name, seconds in taken.items()}
+
+
+def _drained(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def _counted(frame: Any, records: int) -> None:
+    counted = tuple(frame.selectExpr("count(*)", "sum(length(value))").collect()[0])
+    if counted != (records, records * PIPELINE_BYTES):
+        raise RuntimeError(f"Spark read {counted}, not {records} records")
+
+
+def _streamed(spark: Any, bootstrap: str, topic: str, folder: str, records: int) -> None:
+    stream = read_stream(spark, topic, bootstrap=bootstrap)
+    stream = stream.selectExpr("partition", "offset", "timestamp", "cast(value AS STRING) AS value")
+    ingest(stream, f"{folder}/table", f"{folder}/checkpoint")
+    found = spark.read.parquet(f"{folder}/table").count()
+    if found != records:
+        raise RuntimeError(f"Spark streamed {found} records, not {records}")
+
+
+def _written(spark: Any, bootstrap: str, topic: str, written: int) -> None:
+    topics.create(bootstrap, topic, PIPELINE_PARTITIONS)
+    frame = spark.range(written).selectExpr(
+        "cast(id AS STRING) AS key", f"lpad(cast(id AS STRING), {PIPELINE_BYTES}, 'x') AS value"
+    )
+    write_topic(frame, topic, bootstrap=bootstrap)
+    found = read_topic(spark, topic, bootstrap=bootstrap).selectExpr("count(*)", "count(DISTINCT key)").collect()[0]
+    if tuple(found) != (written, written):
+        raise RuntimeError(f"Spark wrote {written} records, and read back {tuple(found)}")
+
+
 VIEW_PARTITIONS = 4
 TAGGED_BYTES = 40
 """Of a value; with its headers a record has about 100 B."""
 
 
 def spark_view(bootstrap: str, http: str, topic: str, records: int, one_in: int) -> dict[str, float]:
-    """A view is filled from a topic; then Spark counts what the view holds, and the same by filtering the topic."""
+    """A view is filled from a topic; then Spark counts what matches: by filtering the topic, and by
+    `read_topic(sql=…)`, which finds the view.
+    """
     admin = topics.create(bootstrap, topic, VIEW_PARTITIONS)
     topics.create(bootstrap, f"{topic}-warm", 2)
     _fill(bootstrap, f"{topic}-warm", 2, 50)
@@ -65,15 +146,17 @@ def spark_view(bootstrap: str, http: str, topic: str, records: int, one_in: int)
     spark = session(app_name="halfmoon-bench", cores=2)
     try:
         _read(spark, bootstrap, f"{topic}-warm", 100)
-        tagged = "exists(headers, header -> header.key = 'TAGS' and cast(header.value as string) = 'hit')"
-        for name, of, where in (("whole", topic, tagged), ("view", view, "true")):
+        reads = {
+            "whole": lambda: read_topic(spark, topic, bootstrap=bootstrap).where("tags = 'hit'"),
+            "view": lambda: read_topic(spark, topic, bootstrap=bootstrap, sql="TAGS = 'hit'"),
+        }
+        for name, read in reads.items():
             sent, begun = _metric(http, "halfmoon_sent_bytes_total"), time.perf_counter()
-            reader = spark.read.format("kafka").option("kafka.bootstrap.servers", bootstrap).option("subscribe", of)
-            found = reader.option("includeHeaders", "true").load().where(where).count()
+            found = read().count()
             figures[f"{name}_s"] = time.perf_counter() - begun
             figures[f"{name}_mb"] = (_metric(http, "halfmoon_sent_bytes_total") - sent) / 2**20
             if found != expected:
-                raise RuntimeError(f"Spark found {found} records in {of}, not {expected}")
+                raise RuntimeError(f"Spark found {found} records with {name}, not {expected}")
     finally:
         stop(spark)
     return figures

@@ -18,6 +18,7 @@ from halfmoon.cli.spark import (
     MemoryOption,
     RemoteOption,
     UntilOption,
+    explained,
     folder,
     moment,
     running,
@@ -65,12 +66,12 @@ def archive(
 
     It may be killed at any moment, and run again.
     """
-    schemas = key_values(schema, "--schema")
+    schemas, begin = key_values(schema, "--schema"), start_at(start)
     with running("archive", master, remote, conf, driver_memory) as command:
         from halfmoon.pipeline.jobs.archive import archive as run
 
         done = run(
-            command.spark, topics, folder(to), bootstrap=bootstrap_server, start=start_at(start), schemas=schemas,
+            command.spark, topics, folder(to), bootstrap=bootstrap_server, start=begin, schemas=schemas,
             every=every, batch_records=batch_records, group=group, allow_data_loss=allow_data_loss,
             compacting=compacting, on_batch=show_batch, on_tick=command.tick,
         )  # fmt: skip
@@ -138,17 +139,10 @@ def orders(
 
     Orders have the tag TagA, payments TagB; some are late, some come twice, some never. Try `report success-rate`.
     """
-    from halfmoon.cli.errors import CliError
-
-    try:
-        from halfmoon.pipeline.errors import PipelineError
+    with explained():
         from halfmoon.pipeline.jobs.shop import fill
-    except ImportError as missing:
-        raise CliError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None
-    try:
+
         filled = fill(topic, count, seed=seed, hours=hours, partitions=partitions, bootstrap=bootstrap_server)
-    except PipelineError as failed:
-        raise CliError(str(failed)) from None
     _print([{"topic": topic, **filled}], ("topic", "records", "orders", "paid", "late", "missing"), result)
 
 

@@ -20,6 +20,7 @@ from halfmoon.cli.spark import (
     RemoteOption,
     Running,
     UntilOption,
+    explained,
     moment,
     running,
     show_batch,
@@ -79,12 +80,13 @@ def success_rate(
 
     An order has the tag TagA, its payment TagB and the same KEYS; --rule says otherwise.
     """
-    with running("success-rate", master, remote, conf, driver_memory) as command:
+    options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    with explained():
         from halfmoon.pipeline.jobs.report_kinds import SuccessRate
 
         tags = {"orders_tag": "TagA", "payments_tag": "TagB"} if push_down else {}
         kind = SuccessRate(topic, payments, _rules(by, rule), **tags)
-        options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    with running("success-rate", master, remote, conf, driver_memory) as command:
         _show(_made(command, kind, options), ("success_rate_by_window",), result)
 
 
@@ -110,11 +112,12 @@ def delay(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """How late delayed messages came, by what was asked for and over time."""
-    with running("delay", master, remote, conf, driver_memory) as command:
+    options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    with explained():
         from halfmoon.pipeline.jobs.report_kinds import Delays
 
         kind = Delays(topics, levels) if levels else Delays(topics)
-        options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    with running("delay", master, remote, conf, driver_memory) as command:
         _show(_made(command, kind, options), ("delay_by_level",), result)
 
 
@@ -135,10 +138,10 @@ def dlq(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """What consumer groups have given up: by group, reason, topic, and over time."""
+    options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
     with running("dlq", master, remote, conf, driver_memory) as command:
         from halfmoon.pipeline.jobs.report_kinds import DeadLetters
 
-        options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
         _show(_made(command, DeadLetters(), options), ("dlq_by_group", "dlq_by_reason"), result)
 
 

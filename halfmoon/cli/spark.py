@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -85,16 +85,38 @@ class Running:
 
 
 @contextmanager
+def explained() -> Iterator[None]:
+    """Raises CliError, one line, for what the pipeline has against something in the block, and for what is missing."""
+    from halfmoon.pipeline.errors import PipelineError
+
+    try:
+        yield
+    except PipelineError as failed:
+        raise CliError(str(failed)) from failed
+    except ImportError as missing:
+        if os.environ.get("HALFMOON_DEBUG"):
+            raise
+        said = f"{missing.name} is not installed: pip install 'halfmoon[spark]'" if missing.name else str(missing)
+        raise CliError(said) from None
+
+
+@contextmanager
 def running(
     name: str, master: str | None, remote: str | None, conf: list[str], memory: str
 ) -> Iterator[Running]:  # fmt: skip
-    """A session for the block. Raises CliError, one line, for what the pipeline or Spark has against it."""
+    """A session for the block, which raises as in `explained`."""
+    with explained(), _session(name, master, remote, conf, memory) as command:
+        yield command
+
+
+@contextmanager
+def _session(
+    name: str, master: str | None, remote: str | None, conf: list[str], memory: str
+) -> Iterator[Running]:  # fmt: skip
     settings = key_values(conf, "--conf")
-    try:
-        from halfmoon.pipeline import PipelineError, session, stop
-        from halfmoon.pipeline.failures import spark_errors
-    except ImportError as missing:
-        _explain_missing(missing)
+    from halfmoon.pipeline import session, stop
+    from halfmoon.pipeline.failures import spark_errors
+
     # py4j tells the log of every call that was under way when the JVM was ended; what matters comes as an exception.
     logging.getLogger().addHandler(logging.NullHandler())
     command = Running()
@@ -111,10 +133,6 @@ def running(
                 yield command
         finally:
             stop(command.spark)
-    except PipelineError as failed:
-        raise CliError(str(failed)) from failed
-    except ImportError as missing:
-        _explain_missing(missing)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -146,9 +164,3 @@ def start_at(text: str) -> Any:
 def folder(path: str) -> str:
     """A directory as Spark is to find it: what has no scheme is on this machine, from the working directory on."""
     return path if "://" in path else str(Path(path).expanduser().absolute())
-
-
-def _explain_missing(missing: ImportError) -> NoReturn:
-    if os.environ.get("HALFMOON_DEBUG"):
-        raise missing
-    raise CliError(f"{missing.name} is not installed: pip install 'halfmoon[spark]'") from None

@@ -14,7 +14,7 @@ needs nothing there.
 | option | |
 |---|---|
 | `path`, `topic` | the topic |
-| `bootstrap` | HOST:PORT; by default what HALFMOON_BOOTSTRAP_SERVER names |
+| `bootstrap` | HOST:PORT, if not that of `register` |
 | `properties` | headers as columns: names and types (STRING, INT, BIGINT, DOUBLE, BOOLEAN) as in a schema |
 | `tag`, `sql` | filters (docs/filters.md) |
 | `start`, `end` | times, ISO 8601 (without a zone: UTC), of the records' timestamps; `end` is exclusive |
@@ -44,7 +44,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin
+from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.offsets import milliseconds
 from halfmoon.pipeline.views import Filter, filled_view
@@ -55,17 +55,26 @@ COLUMNS = (
 )
 BATCH_RECORDS = 10_000
 
-_WHOLE = re.compile(r"[-+]?[0-9]{1,19}")
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+_FRACTION = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,3})?")
+"""Numbers as SQL92 reads them too, and nothing else that Python would take for one."""
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def register(spark: SparkSession) -> None:
-    """Make `format("halfmoon")` known to a session."""
-    spark.dataSource.register(HalfmoonDataSource)
+def register(spark: SparkSession, bootstrap: str | None = None) -> None:
+    """Make `format("halfmoon")` known to a session. Without the option `bootstrap` it reads from this broker, or from
+    that which HALFMOON_BOOTSTRAP_SERVER names here and now: executors have an environment of their own."""
+
+    class Registered(HalfmoonDataSource):
+        default_bootstrap = bootstrap_servers(bootstrap)
+
+    spark.dataSource.register(Registered)
 
 
 class HalfmoonDataSource(DataSource):
     """See above."""
+
+    default_bootstrap: str | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -76,7 +85,7 @@ class HalfmoonDataSource(DataSource):
         return COLUMNS + (f", {properties}" if properties else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(self.options, schema)
+        return _Reader(self.options, schema, self.options.get("bootstrap") or self.default_bootstrap)
 
 
 @dataclass
@@ -90,11 +99,11 @@ class _Part(InputPartition):
 
 
 class _Reader(DataSourceReader):
-    def __init__(self, options: Any, schema: StructType) -> None:
+    def __init__(self, options: Any, schema: StructType, bootstrap: str | None) -> None:
         self._topic = options.get("topic") or options.get("path")
         if not self._topic:
             raise PipelineError('format("halfmoon") needs a topic: load("orders")')
-        self._bootstrap = options.get("bootstrap")
+        self._bootstrap = bootstrap
         self._schema = schema
         self._own = schema.fields[len(COLUMNS.split(", ")) - 1 :]
         self._conditions = [f"({options.get('sql')})"] if options.get("sql") else []
@@ -174,6 +183,8 @@ def condition(wanted: Any, types: dict[str, DataType]) -> str | None:
         signs |= {"StringStartsWith": "STARTSWITH", "StringEndsWith": "ENDSWITH", "StringContains": "CONTAINS"}
     if kind not in signs or value is None or value == "" or isinstance(types[name], BooleanType):
         return None
+    if isinstance(types[name], DoubleType) and not 1e-6 < abs(value) < 1e15:
+        return None  # Zero must be a whole number there, which no fraction is compared with.
     return f"{header} {signs[kind]} {_literal(value, types[name])}"
 
 
@@ -182,7 +193,8 @@ def _literal(value: Any, kind: DataType) -> str:
         return "'" + str(value).replace("'", "''") + "'"
     if isinstance(kind, DoubleType):
         # As a fraction: compared with a whole number, SQL92 takes no header that has one.
-        return "0" if value == 0 else f"{float(value):.17g}" if "." in f"{float(value):.17g}" else f"{float(value):.1f}"
+        text = f"{float(value):.17f}".rstrip("0")
+        return f"{text}0" if text.endswith(".") else text
     return f"{value}L" if isinstance(kind, LongType) else str(value)
 
 
@@ -265,7 +277,4 @@ def _whole(text: str | None, limit: int) -> int | None:
 
 
 def _fraction(text: str | None) -> float | None:
-    try:
-        return None if text is None or text.strip() != text else float(text)
-    except ValueError:
-        return None
+    return float(text) if text is not None and _FRACTION.fullmatch(text) else None

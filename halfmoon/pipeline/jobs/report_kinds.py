@@ -91,6 +91,7 @@ class Delays:
     name, title = "delay", "How late delayed messages came"
 
     def __init__(self, topics: str | Sequence[str], levels: str = delays.LEVELS) -> None:
+        delays.levels_ms(levels)  # It is of no use to start Spark first.
         self._topics = topics
         self._levels = levels
 

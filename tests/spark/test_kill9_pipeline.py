@@ -1,0 +1,327 @@
+"""kill −9 of a pipeline's driver and of the broker, again and again: what it has made in the end is exactly the truth.
+
+An archive that is being compacted and the report of success rates run in one driver while records come in; ten times
+(three, in the normal run) the driver is killed, five times (two) the broker. HALFMOON_TEST_SEED, which is printed,
+decides when and how; HALFMOON_TEST_KILLS is another number of the driver's kills.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from pyarrow import parquet
+from pyspark.sql import functions as F  # noqa: N812
+
+from halfmoon.pipeline.admin import Admin
+from halfmoon.pipeline.checkpoint import watermark_of
+from halfmoon.pipeline.jobs.archive import archive, read_archive
+from halfmoon.pipeline.jobs.replay import MARK
+from halfmoon.pipeline.jobs.report_kinds import SuccessRate
+from halfmoon.pipeline.jobs.reporting import report_stream
+from halfmoon.pipeline.orders import Record, Shop
+from tests.crash.load import QUICK
+from tests.crash.serving import Serving, wait_until
+from tests.spark.driver import Driver
+from tests.spark.test_success_rate import PARTITIONS, RULES, START_MS, TRUTH_RULES, produce, said_by
+
+TOPIC = "orders"
+SHOP = Shop(23, 6_000, START_MS, hours=36, outage_after_h=20, closing=True)
+IN_FLIGHT = 30
+"""Few: what a partition is ahead of another while the broker comes back must stay far below the rules' watermark."""
+LAST = 500
+"""Records that come after the last kill, in any case."""
+DEADLINE_S = 90.0
+ROUND_S = 9.0
+"""What a kill takes, on average, until all goes on: records are sent so that they last."""
+
+# What the driver says, and how long after that (s, at most) it is killed.
+MOMENTS = {"started": 6.0, "batch": 1.5, "compacting": 1.0, "removing": 0.1, "publishing": 1.0}
+
+Place = tuple[int, int]
+"""Partition and offset."""
+Content = tuple[object, ...]
+"""Key, value, headers, timestamp in ms."""
+
+
+class Sales(threading.Thread):
+    """Sends records, each second a share of what is left, so that some come up to the last kill; told to, the rest."""
+
+    def __init__(self, servers: str, records: list[Record], share_per_s: float) -> None:
+        super().__init__(name="sales", daemon=True)
+        self.sent = self.acknowledged = 0
+        self.errors: list[object] = []
+        self.rest, self.stopping = threading.Event(), threading.Event()
+        self._records, self._share_per_s = records, share_per_s
+        settings = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 120_000, **QUICK}
+        self._producer = Producer({"bootstrap.servers": servers, "error_cb": self._failed, **settings})
+
+    def run(self) -> None:
+        due, looked_s = 0.0, time.monotonic()
+        while self.sent < len(self._records) and not self.stopping.is_set():
+            self._producer.poll(0.005)
+            now_s, left = time.monotonic(), len(self._records) - self.sent
+            due = min(due + (now_s - looked_s) * left * self._share_per_s, IN_FLIGHT)
+            looked_s = now_s
+            if self.rest.is_set():
+                due = left
+            while due >= 1 and self.sent - self.acknowledged < IN_FLIGHT and (self.rest.is_set() or left > LAST):
+                self._send(self._records[self.sent])
+                due, left = due - 1, left - 1
+        if self._producer.flush(DEADLINE_S) and not self.stopping.is_set():
+            self.errors.append("not everything could be sent in the end")
+
+    def _send(self, record: Record) -> None:
+        place, headers = record.partition(PARTITIONS), list(record.headers)
+        self._producer.produce(
+            TOPIC, record.value, record.key, place, self._ended, timestamp=record.timestamp_ms, headers=headers
+        )
+        self.sent += 1
+
+    def _ended(self, error: KafkaError | None, message: Message) -> None:
+        self.acknowledged += 1
+        if error is not None:
+            self.errors.append(error)
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.errors.append(error)
+
+
+class Supervisor:
+    """Keeps a driver running, as an init system does, and waits for what it says."""
+
+    def __init__(self, driver: Driver, dice: random.Random) -> None:
+        self.driver, self.dice = driver, dice
+        self.ended: list[str] = []
+        """Why the driver has ended by itself."""
+
+    def hear(self, *words: str) -> None:
+        """Until it has said all of these from now on."""
+        at, deadline_s = len(self.driver.lines), time.monotonic() + DEADLINE_S
+        missing = set(words)
+        while missing:
+            assert time.monotonic() < deadline_s, (missing, self.driver.lines[-20:], self.driver.log())
+            if at < len(self.driver.lines):
+                missing -= {word for word in missing if word in self.driver.lines[at]}
+                at += 1
+            elif self.driver.code() is not None:
+                self.ended.append(self.driver.lines[-1])
+                assert len(self.ended) < 10, (self.ended, self.driver.log())
+                self.driver.start()
+            else:
+                time.sleep(0.002)
+
+    def kill(self, moment: str) -> bool:
+        """Kill it within some time of what it says; whether nothing of it runs any more."""
+        if moment == "started":
+            # Not from that word on: from a new start on, until a little after the word.
+            self.driver.kill(alone=self.dice.random() < 0.5)
+            self.driver.start()
+        else:
+            self.hear(moment)
+        time.sleep(self.dice.uniform(0, MOMENTS[moment]))
+        alone, wait = self.dice.random() < 0.5, self.dice.random() < 0.5
+        said = self.driver.lines[-1:]
+        self.driver.kill(alone=alone)
+        print(f"{time.strftime('%X')} driver killed: {moment} {alone=} {wait=} {said}")
+        if wait or not alone:
+            self.driver.wait_for_the_end()
+        return wait or not alone
+
+
+def deck(dice: random.Random) -> Iterator[str]:
+    """Moments, each before any comes again."""
+    while True:
+        yield from dice.sample(sorted(MOMENTS), len(MOMENTS))
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
+    print(f"HALFMOON_TEST_SEED={seed}")
+    return random.Random(seed)
+
+
+def often(normal: int, many: int, timeout_s: int) -> pytest.MarkDecorator:
+    """`kills` of the normal run, and of the long one."""
+    long = pytest.param(many, marks=(pytest.mark.interop, pytest.mark.timeout(timeout_s)))
+    return pytest.mark.parametrize("kills", [int(os.environ.get("HALFMOON_TEST_KILLS", normal)), long])
+
+
+@often(3, 10, 1_200)
+def test_an_archive_and_a_report_survive_their_driver_and_the_broker(spark, tmp_path: Path, dice, kills: int) -> None:
+    archived, out = tmp_path / "archive", tmp_path / "out"
+    rounds = [*["driver"] * (kills - 1), *["broker"] * ((kills + 1) // 2)]
+    dice.shuffle(rounds)
+    serving = Serving(tmp_path)
+    sales = Sales(serving.address, list(SHOP.records()), 1.5 / (ROUND_S * len(rounds)))
+    driver = Driver(
+        tmp_path / "driver", "stream", jars=spark.conf.get("spark.jars"), bootstrap=serving.address, topic=TOPIC,
+        archived=str(archived), out=str(out),
+    )  # fmt: skip
+    supervisor, moments = Supervisor(driver, dice), deck(dice)
+    try:
+        serving.start()
+        Admin(serving.address).ensure_topic(TOPIC, PARTITIONS)
+        sales.start()
+        driver.start()
+        supervisor.hear("archive batch", "report batch")
+        for victim in rounds:
+            if victim == "broker":
+                supervisor.hear("batch")
+                time.sleep(dice.uniform(0, 1.5))
+                bounce(serving, dice)
+                supervisor.hear("archive batch", "report batch")
+            else:
+                if supervisor.kill(next(moments)):
+                    check_meanwhile(spark, archived, out)
+                driver.start()
+        supervisor.kill(next(moments))
+        driver.end()
+        print(summary(driver), supervisor.ended, f"{sales.sent=}")
+        sales.rest.set()
+        sales.join(DEADLINE_S)
+        assert not sales.is_alive()
+        assert not sales.errors
+        check_archive(spark, serving.address, archived)
+        check_report(spark, serving.address, out)
+    finally:
+        sales.stopping.set()
+        driver.end()
+        sales.join(DEADLINE_S)
+        serving.stop()
+
+
+def bounce(serving: Serving, dice: random.Random) -> None:
+    serving.kill()
+    away_s = dice.choice((0.0, dice.uniform(0, 5)))
+    print(f"{time.strftime('%X')} broker killed, and away for {away_s:.1f} s")
+    time.sleep(away_s)
+    serving.start()
+
+
+def summary(driver: Driver) -> dict[str, int]:
+    """How often it has said what."""
+    said = [" ".join(word for word in line.split() if not word.isdigit()) for line in driver.lines]
+    return {line: said.count(line) for line in dict.fromkeys(said)}
+
+
+def check_meanwhile(spark, archived: Path, out: Path) -> None:
+    """What holds after any kill: the archive has a beginning of each partition, once; what was published is whole."""
+    count, places = F.count("*").alias("count"), F.count_distinct("offset").alias("places")
+    rows = read_archive(spark, str(archived)).groupBy("partition").agg(count, places, F.max("offset").alias("last"))
+    for row in rows.collect():
+        assert row["count"] == row["places"] == row["last"] + 1, row
+    check_published(out)
+
+
+def check_archive(spark, address: str, archived: Path) -> None:
+    archive(spark, TOPIC, str(archived), bootstrap=address)
+    rows = read_archive(spark, str(archived), TOPIC).withColumn("at_ms", F.unix_millis("timestamp")).collect()
+    found = {
+        (row["partition"], row["offset"]): (
+            bytes(row["key"]),
+            bytes(row["value"]),
+            tuple((header["key"], bytes(header["value"])) for header in row["headers"]),
+            row["at_ms"],
+        )
+        for row in rows
+    }
+    there = consumed(address, TOPIC)
+    assert there == sold()
+    assert len(rows) == len(found)
+    assert found == there
+    # For readers that know nothing of how it is compacted, too.
+    assert spark.read.parquet(str(archived)).count() == len(there)
+
+
+def check_report(spark, address: str, out: Path) -> None:
+    published = report_stream(spark, SuccessRate(TOPIC, rules=RULES), out, bootstrap=address)
+    as_of_ms = watermark_of(out / "_success-rate" / "checkpoint")
+    reports = {report.name: report for report in published.reports}
+    said = said_by(reports)
+    assert said == SHOP.truth(**TRUTH_RULES, as_of_ms=as_of_ms) == replace(SHOP, closing=False).truth(**TRUTH_RULES)
+    assert min(len(said.late), len(said.missing), len(said.paid_twice)) > 0
+    check_published(out)
+    for report in published.reports:
+        table = parquet.read_table(out / "tables" / f"{report.name}.parquet").to_pylist()
+        assert [tuple(row.values()) for row in table] == [tuple(row) for row in report.rows]
+
+
+def check_published(out: Path) -> None:
+    """All files are whole."""
+    for table in out.glob("tables/*.parquet"):
+        parquet.read_table(table)
+    for pattern, end in {"*.html": b"</html>\n", "charts/*.png": b"IEND\xaeB`\x82", "tables/*.csv": b"\n"}.items():
+        for path in out.glob(pattern):
+            assert path.read_bytes().endswith(end), path
+
+
+def consumed(address: str, topic: str) -> dict[Place, Content]:
+    """All that a consumer reads from a topic."""
+    consumer = Consumer({"bootstrap.servers": address, "group.id": "check", "enable.auto.commit": False, **QUICK})
+    ends = Admin(address).ends(topic)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in ends])
+    found: dict[Place, Content] = {}
+    deadline_s = time.monotonic() + DEADLINE_S
+    while len(found) < sum(ends.values()):
+        assert time.monotonic() < deadline_s, (len(found), ends)
+        for message in consumer.consume(1_000, 1):
+            assert message.error() is None
+            content = message.key(), message.value(), tuple(message.headers() or ()), message.timestamp()[1]
+            found[message.partition(), message.offset()] = content
+    consumer.close()
+    return found
+
+
+def sold() -> dict[Place, Content]:
+    """What the topic must hold."""
+    found: dict[Place, Content] = {}
+    ends = [0] * PARTITIONS
+    for record in SHOP.records():
+        partition = record.partition(PARTITIONS)
+        found[partition, ends[partition]] = record.key, record.value, record.headers, record.timestamp_ms
+        ends[partition] += 1
+    return found
+
+
+@often(3, 10, 600)
+def test_a_replay_survives_its_driver(spark, bootstrap, make_topic, tmp_path: Path, dice, kills: int) -> None:
+    topic, target, archived = make_topic(PARTITIONS), make_topic(PARTITIONS), str(tmp_path / "archive")
+    produce(bootstrap, topic, SHOP.records())
+    archive(spark, topic, archived, bootstrap=bootstrap)
+    driver = Driver(
+        tmp_path / "driver", "replay", jars=spark.conf.get("spark.jars"), bootstrap=bootstrap, topic=topic,
+        archived=archived, target=target, rate=3_000,
+    )  # fmt: skip
+    admin, all_of_it = Admin(bootstrap), len(sold())
+    try:
+        for further in (*sorted(dice.sample(range(all_of_it), kills)), None):
+            driver.start()
+            if further is None:
+                wait_until(lambda: driver.code() is not None, DEADLINE_S, "the replay ends")
+                break
+            deadline_s = time.monotonic() + DEADLINE_S
+            while sum(admin.ends(target).values()) < further:
+                assert time.monotonic() < deadline_s, driver.log()
+            alone = dice.random() < 0.5
+            print(f"{time.strftime('%X')} driver killed: {alone=} {further=} {driver.lines[-1:]}")
+            driver.kill(alone=alone)
+    finally:
+        driver.end()
+    assert driver.lines[-1].startswith("done "), driver.log()
+    source, copy = consumed(bootstrap, topic), consumed(bootstrap, target)
+    for (partition, offset), (key, value, headers, at_ms) in copy.items():
+        *kept, (name, mark) = headers
+        assert (key, value, tuple(kept), at_ms) == source[partition, offset]
+        assert name == MARK
+        assert mark.endswith(f"/{topic}/{partition}/{offset}".encode())
+    assert len(copy) == len(source) == all_of_it
