@@ -59,25 +59,18 @@ class Admin:
     def cluster_id(self) -> str:
         return str(self._metadata().cluster_id)
 
-    def topics(self, pattern: str = ".*") -> list[str]:
+    def topics(self, pattern: str | re.Pattern[str] = ".*") -> list[str]:
         """Names that match a regular expression as a whole, sorted; internal topics are left out."""
-        try:
-            matching = re.compile(pattern)
-        except re.error as wrong:
-            raise PipelineError(f"{pattern!r} is no regular expression: {wrong}") from None
+        matching = regular_expression(pattern) if isinstance(pattern, str) else pattern
         return sorted(name for name in self._metadata().topics if matching.fullmatch(name) and name[:2] != "__")
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; PipelineError if there is no such topic."""
-        found = self._metadata().topics.get(topic)
-        if found is None or found.error is not None or not found.partitions:
-            raise PipelineError(f"there is no topic {topic!r} at {self.bootstrap}")
-        return len(found.partitions)
+        return len(self._described(topic).partitions)
 
     def topic_id(self, topic: str) -> str:
         """What tells a topic from another one that had its name before. PipelineError if there is no such topic."""
-        described = self._client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
-        return str(self._result(described[topic], f"describe topic {topic}").topic_id)
+        return str(self._described(topic).topic_id)
 
     def ensure_topic(self, topic: str, partitions: int, configs: Mapping[str, str] | None = None) -> int:
         """Create the topic unless it exists, and return its number of partitions."""
@@ -176,6 +169,18 @@ class Admin:
 
     # -- within ------------------------------------------------------------------------------------------------------
 
+    def _described(self, topic: str) -> Any:
+        # Not by its metadata: asking for that of one topic may create it.
+        described = self._client.describe_topics(TopicCollection([topic]), request_timeout=REQUEST_TIMEOUT_S)
+        try:
+            return self._result(described[topic], f"describe topic {topic}")
+        except PipelineError as refused:
+            if _code(refused) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise PipelineError(f"there is no topic {topic!r} at {self.bootstrap}") from None
+            if _code(refused) in (KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+                raise PipelineError(f"no broker answers at {self.bootstrap}") from None
+            raise
+
     def _metadata(self, topic: str | None = None) -> Any:
         try:
             return self._client.list_topics(*([topic] if topic else []), timeout=REQUEST_TIMEOUT_S)
@@ -187,6 +192,14 @@ class Admin:
             return future.result(REQUEST_TIMEOUT_S)
         except KafkaException as failed:
             raise PipelineError(f"cannot {what}: {failed.args[0].str()}") from failed
+
+
+def regular_expression(text: str) -> re.Pattern[str]:
+    """Raises PipelineError for what is none."""
+    try:
+        return re.compile(text)
+    except re.error as wrong:
+        raise PipelineError(f"{text!r} is no regular expression: {wrong}") from None
 
 
 class TopicExistsError(PipelineError):

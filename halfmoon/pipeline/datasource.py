@@ -17,12 +17,14 @@ needs nothing there.
 | `bootstrap` | HOST:PORT, if not that of `register` |
 | `properties` | headers as columns: names and types (STRING, INT, BIGINT, DOUBLE, BOOLEAN) as in a schema |
 | `tag`, `sql` | filters (docs/filters.md) |
+| `push_down` | `true`: what `where` says may make a view, too; without it a view is used if there is one |
 | `start`, `end` | times, ISO 8601 (without a zone: UTC), of the records' timestamps; `end` is exclusive |
 """
 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -47,17 +49,24 @@ from pyspark.sql.types import (
 from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.offsets import milliseconds
-from halfmoon.pipeline.views import Filter, filled_view
+from halfmoon.pipeline.views import Filter, chosen, filled_view, wanted_view
 
 COLUMNS = (
     "key BINARY, value BINARY, tags STRING, keys STRING, properties MAP<STRING, STRING>, topic STRING, partition INT,"
     " offset BIGINT, timestamp TIMESTAMP"
 )
+COLUMN_COUNT = 9
 BATCH_RECORDS = 10_000
+POLL_S = 0.2
+MOST_IN = 100
+"""Texts in a list that is pushed down: an expression may not be of any length."""
 
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
 _FRACTION = re.compile(r"-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][-+]?[0-9]{1,3})?")
 """Numbers as SQL92 reads them too, and nothing else that Python would take for one."""
+_KEYWORDS = frozenset(
+    "AND OR NOT IN IS NULL BETWEEN TRUE FALSE LIKE ESCAPE CONTAINS STARTSWITH ENDSWITH".split()  # noqa: SIM905
+)
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -105,19 +114,18 @@ class _Reader(DataSourceReader):
             raise PipelineError('format("halfmoon") needs a topic: load("orders")')
         self._bootstrap = bootstrap
         self._schema = schema
-        self._own = schema.fields[len(COLUMNS.split(", ")) - 1 :]
-        self._conditions = [f"({options.get('sql')})"] if options.get("sql") else []
-        self._tag = options.get("tag")
+        self._own = schema.fields[COLUMN_COUNT:]
+        self._asked = chosen(options.get("tag"), options.get("sql"))
+        self._conditions: list[str] = []
+        self._makes_views = str(options.get("push_down", "")).lower() == "true"
         self._bounds = [_moment(options, "start"), _moment(options, "end")]
 
     def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802
         """Spark 4.1's offer of conditions that must all hold. Spark is to look at each of them again: a view may hold
         more, never less."""
         types = {field.name: field.dataType for field in self._own} | {"tags": StringType(), "keys": StringType()}
-        for each in filters:
-            said = condition(each, types)
-            if said is not None:
-                self._conditions.append(said)
+        if self._asked is None or self._asked.language == "sql":
+            self._conditions = [said for each in filters if (said := condition(each, types)) is not None]
         return filters
 
     def partitions(self) -> Sequence[_Part]:
@@ -132,22 +140,25 @@ class _Reader(DataSourceReader):
         return [_Part(topic, p, begins[p], ends[p]) for p in sorted(ends) if begins[p] < ends[p]]
 
     def _source(self, admin: Admin) -> tuple[str, dict[int, int]]:
-        if self._tag and self._conditions:
-            raise PipelineError("give one of tag and sql; SQL92 can say both: \"TAGS = 'paid' AND amount > 5\"")
-        if self._tag:
-            return filled_view(admin, self._topic, Filter("tag", self._tag))
         if self._conditions:
-            return filled_view(admin, self._topic, Filter("sql", " AND ".join(self._conditions)))
+            asked = [f"({self._asked.expression})"] if self._asked is not None else []
+            wanted = Filter("sql", " AND ".join((*asked, *self._conditions)))
+            if self._makes_views or wanted_view(admin, self._topic, wanted) is not None:
+                return filled_view(admin, self._topic, wanted)
+        if self._asked is not None:
+            return filled_view(admin, self._topic, self._asked)
         return self._topic, admin.ends(self._topic)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
         import pyarrow
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        if partition is None:  # Spark reads something even where there is nothing.
+            return
         assert isinstance(partition, _Part)
         schema = to_arrow_schema(self._schema)
         readers = [(field.name, _reading(field.dataType)) for field in self._own]
-        for messages in _messages(Admin(self._bootstrap).bootstrap, partition):
+        for messages in _messages(bootstrap_servers(self._bootstrap), partition):
             columns = zip(*(_row(message, readers) for message in messages), strict=True)
             arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
@@ -162,7 +173,7 @@ def condition(wanted: Any, types: dict[str, DataType]) -> str | None:
     kind = type(wanted).__name__
     path: tuple[str, ...] = getattr(wanted, "attribute", ())
     name = path[0] if len(path) == 1 else ""
-    if name not in types or not _IDENTIFIER.fullmatch(name):
+    if name not in types or not _IDENTIFIER.fullmatch(name) or name.upper() in _KEYWORDS:
         return None
     header = name.upper() if name in ("tags", "keys") else name
     is_text = isinstance(types[name], StringType)
@@ -173,7 +184,7 @@ def condition(wanted: Any, types: dict[str, DataType]) -> str | None:
         return f"{header} IS NULL" if is_text else None
     if kind == "In":
         texts = [each for each in value if each is not None]
-        if is_text and texts and all(texts):
+        if is_text and texts and all(texts) and len(texts) <= MOST_IN:
             return f"{header} IN ({', '.join(_literal(each, types[name]) for each in texts)})"
         return None
     signs = {"EqualTo": "="}
@@ -222,11 +233,13 @@ def _messages(bootstrap: str, part: _Part) -> Iterator[list[Any]]:
     )
     try:
         consumer.assign([TopicPartition(part.topic, part.partition, part.begin)])
-        at = part.begin
+        at, silent_since = part.begin, time.monotonic()
         while at < part.end:
             messages: list[Any] = []
-            got = consumer.consume(BATCH_RECORDS, REQUEST_TIMEOUT_S)
-            if not got:
+            got = consumer.consume(BATCH_RECORDS, POLL_S)  # It waits for so long if there are fewer.
+            if got:
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > REQUEST_TIMEOUT_S:
                 raise PipelineError(f"{part.topic}-{part.partition} could not be read beyond offset {at}")
             for message in got:
                 error, offset = message.error(), message.offset()
@@ -243,16 +256,22 @@ def _messages(bootstrap: str, part: _Part) -> Iterator[list[Any]]:
 
 
 def _row(message: Any, readers: list[tuple[str, Callable[[str | None], Any]]]) -> tuple[Any, ...]:
-    headers = {name: None if value is None else _text(value) for name, value in message.headers() or ()}
-    own = (read(headers.get(name)) for name, read in readers)
+    found = message.headers() or ()
+    headers = {name: None if value is None else value.decode("utf-8", "replace") for name, value in found}
+    readable = {name: _text(value) for name, value in found}
+    own = (read(readable.get(name)) for name, read in readers)
     return (
-        message.key(), message.value(), headers.get("TAGS"), headers.get("KEYS"), list(headers.items()),
+        message.key(), message.value(), readable.get("TAGS"), readable.get("KEYS"), list(headers.items()),
         message.topic(), message.partition(), message.offset(), message.timestamp()[1] * 1000, *own,
     )  # fmt: skip
 
 
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "replace")
+def _text(content: bytes | None) -> str | None:
+    """What is no UTF-8 is none to SQL92, and so it is here."""
+    try:
+        return None if content is None else content.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _reading(kind: DataType) -> Callable[[str | None], Any]:

@@ -67,6 +67,8 @@ def _known(text: str) -> str | None:
             f"records are gone that had not been read yet ({what}): retention was quicker, or the topic was made anew."
             " With failOnDataLoss=false (--allow-data-loss) it goes on without them"
         )
+    if "long overflow" in text:
+        return "a record has a timestamp that Spark cannot hold (nanoseconds?): read around it with start= and end="
     if "UnknownTopicOrPartitionException" in text:
         return "a topic, or a partition, that was being read is not there any more"
     return None

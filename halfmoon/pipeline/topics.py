@@ -13,7 +13,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from halfmoon.pipeline.admin import Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError
-from halfmoon.pipeline.offsets import Position, end_options, offsets_json, start_options
+from halfmoon.pipeline.offsets import Position, end_options, milliseconds, offsets_json, start_options
 from halfmoon.pipeline.values import ValueSchema, parsed
 from halfmoon.pipeline.views import Filter, chosen, filled_view
 
@@ -21,6 +21,8 @@ HEADER_TYPE = "array<struct<key:string,value:binary>>"
 
 DEFAULTS = {
     "includeHeaders": "true",
+    # What a transaction has aborted was never said.
+    "kafka.isolation.level": "read_committed",
     # Spark reads a bounded range from each partition; a fetch at its end that waits for more is time lost. Kafka's
     # default of 500 ms is most of what a read of many small partitions takes.
     "kafka.fetch.max.wait.ms": "50",
@@ -98,7 +100,7 @@ def read_stream(
     place = _place(admin, names) | start_options(start, names, admin)
     if isinstance(topics, re.Pattern) and wanted is None:
         del place["subscribe"]
-        place["subscribePattern"] = f"^(?:{topics.pattern})$"
+        place["subscribePattern"] = _for_java(topics)
     if batch_records is not None:
         place["maxOffsetsPerTrigger"] = str(batch_records)
     reader = spark.readStream.format("kafka").options(**(DEFAULTS | place | dict(options or {})))
@@ -171,7 +173,7 @@ def write_topic(
 def topic_names(admin: Admin, topics: Topics) -> list[str]:
     """Their names; PipelineError for one that is not there, of which Spark would say so after seconds and in Java."""
     if isinstance(topics, re.Pattern):
-        return admin.topics(topics.pattern)
+        return admin.topics(topics)
     names = [topics] if isinstance(topics, str) else list(topics)
     if not names:
         raise PipelineError("no topic to read was named")
@@ -197,6 +199,13 @@ def _pushed_down(
 
 def _place(admin: Admin, names: Sequence[str]) -> dict[str, str]:
     return {"kafka.bootstrap.servers": admin.bootstrap, "subscribe": ",".join(names)}
+
+
+def _for_java(pattern: re.Pattern[str]) -> str:
+    """The pattern as Spark's source takes it. Raises PipelineError for flags that have no meaning there."""
+    if pattern.flags & ~(re.IGNORECASE | re.UNICODE):
+        raise PipelineError("a pattern of topics has no flags but re.IGNORECASE")
+    return f"{'(?i)' if pattern.flags & re.IGNORECASE else ''}^(?:{pattern.pattern})$"
 
 
 def _no_messages(spark: SparkSession) -> DataFrame:
@@ -264,11 +273,12 @@ def _delay(
     if wait_ms is not None:
         asked.append(("TIMER_DELAY_MS", lambda: _column(wait_ms)))
     if deliver_at is not None:
-        asked.append(("TIMER_DELIVER_MS", lambda: F.unix_millis(_column(deliver_at))))
+        at = F.lit(milliseconds(deliver_at)) if isinstance(deliver_at, datetime) else F.unix_millis(deliver_at)
+        asked.append(("TIMER_DELIVER_MS", lambda: at))
     if len(asked) > 1:
         raise PipelineError("give one of delay_level=, delay_ms= and deliver_at=")
     return {name: column() for name, column in asked}
 
 
-def _column(given: Column | int | datetime) -> Column:
-    return F.lit(given) if isinstance(given, int | datetime) else given
+def _column(given: Column | int) -> Column:
+    return F.lit(given) if isinstance(given, int) else given

@@ -22,10 +22,13 @@ from halfmoon.pipeline.errors import PipelineError
 SOURCE, FROM, STATE, POSITION = (f"halfmoon.view.{word}" for word in ("source", "from", "state", "position"))
 FILTERS = {"tag": ("halfmoon.view.tag",), "sql": ("halfmoon.view.sql", "halfmoon.view.sql92")}
 """Language → the configurations that a filter in it may stand in; a view of ours has the first."""
+FILLED = "filled"
+"""What the broker says of a view that is in order."""
 RETENTION = ("retention.ms", "retention.bytes")
 STALLED_AFTER_S = 60
 """A view that has not moved for so long is given up."""
-_LONGEST_NAME = 200
+_SOURCE_CHARACTERS, _SAID_CHARACTERS = 150, 60
+"""Of a view's name; a topic's has 249 at most."""
 _SIGNS = (("||", " or "), (">=", " from "), ("<=", " up to "), ("<>", " not "), ("!=", " not "), (">", " over "),
           ("<", " under "), ("=", " "))  # fmt: skip
 """How what a topic's name cannot hold is put in words there."""
@@ -38,22 +41,25 @@ class Filter:
     language: Literal["tag", "sql"]
     expression: str
 
-    def view_name(self, topic: str) -> str:
-        """What a view with this filter is called if it has to be made."""
+    def view_name(self, topic: str, *of_the_topic: str) -> str:
+        """What a view with this filter is called if it has to be made. What else it depends on is in its last part."""
         words = self.expression
         for sign, word in _SIGNS:
             words = words.replace(sign, word)
-        said = re.sub(r"[^a-zA-Z0-9]+", "-", words).strip("-")[:60].rstrip("-")
-        mark = hashlib.sha256(f"{topic}\0{self.language}\0{self.expression}".encode()).hexdigest()[:8]
-        return f"{topic}.{self.language}.{said}.{mark}"
+        said = re.sub(r"[^a-zA-Z0-9]+", "-", words).strip("-")[:_SAID_CHARACTERS].rstrip("-")
+        marked = "\0".join((topic, self.language, self.expression, *of_the_topic))
+        mark = hashlib.sha256(marked.encode()).hexdigest()[:8]
+        return f"{topic[:_SOURCE_CHARACTERS]}.{self.language}.{said}.{mark}"
 
 
 def chosen(tag: str | None, sql: str | None) -> Filter | None:
-    """The filter that was asked for, if any. Raises PipelineError for two."""
+    """The filter that was asked for; None where everything passes. Raises PipelineError for two."""
     if tag is not None and sql is not None:
         raise PipelineError("give one of tag= and sql=; SQL92 can say both: \"TAGS = 'paid' AND amount > 5\"")
     if tag is not None:
-        return Filter("tag", tag)
+        return None if tag.strip() in ("", "*") else Filter("tag", tag)
+    if sql is not None and not sql.strip():
+        raise PipelineError("sql= is empty: leave it out, or say what is wanted")
     return None if sql is None else Filter("sql", sql)
 
 
@@ -68,23 +74,52 @@ def filled_view(admin: Admin, topic: str, wanted: Filter, name: str | None = Non
     return view, _wait(admin, view, ends)
 
 
+def wanted_view(admin: Admin, topic: str, wanted: Filter) -> str | None:
+    """A view of `topic` with this filter that is filled, and keeps its records as long; None if there is none."""
+    source = _source(admin, topic)
+    others = admin.configs(each for each in admin.topics() if each != topic)
+    # That of our own name first.
+    names = sorted(others, key=lambda each: (each != source.view_name(wanted), each))
+    serving = (each for each in names if _is_view(others[each], topic, wanted) and others[each].get(STATE) == FILLED)
+    return next((each for each in serving if _keeps_as_long(others[each], source.settings)), None)
+
+
 def _find_or_make(admin: Admin, topic: str, wanted: Filter, name: str | None) -> str:
-    own = name or wanted.view_name(topic)
-    if len(own) > _LONGEST_NAME:
-        raise PipelineError(f"the view of {topic} would have a name of {len(own)} characters: give one (view=)")
-    known = admin.configs([own, topic])
-    if own not in known and name is None:
-        others = admin.configs(each for each in admin.topics() if each != topic)
-        alike = (each for each in sorted(others) if _is_view(others[each], topic, wanted))
-        found = next((each for each in alike if _keeps_as_long(others[each], known.get(topic, {}))), None)
+    source = _source(admin, topic)
+    own = name or source.view_name(wanted)
+    there = admin.configs([own]).get(own)
+    if there is None and name is None:
+        found = wanted_view(admin, topic, wanted)
         if found is not None:
             return found
-    if own not in known:
-        _make(admin, topic, wanted, own, known.get(topic, {}))
-        known = admin.configs([own])
-    if not _is_view(known.get(own, {}), topic, wanted):
+    if there is None:
+        _make(admin, topic, wanted, own, source.settings)
+        there = admin.configs([own]).get(own, {})
+    if not _is_view(there, topic, wanted):
         raise PipelineError(f"{own} is no view of {topic} with {wanted.language} {wanted.expression!r} from earliest")
+    if not _keeps_as_long(there, source.settings):
+        raise PipelineError(
+            f"view {own} keeps its records for a shorter time than {topic} ({', '.join(RETENTION)}), so some would be"
+            " missing: set them alike, or read the view itself"
+        )
     return own
+
+
+@dataclass(slots=True, frozen=True)
+class _Source:
+    """The topic that a view is of."""
+
+    topic: str
+    topic_id: str
+    settings: dict[str, str]
+
+    def view_name(self, wanted: Filter) -> str:
+        # A topic that was made anew, or that keeps its records longer now, needs another view.
+        return wanted.view_name(self.topic, self.topic_id, *(self.settings.get(key, "") for key in RETENTION))
+
+
+def _source(admin: Admin, topic: str) -> _Source:
+    return _Source(topic, admin.topic_id(topic), admin.configs([topic]).get(topic, {}))
 
 
 def _make(admin: Admin, topic: str, wanted: Filter, name: str, source: dict[str, str]) -> None:
@@ -123,8 +158,9 @@ def _wait(admin: Admin, view: str, source_ends: PartitionOffsets) -> PartitionOf
     pause, position, moved = POLL_S / 5, "", time.monotonic()
     while True:
         settings = admin.configs([view]).get(view, {})
-        if settings.get(STATE) != "filled":
-            raise PipelineError(f"view {view} is not filled: {settings.get(STATE, 'it was deleted')}")
+        if settings.get(STATE) != FILLED:
+            why = settings.get(STATE, "it was deleted")
+            raise PipelineError(f"view {view} is not filled: {why} (halfmoon view delete {view} ends it)")
         pairs = [pair.split(":") for pair in settings.get(POSITION, "").split(",") if pair]
         passed = {number: int(source) for number, (source, _) in enumerate(pairs)}
         if all(passed.get(number, 0) >= end for number, end in source_ends.items()):

@@ -75,7 +75,7 @@ def test_a_range_of_time(spark, bootstrap, orders: str) -> None:
     ("options", "said"),
     [
         ({}, "there is no topic 'spark-nowhere'"),
-        ({"tag": "a", "sql": "b = 1"}, "give one of tag and sql"),
+        ({"tag": "a", "sql": "b = 1"}, "give one of tag= and sql="),
         ({"start": "soon"}, "option start is a time"),
         ({"properties": "a ARRAY<INT>"}, "a property is STRING, INT, BIGINT, DOUBLE or BOOLEAN, not array<int>"),
     ],

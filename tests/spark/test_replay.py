@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from datetime import datetime
 from pathlib import Path
@@ -60,7 +61,9 @@ def test_everything_comes_again_as_it_was(spark, bootstrap, make_topic, archived
     assert (done.sent, done.found) == (2_000, 0)
     source, copy = records(bootstrap, topic), records(bootstrap, target)
     assert {partition: without_mark(rows) for partition, rows in copy.items()} == source
-    assert copy[1][0][3][-1] == ("REPLAY_OF", f"{done.name}/{topic}/1/0".encode())
+    name, mark = copy[1][0][3][-1]
+    assert name == "REPLAY_OF"
+    assert re.fullmatch(rf"{re.escape(done.name)}\.[0-9a-f]{{8}}/{topic}/1/0", mark.decode())
     assert seen[-1] == (2_000, 2_000)
     with pytest.raises(PipelineError, match="this replay is finished: give another name"):
         replay(spark, path, topic, target, bootstrap=bootstrap)
@@ -116,6 +119,41 @@ def test_a_rate(spark, bootstrap, make_topic, archived) -> None:
     assert time.monotonic() - begun > 0.9, "962 records at 1,000 a second"
 
 
+def test_marks_of_an_earlier_replay_are_not_taken_for_ours(spark, bootstrap, make_topic, archived, tmp_path) -> None:
+    topic, path = archived
+    second, third, again = make_topic(2), make_topic(2), str(tmp_path / "again")
+    replay(spark, path, topic, second, bootstrap=bootstrap, name="same")
+    archive(spark, second, again, bootstrap=bootstrap)
+
+    def killed(done: int, _total: int) -> None:
+        if done >= 1_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replay(spark, again, second, third, bootstrap=bootstrap, name="same", on_progress=killed)
+    replay(spark, again, second, third, bootstrap=bootstrap, name="same")
+    source, copy = records(bootstrap, topic), records(bootstrap, third)
+    assert {partition: without_mark(rows) for partition, rows in copy.items()} == source
+
+
+def test_a_target_that_would_change_the_records(spark, bootstrap, make_topic, tmp_path: Path) -> None:
+    topic, path, admin = make_topic(1), str(tmp_path / "archive"), Admin(bootstrap)
+    admin.create_topic(f"{topic}-raw", 1, {"halfmoon.headers.enable": "false"})
+    admin.create_topic(f"{topic}-stamps", 1, {"message.timestamp.type": "LogAppendTime"})
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(f"{topic}-raw", b"later", timestamp=AT_MS, headers=[("DELAY", b"18")])
+    assert producer.flush(10) == 0
+    archive(spark, f"{topic}-raw", path, bootstrap=bootstrap)
+    with pytest.raises(PipelineError, match="has a header that acts in topic"):
+        replay(spark, path, f"{topic}-raw", topic, bootstrap=bootstrap)
+    with pytest.raises(PipelineError, match="stamps records itself"):
+        replay(spark, path, f"{topic}-raw", f"{topic}-stamps", bootstrap=bootstrap)
+    admin.create_topic(f"{topic}-as-is", 1, {"halfmoon.headers.enable": "false"})
+    assert replay(spark, path, f"{topic}-raw", f"{topic}-as-is", bootstrap=bootstrap).sent == 1
+    ((_, value, at_ms, headers),) = records(bootstrap, f"{topic}-as-is")[0]
+    assert (value, at_ms, headers[0]) == (b"later", AT_MS, ("DELAY", b"18"))
+
+
 def test_what_is_refused(spark, bootstrap, make_topic, archived) -> None:
     topic, path = archived
     target = make_topic(2)
@@ -127,6 +165,7 @@ def test_what_is_refused(spark, bootstrap, make_topic, archived) -> None:
             replay(spark, path, *arguments, bootstrap=bootstrap)
     with pytest.raises(PipelineError, match="a replay's name has letters"):
         replay(spark, path, topic, target, bootstrap=bootstrap, name="../x")
+    other = make_topic(2)
     replay(spark, path, topic, target, bootstrap=bootstrap, name="x", end=datetime(2026, 1, 1, 0, 1))
     with pytest.raises(PipelineError, match="is of another replay"):
-        replay(spark, path, topic, target, bootstrap=bootstrap, name="x")
+        replay(spark, path, topic, other, bootstrap=bootstrap, name="x")

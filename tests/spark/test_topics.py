@@ -144,6 +144,7 @@ def test_an_empty_topic(spark, bootstrap, make_topic) -> None:
         ({"start": "latest"}, "a read that ends now cannot begin at 'latest'"),
         ({"end": "earliest"}, "a read cannot end at 'earliest'"),
         ({"start": {"other": {0: 1}}}, "offsets are given for 'other', which is not among the topics read"),
+        ({"sql": " "}, "sql= is empty"),
         ({"tag": "a", "sql": "b = 1"}, "give one of tag= and sql="),
         ({"tag": "a", "start": {"topic": {0: 1}}}, "a view has offsets of its own"),
     ],

@@ -7,15 +7,13 @@ again and again and keeps the answers. Spark's queries are shown as well where t
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from pyspark.sql import SparkSession
 
-from halfmoon.pipeline.admin import Admin
-from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.admin import Admin, regular_expression
 from halfmoon.pipeline.queries import interruptible_wait
 
 SCHEMA = "at_ms BIGINT, group STRING, topic STRING, partition INT, committed BIGINT, end BIGINT, lag BIGINT"
@@ -36,10 +34,7 @@ class Sample(NamedTuple):
 def sample(admin: Admin, groups: str = ".*") -> list[Sample]:
     """What the groups whose names match a regular expression have committed, and where the topics end. Topics that are
     gone are left out. Raises PipelineError."""
-    try:
-        wanted = re.compile(groups)
-    except re.error as wrong:
-        raise PipelineError(f"{groups!r} is no regular expression: {wrong}") from None
+    wanted = regular_expression(groups)
     committed = {group: admin.committed(group) for group in admin.groups() if wanted.fullmatch(group)}
     there = set(admin.topics())
     ends = {topic: admin.ends(topic) for topic in {t for topics in committed.values() for t in topics} & there}

@@ -2,14 +2,18 @@
 
 Spark's sink cannot set a timestamp, so the driver sends, by confluent-kafka; Spark reads the archive and sorts it.
 
+**As they were**, except: the broker takes off headers that begin with `halfmoon.`, which are its own, and the timestamp
+0 becomes 1, because librdkafka takes 0 for "now". Headers that would act in the target (`DELAY`, …) and a target that
+stamps records itself are refused.
+
 **Order.** Per partition that of the archive. Across partitions by time, where a record counts as no earlier than those
 before it in its partition. The partition is the one it was in (modulo their number, where the target has fewer).
 
 **Each once, killed at any moment.** A replay has a name, and every record that it sends says in a header REPLAY_OF
-which one of which replay it is: `NAME/TOPIC/PARTITION/OFFSET`. The producer is idempotent and gapless, so what has
-arrived of a partition is always a beginning of it. A run that goes on reads the target from where it ended when the
-replay began, and leaves out what it finds there. That place, and up to where the archive reached then, are kept beside
-the archive, in `_replays/NAME.json`.
+which one of which replay it is: `NAME.NUMBER/TOPIC/PARTITION/OFFSET`, where the number is by chance. The producer is
+idempotent and gapless, so what has arrived of a partition is always a beginning of it. A run that goes on reads the
+target from where it ended when the replay began, and leaves out what it finds there. That place, and up to where the
+archive reached then, are kept beside the archive, in `_replays/NAME.json`.
 """
 
 from __future__ import annotations
@@ -17,10 +21,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -36,6 +41,11 @@ from halfmoon.pipeline.offsets import milliseconds
 MARK = "REPLAY_OF"
 FORMAT = 1
 DELIVERY_TIMEOUT_MS = 60_000
+_LARGEST_BYTES = 1_000_000_000
+"""Of a message, to librdkafka: what is too large says the broker."""
+_POLL_S = 0.2
+ACTING = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TRAN_MSG")
+"""Headers that make a Halfmoon do something (docs/delays.md, docs/transactions.md)."""
 _LOOK_EVERY = 1_000
 """Records between looks at the clock, the callbacks, and what went wrong."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
@@ -64,6 +74,8 @@ class _State:
     """The last offset of each partition that the archive held when the replay began."""
     begin: dict[str, int]
     """Where the target's partitions ended then."""
+    number: str
+    """In every mark: another replay of the same name is another one."""
     done: bool = False
     format: int = field(default=FORMAT)
 
@@ -84,12 +96,12 @@ def replay(
     """Send what the archive at `path` holds of `topic`, of timestamps from `start` up to `end`, to the topic `target`,
     at most `rate` records a second.
 
-    May be killed at any moment and run again with the same arguments: then it goes on. What it sends is settled when it
-    first begins; what is archived later is for another replay. `on_progress(done, total)` is called every thousand
-    records; what it raises ends the run.
+    May be killed at any moment and run again: then it goes on. What it sends is settled when it first begins, `start`
+    and `end` included; what is archived later is for another replay. Without a `name` it is called after its arguments.
+    `on_progress(done, total)` is called every thousand records; what it raises ends the run.
 
-    Raises PipelineError: no such archive or topic, a replay that is finished (another `name` sends everything again) or
-    has the same name and other arguments, a record that could not be delivered.
+    Raises PipelineError: no such archive or topic, a target that would change the records, a replay that is finished
+    (another `name` sends everything again) or that has this name and other topics, a record that was not delivered.
     """
     admin, files = Admin(bootstrap), files_at(spark, path)
     path = path.rstrip("/")
@@ -98,12 +110,17 @@ def replay(
     if not _NAME.fullmatch(name):
         raise PipelineError(f"a replay's name has letters, digits, '.', '_' and '-', up to 200: not {name!r}")
     partitions = admin.partitions(target)
-    records = read_archive(spark, path, topic, start=start, end=end)
-    state = _state(files, f"{path}/_replays/{name}.json", admin, records, topic, target, bounds)
-    there = _sent_before(admin, target, name, {int(p): at for p, at in state.begin.items()})
-    wanted = _ordered(records, {int(p): at for p, at in state.upto.items()}, there)
+    known = _known_state(files, f"{path}/_replays/{name}.json", admin, topic, target)
+    if known is not None:
+        bounds = known.start_ms, known.end_ms
+    records = read_archive(spark, path, topic, start=_moment(bounds[0]), end=_moment(bounds[1]))
+    _check_target(admin, target, records)
+    state = known or _new_state(files, f"{path}/_replays/{name}.json", admin, records, topic, target, bounds)
+    mark = f"{name}.{state.number}/{topic}/"
+    there = _sent_before(admin, target, mark.encode(), {int(p): at for p, at in state.begin.items()})
+    wanted = _wanted(records, {int(p): at for p, at in state.upto.items()}, there)
     total = wanted.count()
-    sent = _send(admin, wanted, name, topic, target, partitions, rate, lambda done: on_progress(done, total))
+    sent = _send(admin, _ordered(wanted), mark, target, partitions, rate, lambda done: on_progress(done, total))
     state.done = True
     files.write(f"{path}/_replays/{name}.json", json.dumps(asdict(state)))
     return Replayed(name, sent, sum(there.counts.values()))
@@ -114,29 +131,54 @@ def _default_name(topic: str, target: str, bounds: tuple[int | None, int | None]
     return f"{topic}-to-{target}-{mark}"[-200:]
 
 
-def _state(
-    files: Files, path: str, admin: Admin, records: DataFrame, topic: str, target: str,
-    bounds: tuple[int | None, int | None],
-) -> _State:  # fmt: skip
-    """That of the replay that goes on, or of one that begins now."""
-    cluster = admin.cluster_id()
+def _known_state(files: Files, path: str, admin: Admin, topic: str, target: str) -> _State | None:
+    """That of the replay that goes on; None for one that begins now. Raises PipelineError."""
     text = files.read(path)
     if text is None:
-        rows = records.groupBy("partition").agg(F.max("offset").alias("last")).collect()
-        upto = {str(row["partition"]): row["last"] for row in rows}
-        begin = {str(partition): end for partition, end in admin.ends(target).items()}
-        state = _State(topic, target, cluster, *bounds, upto, begin)
-        files.write(path, json.dumps(asdict(state)))
-        return state
+        return None
     try:
         state = _State(**json.loads(text))
+        if state.format != FORMAT:
+            raise ValueError(f"format {state.format}")
     except (ValueError, TypeError) as wrong:
         raise PipelineError(f"{path} cannot be understood: {wrong}") from None
-    if (state.topic, state.target, state.cluster, state.start_ms, state.end_ms) != (topic, target, cluster, *bounds):
+    if (state.topic, state.target, state.cluster) != (topic, target, admin.cluster_id()):
         raise PipelineError(f"{path} is of another replay, of {state.topic} to {state.target}: give another name")
     if state.done:
         raise PipelineError(f"{path} says that this replay is finished: give another name to send everything again")
     return state
+
+
+def _new_state(
+    files: Files, path: str, admin: Admin, records: DataFrame, topic: str, target: str,
+    bounds: tuple[int | None, int | None],
+) -> _State:  # fmt: skip
+    rows = records.groupBy("partition").agg(F.max("offset").alias("last")).collect()
+    upto = {str(row["partition"]): row["last"] for row in rows}
+    begin = {str(partition): end for partition, end in admin.ends(target).items()}
+    state = _State(topic, target, admin.cluster_id(), *bounds, upto, begin, secrets.token_hex(4))
+    files.write(path, json.dumps(asdict(state)))
+    return state
+
+
+def _check_target(admin: Admin, target: str, records: DataFrame) -> None:
+    """Raises PipelineError where what arrives would not be what was archived."""
+    settings = admin.configs([target]).get(target, {})
+    if settings.get("message.timestamp.type") == "LogAppendTime":
+        raise PipelineError(f"topic {target} stamps records itself (message.timestamp.type=LogAppendTime)")
+    if settings.get("halfmoon.headers.enable", "false") != "true":
+        return
+    acting = F.exists("headers", lambda header: header["key"].isin(*ACTING))
+    found = records.where(acting).limit(1).select("partition", "offset").collect()
+    if found:
+        raise PipelineError(
+            f"the record at offset {found[0]['offset']} of partition {found[0]['partition']} has a header that acts in"
+            f" topic {target} ({', '.join(ACTING)}): set halfmoon.headers.enable=false there"
+        )
+
+
+def _moment(at_ms: int | None) -> datetime | None:
+    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 @dataclass(slots=True)
@@ -147,13 +189,12 @@ class _There:
     counts: dict[int, int] = field(default_factory=dict)
 
 
-def _sent_before(admin: Admin, target: str, name: str, begin: dict[int, int]) -> _There:
+def _sent_before(admin: Admin, target: str, mark: bytes, begin: dict[int, int]) -> _There:
     """Look through what the target got since the replay began."""
     there = _There()
     ends = {partition: end for partition, end in admin.ends(target).items() if end > begin.get(partition, 0)}
     if not ends:
         return there
-    mark = f"{name}/".encode()
     consumer = Consumer(
         {
             "bootstrap.servers": admin.bootstrap,
@@ -166,10 +207,12 @@ def _sent_before(admin: Admin, target: str, name: str, begin: dict[int, int]) ->
     )
     try:
         consumer.assign([TopicPartition(target, partition, begin.get(partition, 0)) for partition in ends])
-        left = set(ends)
+        left, silent_since = set(ends), time.monotonic()
         while left:
-            messages = consumer.consume(10_000, REQUEST_TIMEOUT_S)
-            if not messages:
+            messages = consumer.consume(10_000, _POLL_S)  # It waits for so long if there are fewer.
+            if messages:
+                silent_since = time.monotonic()
+            elif time.monotonic() - silent_since > REQUEST_TIMEOUT_S:
                 raise PipelineError(f"topic {target} could not be read to see what has arrived")
             for message in messages:
                 error = message.error()
@@ -189,27 +232,32 @@ def _ends(message: Any, ends: dict[int, int]) -> bool:
 
 
 def _note(there: _There, mark: bytes, message: Any) -> None:
-    for key, value in message.headers() or ():
-        if key == MARK and value is not None and value.startswith(mark):
-            partition, offset = (int(part) for part in value.rsplit(b"/", 2)[1:])
-            there.last[partition] = max(there.last.get(partition, -1), offset)
-            there.counts[partition] = there.counts.get(partition, 0) + 1
+    value = dict(message.headers() or ()).get(MARK)  # The last one: earlier ones are of the record's life before.
+    if value is not None and value.startswith(mark):
+        partition, offset = (int(part) for part in value[len(mark) :].split(b"/"))
+        there.last[partition] = max(there.last.get(partition, -1), offset)
+        there.counts[partition] = there.counts.get(partition, 0) + 1
 
 
-def _ordered(records: DataFrame, upto: dict[int, int], there: _There) -> DataFrame:
-    """What is still to be sent, in the order in which it is."""
+def _wanted(records: DataFrame, upto: dict[int, int], there: _There) -> DataFrame:
+    """What is still to be sent."""
     within = F.lit(False)
     for partition, last in upto.items():
         after = there.last.get(partition, -1)
         within = within | ((F.col("partition") == partition) & F.col("offset").between(after + 1, last))
+    return records.where(within)
+
+
+def _ordered(records: DataFrame) -> DataFrame:
+    """In the order in which they are sent."""
     before = Window.partitionBy("partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, 0)
     moment = F.max("timestamp").over(before)
     columns = ("key", "value", "headers", "partition", "offset", F.unix_millis("timestamp").alias("at_ms"))
-    return records.where(within).withColumn("moment", moment).orderBy("moment", "partition", "offset").select(*columns)
+    return records.withColumn("moment", moment).orderBy("moment", "partition", "offset").select(*columns)
 
 
 def _send(
-    admin: Admin, wanted: DataFrame, name: str, topic: str, target: str, partitions: int, rate: float | None,
+    admin: Admin, wanted: DataFrame, mark: str, target: str, partitions: int, rate: float | None,
     on_sent: Callable[[int], None],
 ) -> int:  # fmt: skip
     failures: list[str] = []
@@ -231,29 +279,31 @@ def _send(
             "enable.gapless.guarantee": True,
             "compression.type": "lz4",
             "linger.ms": 20,
+            "message.max.bytes": _LARGEST_BYTES,
             "message.timeout.ms": DELIVERY_TIMEOUT_MS,
             "delivery.report.only.error": True,
             "log_level": 0,
         }
     )
-    sent, begun = 0, time.monotonic()
+    sent, due = 0, 0.0
     try:
         for row in wanted.toLocalIterator(prefetchPartitions=True):
-            headers = [
-                (each["key"], None if each["value"] is None else bytes(each["value"])) for each in row["headers"]
-            ]
-            headers.append((MARK, f"{name}/{topic}/{row['partition']}/{row['offset']}".encode()))
-            arguments = {"headers": headers, "timestamp": row["at_ms"], "on_delivery": on_delivery}
+            place = f"{mark}{row['partition']}/{row['offset']}".encode()
+            headers = [*((each["key"], _bytes(each["value"])) for each in row["headers"]), (MARK, place)]
+            arguments = {"headers": headers, "timestamp": row["at_ms"] or 1, "on_delivery": on_delivery}
             _produce(producer, target, row, row["partition"] % partitions, arguments, lambda: look(sent))  # noqa: B023
             sent += 1
             if rate is not None:
-                _wait_until(begun + sent / rate, producer, lambda: look(sent))  # noqa: B023
+                # What a pause has cost is not made up for: a rate is a limit.
+                due = max(due, time.monotonic()) + 1 / rate
+                _wait_until(due, producer, lambda: look(sent))  # noqa: B023
             if sent % _LOOK_EVERY == 0:
                 look(sent)
         while producer.flush(0.2):
             look(sent)
         look(sent)
     except KafkaException as failed:
+        producer.purge()
         raise PipelineError(f"topic {target} did not take a record: {failed.args[0].str()}") from None
     except BaseException:
         producer.purge()  # Else the producer's end would wait for records nobody wants any more.

@@ -95,4 +95,4 @@ def _percentile(share: float, name: str) -> Column:
 
 def _number(text: Column) -> Column:
     # Not a cast: in ANSI mode, the default from Spark 4, a header that is no number would end the query.
-    return F.when(text.rlike(r"^-?[0-9]{1,18}$"), text).cast("bigint")
+    return F.when(text.rlike(r"^-?[0-9]{1,15}$"), text).cast("bigint")

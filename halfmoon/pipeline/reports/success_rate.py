@@ -28,7 +28,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -36,6 +35,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.reports.report import Report, heading
+from halfmoon.pipeline.reports.windows import utc
 
 PAID, LATE, MISSING, WITHOUT_ID = "paid", "late", "missing", "without_id"
 
@@ -45,7 +45,6 @@ _OWN_COLUMNS = {
 }
 _UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _DURATION = re.compile(rf"(\d+)\s*({'|'.join(_UNITS_MS)})s?", re.IGNORECASE)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(slots=True, frozen=True)
@@ -211,7 +210,9 @@ def _id(rules: Rules) -> Column:
 
 def _time(rules: Rules) -> Column:
     """Cut to milliseconds, in which Spark counts watermarks: what is decided must not hang on a microsecond."""
-    return F.timestamp_millis(F.unix_millis(F.coalesce(F.expr(rules.time).cast("timestamp"), F.col("timestamp"))))
+    return F.timestamp_millis(
+        F.unix_millis(F.coalesce(F.expr(f"try_cast(({rules.time}) AS TIMESTAMP)"), F.col("timestamp")))
+    )
 
 
 def _interval(sign: str, ms: int) -> str:
@@ -235,7 +236,7 @@ def _cells(decided: DataFrame, rules: Rules) -> list[dict[str, Any]]:
     window_start = ordered_ms - F.pmod(ordered_ms, F.lit(rules.ms("window")))
     counts = [F.sum(which.cast("int")).alias(name) for name, which in counted.items()]
     rows = decided.groupBy(window_start.alias("window_start"), *rules.by).agg(*counts).collect()
-    return [{**row.asDict(), "window_start": _utc(row["window_start"])} for row in rows]
+    return [{**row.asDict(), "window_start": utc(row["window_start"])} for row in rows]
 
 
 def _rates(name: str, title: str, cells: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> Report:
@@ -266,10 +267,5 @@ def _summed(
 def _listed(name: str, title: str, frame: DataFrame) -> Report:
     times = [column for column in frame.columns if column in ("ordered_at", "paid_at")]
     rows = frame.withColumns({time: F.unix_millis(time) for time in times}).collect()
-    made = [tuple(_utc(row[c]) if c in times else row[c] for c in frame.columns) for row in rows]
+    made = [tuple(utc(row[c]) if c in times else row[c] for c in frame.columns) for row in rows]
     return Report(name, title, tuple(frame.columns), tuple(made), 1)
-
-
-def _utc(ms: int) -> datetime:
-    # Spark's own conversion gives the local time of the machine that Python runs on, and does not say so.
-    return _EPOCH + timedelta(milliseconds=ms)

@@ -19,11 +19,13 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 LENGTHS_MS = (SECOND, 5 * SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, DAY, 7 * DAY)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999."""
 
 
 def utc(ms: int) -> datetime:
-    """A time in ms since 1970."""
-    return _EPOCH + timedelta(milliseconds=ms)
+    """A time in ms since 1970; Python's last one for what lies beyond (some producers write microseconds)."""
+    return _EPOCH + timedelta(milliseconds=max(_FIRST_MS, min(ms, _LAST_MS)))
 
 
 def window_ms(frame: DataFrame, at_ms: str) -> int:
