@@ -14,6 +14,7 @@ from halfmoon.cli.spark import (
     EveryOption,
     FromTimeOption,
     GroupOption,
+    LossOption,
     MasterOption,
     MemoryOption,
     RemoteOption,
@@ -48,10 +49,7 @@ def archive(
     every: EveryOption = None,
     batch_records: BatchOption = 1_000_000,
     group: GroupOption = None,
-    allow_data_loss: Annotated[
-        bool,
-        typer.Option("--allow-data-loss", help="Go on where topics have lost records that had not been read yet."),
-    ] = False,
+    allow_data_loss: LossOption = False,
     compacting: Annotated[
         bool, typer.Option("--compact/--no-compact", help="Make few large files of many small ones.")
     ] = True,
@@ -106,6 +104,9 @@ def replay(
 
     It may be killed at any moment, and run again: then it goes on.
     """
+    if name is None and any(text is not None and text.startswith("-") for text in (start, until)):
+        # It would be called after other times at every run, and so never go on.
+        raise typer.BadParameter("a time before now needs a --name", param_hint="--from/--until")
     bounds = {"start": moment(start, "--from"), "end": moment(until, "--until")}
     with running("replay", master, remote, conf, driver_memory) as command, output.progress() as display:
         from halfmoon.pipeline.jobs.replay import replay as run

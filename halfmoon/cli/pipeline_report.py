@@ -15,6 +15,7 @@ from halfmoon.cli.spark import (
     EveryOption,
     FromTimeOption,
     GroupOption,
+    LossOption,
     MasterOption,
     MemoryOption,
     RemoteOption,
@@ -55,12 +56,14 @@ def success_rate(
             "--by", metavar="NAME[=SQL]", help="Rates by a header of this name, or by a Spark SQL expression."
         ),
     ] = ["region"],
+    orders_tag: Annotated[str, typer.Option("--orders-tag", help="The tag of an order.")] = "TagA",
+    payments_tag: Annotated[str, typer.Option("--payments-tag", help="The tag of a payment.")] = "TagB",
     push_down: Annotated[
-        bool, typer.Option("--push-down/--no-push-down", help="Have the broker filter TagA and TagB, in views.")
+        bool, typer.Option("--push-down/--no-push-down", help="Have the broker filter these tags, in views.")
     ] = False,
     rule: Annotated[
         list[str],
-        typer.Option("--rule", metavar="NAME=VALUE", help="pay_within='1 hour', orders=\"tags = 'paid'\", …"),
+        typer.Option("--rule", metavar="NAME=VALUE", help="pay_within='1 hour', payments=\"tags = 'paid'\", …"),
     ] = [],
     out: OutOption = Path("out"),
     stream: StreamOption = False,
@@ -69,6 +72,7 @@ def success_rate(
     until: UntilOption = None,
     batch_records: BatchOption = 1_000_000,
     group: GroupOption = None,
+    allow_data_loss: LossOption = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     conf: ConfOption = [],
@@ -78,14 +82,15 @@ def success_rate(
 ) -> None:
     """Which orders were paid in time, late or never: orders and payments joined, by window and property.
 
-    An order has the tag TagA, its payment TagB and the same KEYS; --rule says otherwise.
+    An order has one tag, its payment another and the same KEYS; --rule says otherwise.
     """
-    options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    options = _Options(out, stream, every, start, until, batch_records, group, allow_data_loss, bootstrap_server)
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import SuccessRate
 
-        tags = {"orders_tag": "TagA", "payments_tag": "TagB"} if push_down else {}
-        kind = SuccessRate(topic, payments, _rules(by, rule), **tags)
+        rules = _rules(by, rule, orders_tag, payments_tag)
+        tags = {"orders_tag": orders_tag, "payments_tag": payments_tag} if push_down else {}
+        kind = SuccessRate(topic, payments, rules, **tags)
     with running("success-rate", master, remote, conf, driver_memory) as command:
         _show(_made(command, kind, options), ("success_rate_by_window",), result)
 
@@ -104,6 +109,7 @@ def delay(
     until: UntilOption = None,
     batch_records: BatchOption = 1_000_000,
     group: GroupOption = None,
+    allow_data_loss: LossOption = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     conf: ConfOption = [],
@@ -112,7 +118,7 @@ def delay(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """How late delayed messages came, by what was asked for and over time."""
-    options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    options = _Options(out, stream, every, start, until, batch_records, group, allow_data_loss, bootstrap_server)
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import Delays
 
@@ -130,6 +136,7 @@ def dlq(
     until: UntilOption = None,
     batch_records: BatchOption = 1_000_000,
     group: GroupOption = None,
+    allow_data_loss: LossOption = False,
     master: MasterOption = None,
     remote: RemoteOption = None,
     conf: ConfOption = [],
@@ -138,7 +145,7 @@ def dlq(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """What consumer groups have given up: by group, reason, topic, and over time."""
-    options = _Options(out, stream, every, start, until, batch_records, group, bootstrap_server)
+    options = _Options(out, stream, every, start, until, batch_records, group, allow_data_loss, bootstrap_server)
     with running("dlq", master, remote, conf, driver_memory) as command:
         from halfmoon.pipeline.jobs.report_kinds import DeadLetters
 
@@ -201,7 +208,7 @@ class _Options:
 
     def __init__(
         self, out: Path, stream: bool, every: str | None, start: str | None, until: str | None, batch_records: int,
-        group: str | None, bootstrap: str,
+        group: str | None, allow_data_loss: bool, bootstrap: str,
     ) -> None:  # fmt: skip
         self.stream = stream or every is not None
         if self.stream and until is not None:
@@ -215,6 +222,7 @@ class _Options:
             group,
             bootstrap,
         )
+        self.allow_data_loss = allow_data_loss
         self.start = moment(start, "--from") or "earliest"
         self.end = moment(until, "--until") or "latest"
 
@@ -230,15 +238,16 @@ def _made(command: Running, kind: Kind, options: _Options) -> Published:
         )  # fmt: skip
     return report_stream(
         command.spark, kind, options.out, bootstrap=options.bootstrap, start=options.start, every=options.every,
-        batch_records=options.batch_records, group=options.group, source=source, on_batch=show_batch,
+        batch_records=options.batch_records, group=options.group,
+        allow_data_loss=options.allow_data_loss, source=source, on_batch=show_batch,
         on_publish=lambda published: output.note(f"{published.page} is up to date"), on_tick=command.tick,
     )  # fmt: skip
 
 
-def _rules(by: list[str], rules: list[str]) -> Any:
-    from halfmoon.pipeline.reports.success_rate import Rules
+def _rules(by: list[str], rules: list[str], orders_tag: str, payments_tag: str) -> Any:
+    from halfmoon.pipeline.reports.success_rate import Rules, tagged
 
-    given: dict[str, Any] = key_values(rules, "--rule")
+    given: dict[str, Any] = tagged(orders_tag, payments_tag) | key_values(rules, "--rule")
     unknown = set(given) - (set(Rules.__dataclass_fields__) - {"by"})
     if unknown:
         known = ", ".join(name for name in Rules.__dataclass_fields__ if name != "by")

@@ -56,6 +56,10 @@ GroupOption = Annotated[
     typer.Option("--group", metavar="GROUP", help="Show the progress as this group's offsets.", show_default=False),
 ]
 BatchOption = Annotated[int, typer.Option("--batch-records", min=1, help="Records in one batch, at most.")]
+LossOption = Annotated[
+    bool,
+    typer.Option("--allow-data-loss", help="Go on where topics have lost records that had not been read yet."),
+]
 FromTimeOption = Annotated[str | None, typer.Option("--from", metavar="TIME", help=HELP, show_default=False)]
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Up to this one (exclusive).", show_default=False)
@@ -119,6 +123,9 @@ def _session(
 
     # py4j tells the log of every call that was under way when the JVM was ended; what matters comes as an exception.
     logging.getLogger().addHandler(logging.NullHandler())
+    told = logging.StreamHandler()
+    told.setFormatter(logging.Formatter("halfmoon: %(message)s"))
+    logging.getLogger("halfmoon").addHandler(told)
     command = Running()
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

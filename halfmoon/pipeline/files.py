@@ -6,8 +6,12 @@ ask, so paths must be on a disk that this program and the server share.
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -15,6 +19,8 @@ from pyspark.sql import SparkSession
 
 from halfmoon.pipeline.connect import is_connected
 from halfmoon.pipeline.errors import PipelineError
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 
 
 class Entry(NamedTuple):
@@ -45,25 +51,40 @@ class Files(Protocol):
         """A small text file, as a whole: readers see the old one or the new one."""
         ...
 
+    def locked(self, path: str) -> AbstractContextManager[None]:
+        """Keep other processes out of the block, as far as the file system can: a local disk can, others not.
+
+        Raises PipelineError if somebody is in it.
+        """
+        ...
+
 
 def files_at(spark: SparkSession, path: str) -> Files:
-    """The file system that a path is on."""
-    scheme = path.partition("://")[0] if "://" in path else ""
-    jvm = None if is_connected(spark) else spark._jvm
-    if not scheme and jvm is None:
+    """The file system that a path is on, as Spark takes it: one without a scheme is on Spark's default file system.
+
+    Raises PipelineError for a path that cannot be reached from here.
+    """
+    scheme = _SCHEME.match(path)
+    if is_connected(spark):
+        if scheme is not None and scheme[1] != "file":
+            raise PipelineError(f"{path}: with Spark Connect, only paths on a disk that is shared with the server work")
         return LocalFiles()
-    if scheme == "" and str(spark.conf.get("spark.hadoop.fs.defaultFS", "file:///")).startswith("file:"):
+    default = str(spark._jsc.hadoopConfiguration().get("fs.defaultFS", "file:///"))
+    if (scheme[1] if scheme is not None else default.partition(":")[0]) == "file":
         return LocalFiles()
-    if jvm is None:
-        raise PipelineError(f"{path}: with Spark Connect, only paths on a disk that is shared with the server work")
     return HadoopFiles(spark, path)
+
+
+def _local(path: str) -> Path:
+    """`/a`, `file:/a` and `file:///a` are the same to Hadoop."""
+    return Path(re.sub(r"^file:/+", "/", path))
 
 
 class LocalFiles:
     """This machine's."""
 
     def entries(self, path: str) -> list[Entry]:
-        folder = Path(path)
+        folder = _local(path)
         if not folder.is_dir():
             return []
         found = []
@@ -75,7 +96,7 @@ class LocalFiles:
         return found
 
     def remove(self, path: str) -> None:
-        target = Path(path)
+        target = _local(path)
         if target.is_dir():
             shutil.rmtree(target)
         else:
@@ -83,12 +104,12 @@ class LocalFiles:
 
     def read(self, path: str) -> str | None:
         try:
-            return Path(path).read_text()
+            return _local(path).read_text()
         except FileNotFoundError:
             return None
 
     def write(self, path: str, text: str) -> None:
-        target = Path(path)
+        target = _local(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.{os.getpid()}")
         with temporary.open("w") as out:
@@ -96,6 +117,17 @@ class LocalFiles:
             out.flush()
             os.fsync(out.fileno())
         temporary.replace(target)
+
+    @contextmanager
+    def locked(self, path: str) -> Iterator[None]:
+        target = _local(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise PipelineError(f"another process is writing to {target.parent}") from None
+            yield
 
 
 class HadoopFiles:
@@ -121,6 +153,10 @@ class HadoopFiles:
 
     def remove(self, path: str) -> None:
         self._fs.delete(self._path(path), True)
+
+    @contextmanager
+    def locked(self, path: str) -> Iterator[None]:
+        yield
 
     def read(self, path: str) -> str | None:
         where = self._path(path)

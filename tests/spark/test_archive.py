@@ -73,6 +73,17 @@ def test_a_record_is_kept_as_it_is(spark, bootstrap, make_topic, tmp_path: Path)
     assert (first["partition"], first["offset"], first["topic"]) == (0, 0, topic)
 
 
+def test_timestamps_at_the_ends_of_time(spark, bootstrap, make_topic, tmp_path: Path) -> None:
+    topic = make_topic()
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for at in (1, NEW_YEAR_MS * 1000):  # the second one is in microseconds, as some producers write it
+        producer.produce(topic, b"1", timestamp=at)
+    assert producer.flush(10) == 0
+    archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
+    rows = read_archive(spark, str(tmp_path)).selectExpr("unix_millis(timestamp) AS at", "date").collect()
+    assert {row["at"]: row["date"] for row in rows} == {1: date(1970, 1, 1), NEW_YEAR_MS * 1000: date(9999, 12, 31)}
+
+
 def test_days_are_utc_in_every_session(spark, bootstrap, make_topic, tmp_path: Path) -> None:
     topic = make_topic(2)
     produce(bootstrap, topic, range(1), NEW_YEAR_MS)
@@ -104,8 +115,14 @@ def test_values_with_a_schema_are_typed_and_the_schema_stays(spark, bootstrap, m
     produce(bootstrap, topic, range(3, 4), value='{"id": %d}')
     archive(spark, topic, path, bootstrap=bootstrap)
     assert sorted(row["id"] for row in read_archive(spark, path, topic).select("data.id").collect()) == [0, 1, 2, 3]
-    with pytest.raises(PipelineError, match="is archived with schema 'id INT': it cannot become 'id STRING'"):
+    with pytest.raises(PipelineError, match="is archived with schema 'id int': it cannot become 'id string'"):
         archive(spark, topic, path, bootstrap=bootstrap, schemas={topic: "id STRING"})
+    for schemas, said in (
+        ({topic: "id STRNG"}, "Spark failed: .*UNSUPPORTED_DATATYPE"),
+        ({"other": "id INT"}, "there is a schema for 'other', which is not among the topics"),
+    ):
+        with pytest.raises(PipelineError, match=said):
+            archive(spark, topic, path, bootstrap=bootstrap, schemas=schemas)
 
 
 def test_progress_is_shown_as_a_groups(spark, bootstrap, make_topic, tmp_path: Path) -> None:
@@ -209,6 +226,20 @@ def test_what_is_no_archive_and_what_is_not_in_it(spark, bootstrap, make_topic, 
     manifest.write_text(manifest.read_text().replace('"format": 1', '"format": 2'))
     with pytest.raises(PipelineError, match=r"_archive.json cannot be understood: format 2"):
         read_archive(spark, str(tmp_path))
+
+
+def test_one_process_writes_at_a_time(spark, bootstrap, make_topic, tmp_path: Path) -> None:
+    topic = make_topic()
+    with LocalFiles().locked(f"{tmp_path}/_lock"), pytest.raises(PipelineError, match="another process is writing to"):
+        archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
+    archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
+
+
+def test_a_reader_that_knows_of_fewer_batches_than_were_merged() -> None:
+    merged = archive_files.BatchFolder(0, 8, True, "m")
+    raw = [archive_files.BatchFolder(number, number, False, str(number)) for number in range(12)]
+    assert archive_files.live([merged, *raw], 6) == [merged]
+    assert archive_files.live([merged, *raw], 10) == [merged, raw[9], raw[10]]
 
 
 def test_an_archive_of_another_cluster(spark, bootstrap, make_topic, tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ def test_lag(spark, bootstrap, make_topic, tmp_path) -> None:
     with pytest.raises(KeyboardInterrupt):
         record_lag(spark, table, bootstrap=bootstrap, groups="lag-slow", every_s=0.2, on_sample=taken.append,
                    on_tick=enough)  # fmt: skip
-    now, over_time = lag_reports(spark.read.parquet(table))
+    now, over_time = lag_reports(spark.read.parquet(table), taken[-1][0].at_ms)
     assert now.rows == (("lag-slow", topic, 2, 8, 10, 2),)
     assert [row[1:] for row in over_time.rows] == [
         ("lag-quick", topic, 0), ("lag-slow", topic, 6), ("lag-slow", topic, 2), ("lag-slow", topic, 2)

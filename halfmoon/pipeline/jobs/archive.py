@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.admin import Admin, TopicOffsets
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.failures import spark_errors
 from halfmoon.pipeline.files import Files, files_at
 from halfmoon.pipeline.group_progress import group_writer
 from halfmoon.pipeline.jobs.archive_files import (
@@ -41,6 +42,8 @@ BATCH_RECORDS = 1_000_000
 COMPACT_EVERY = 16
 """Batches of a topic; between them a stream that goes on has small files looked for."""
 DAY_MS = 86_400_000
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+"""The years 1 to 9999."""
 
 
 def archive(
@@ -61,7 +64,8 @@ def archive(
 ) -> dict[str, Totals]:
     """Append what is new in the topics to the archive at `path`, and return what was done, by topic.
 
-    May be killed at any moment and run again. `start` counts for topics that are not in it yet. `schemas` names, for
+    May be killed at any moment and run again; one process at a time (on a local disk, a second one is refused). `start`
+    counts for topics that are not in it yet. `schemas` names, for
     topics with JSON values, what is in them (DDL): it becomes a column `data`, and is remembered. With `every`
     ("1 minute") it goes on until `on_tick`, called some times a second, raises something. `group` is where the progress
     is shown as a consumer group's offsets. `allow_data_loss` goes on where the topics have lost records that had not
@@ -72,17 +76,22 @@ def archive(
     """
     admin, files = Admin(bootstrap), files_at(spark, path)
     path = path.rstrip("/")
-    names = topic_names(admin, source)
-    manifest = _manifest(admin, files, path, names, dict(schemas or {}))
+    names = list(dict.fromkeys(topic_names(admin, source)))
+    columns = _columns(spark, names, schemas or {})
     show = group_writer(admin, group) if group else _nowhere
-    with Queries(spark, None) as queries:
+    with files.locked(f"{path}/_lock"), Queries(spark) as queries:
+        manifest = _manifest(admin, files, path, names, columns)
+
+        def merge(name: str) -> None:
+            if compacting:
+                compact(spark, path, name, on_tick=on_tick)
 
         def finished(batch: Batch) -> None:
             show(batch.ends)
             if on_batch is not None:
                 on_batch(batch)
-            if every is not None and compacting and batch.number % COMPACT_EVERY == COMPACT_EVERY - 1:
-                compact(spark, path, batch.query)
+            if every is not None and batch.number % COMPACT_EVERY == COMPACT_EVERY - 1:
+                merge(batch.query)
 
         queries.on_batch = finished
         for name in names:
@@ -95,9 +104,8 @@ def archive(
             _sweep(files, topic_folder(path, name))
             queries.start(name, writer, checkpoint_folder(path, name), every)
         done = queries.run(on_tick)
-    if compacting:
         for name in names:
-            compact(spark, path, name)
+            merge(name)
     return done
 
 
@@ -110,7 +118,8 @@ def read_archive(
     end: datetime | None = None,
 ) -> DataFrame:
     """What an archive holds of the topics (all, by default), of timestamps from `start` up to `end` (exclusive; without
-    a zone: UTC). Each record is there once, at any moment, also while the archive is being written and compacted.
+    a zone: UTC). Each record is there once, also while the archive is being written and compacted; but a DataFrame that
+    was made before a compaction may find its files gone, and is to be made anew.
 
     Columns: key, value (binary), tags, keys (string), headers (as they came), topic, partition, offset, timestamp, date
     (UTC), batch; with one topic that has a schema, `data` as well. Raises PipelineError if there is no archive.
@@ -152,7 +161,9 @@ def _live(files: Files, path: str, topic: str, start: datetime | None, end: date
 
 def _archived(messages: DataFrame, schema: str | None) -> DataFrame:
     # Of the timestamp in UTC, whatever the session's time zone: a batch must have the same days when it is repeated.
-    day = F.date_from_unix_date(F.floor(F.unix_millis("timestamp") / DAY_MS).cast("int"))
+    # What is beyond the year 9999 (some producers write microseconds) has a day that others can read.
+    at_ms = F.greatest(F.lit(FIRST_MS), F.least(F.unix_millis("timestamp"), F.lit(LAST_MS)))
+    day = F.date_from_unix_date(F.floor(at_ms / DAY_MS).cast("int"))
     columns: list[Column | str] = ["key", "value", "tags", "keys", "headers", "partition", "offset", "timestamp"]
     if schema is not None:
         columns.append(F.from_json(F.col("value").cast("string"), schema).alias("data"))
@@ -196,6 +207,18 @@ def _manifest(admin: Admin, files: Files, path: str, names: Sequence[str], schem
     manifest = Manifest(cluster, found.ids | ids, found.schemas | schemas)
     write_manifest(files, path, manifest)
     return manifest
+
+
+def _columns(spark: SparkSession, names: Sequence[str], schemas: Mapping[str, str]) -> dict[str, str]:
+    """Schemas as they are kept: by topic the columns, in one way to write them. Raises PipelineError."""
+    found = {}
+    for topic, schema in schemas.items():
+        if topic not in names:
+            raise PipelineError(f"there is a schema for {topic!r}, which is not among the topics")
+        with spark_errors():
+            fields = spark.createDataFrame([], schema).schema.fields
+        found[topic] = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in fields)
+    return found
 
 
 def _sweep(files: Files, folder: str) -> None:

@@ -106,6 +106,24 @@ def last_batch(files: Files, archive: str, topic: str) -> int:
 
 def folders(files: Files, archive: str, topic: str, day: date) -> list[BatchFolder]:
     """All of a day, sorted by their batches. Of those that hold several batches, only those that are complete."""
+    return [folder for folder, complete in _all_folders(files, archive, topic, day) if complete]
+
+
+def unfinished(files: Files, archive: str, topic: str, day: date) -> list[BatchFolder]:
+    """Those of several batches that are not complete: what they hold is in others as well.
+
+    A compaction was killed while it wrote one, or while it removed one that a wider one contains.
+    """
+    return [folder for folder, complete in _all_folders(files, archive, topic, day) if not complete]
+
+
+def is_complete(files: Files, path: str) -> bool:
+    """Whether a folder of several batches holds all that it is named after."""
+    return any(entry.name == "_SUCCESS" for entry in files.entries(path))
+
+
+def _all_folders(files: Files, archive: str, topic: str, day: date) -> list[tuple[BatchFolder, bool]]:
+    """Sorted, each with whether it is complete."""
     place = f"{topic_folder(archive, topic)}/date={day.isoformat()}"
     found = []
     for entry in files.entries(place):
@@ -114,19 +132,19 @@ def folders(files: Files, archive: str, topic: str, day: date) -> list[BatchFold
             continue
         path = f"{place}/{entry.name}"
         merged = name[2] is not None
-        if not merged or any(each.name == "_SUCCESS" for each in files.entries(path)):
-            found.append(BatchFolder(int(name[1]), int(name[2] or name[1]), merged, path))
+        folder = BatchFolder(int(name[1]), int(name[2] or name[1]), merged, path)
+        found.append((folder, not merged or is_complete(files, path)))
     return sorted(found)
 
 
 def live(found: Iterable[BatchFolder], last: int) -> list[BatchFolder]:
-    """Those that count: of finished batches (up to `last`), and in no complete folder with a wider range."""
+    """Those that count: of finished batches, and in no complete folder with a wider range.
+
+    Up to `last` batches are finished, and those that were merged are: they may have become so after `last` was read.
+    """
     merged = [folder for folder in found if folder.merged]
-    return [
-        folder
-        for folder in found
-        if folder.last <= last and not any(wide.contains(folder) and wide != folder for wide in merged)
-    ]
+    finished = [folder for folder in found if folder.merged or folder.last <= last]
+    return [folder for folder in finished if not any(wide.contains(folder) and wide != folder for wide in merged)]
 
 
 def superseded(found: Iterable[BatchFolder]) -> list[BatchFolder]:

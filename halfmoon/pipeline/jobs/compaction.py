@@ -2,12 +2,12 @@
 
 Of a topic's day, finished batches that stand side by side and are small are written once more, into one directory that
 is named after all of them; when that is complete (`_SUCCESS`), theirs are removed. Killed before that, the new
-directory does not count; killed later, theirs do not (archive_files.live), and the next run removes them.
+directory does not count; killed later, theirs do not (archive_files.live). The next run removes what does not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date
 
@@ -20,10 +20,12 @@ from halfmoon.pipeline.jobs.archive_files import (
     batch_name,
     days,
     folders,
+    is_complete,
     last_batch,
     live,
     superseded,
     topic_folder,
+    unfinished,
 )
 
 TARGET_BYTES = 128 << 20
@@ -48,17 +50,28 @@ class _Sized:
 
 
 def compact(
-    spark: SparkSession, archive: str, topic: str, *, target_bytes: int = TARGET_BYTES, fewest_files: int = FEWEST_FILES
+    spark: SparkSession,
+    archive: str,
+    topic: str,
+    *,
+    target_bytes: int = TARGET_BYTES,
+    fewest_files: int = FEWEST_FILES,
+    on_tick: Callable[[], None] | None = None,
 ) -> Compacted:
-    """Merge what is small of a topic's archive. Raises PipelineError if what was written is not what was read; then
-    nothing was removed."""
+    """Merge what is small of a topic's archive; for the one process that writes it. `on_tick` is called between merges.
+
+    Raises PipelineError if what was written is not what was read; then nothing was removed.
+    """
     files = files_at(spark, archive)
     last = last_batch(files, archive, topic)
     before = after = 0
     for day in days(files, archive, topic):
-        for folder in superseded(folders(files, archive, topic, day)):
+        # Both stand in others as well. Readers that know nothing of `_SUCCESS` would see them twice.
+        for folder in (*unfinished(files, archive, topic, day), *superseded(folders(files, archive, topic, day))):
             files.remove(folder.path)
         for run in _runs(_sized(files, live(folders(files, archive, topic, day), last)), target_bytes):
+            if on_tick is not None:
+                on_tick()
             count = sum(each.files for each in run)
             if count >= fewest_files:
                 before += count
@@ -98,8 +111,13 @@ def _merge(
     ordered.write.mode("overwrite").option("compression", "zstd").parquet(target)
     expected, found = read.count(), spark.read.schema(read.schema).parquet(target).count()
     if found != expected:
+        # First what makes it count: killed in between, it must not stand for those that it was made of.
+        files.remove(f"{target}/_SUCCESS")
         files.remove(target)
         raise PipelineError(f"{target} should hold {expected:,} records and holds {found:,}: nothing was changed")
+    if not is_complete(files, target):
+        # Were the others removed now, nothing would count any more.
+        raise PipelineError(f"{target} has no _SUCCESS: is mapreduce.fileoutputcommitter.marksuccessfuljobs off?")
     for each in run:
         files.remove(each.folder.path)
     return parts

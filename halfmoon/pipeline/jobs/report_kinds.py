@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -29,6 +30,12 @@ class Kind(Protocol):
 
     name: str
     title: str
+    topics: Sequence[str]
+    """Those that it reads by name."""
+
+    def said(self) -> dict[str, object]:
+        """What else it was made with, as JSON has it: what was kept with one thing does not fit another."""
+        ...
 
     def keep(self, read: Read) -> DataFrame:
         """What of the messages the reports are made from; batch or stream."""
@@ -63,6 +70,10 @@ class SuccessRate:
         self.rules = rules or Rules()
         self._orders = orders, orders_tag
         self._payments = payments or orders, payments_tag
+        self.topics: Sequence[str] = tuple(dict.fromkeys((orders, payments or orders)))
+
+    def said(self) -> dict[str, object]:
+        return {"filters": [self._orders[1], self._payments[1]], **asdict(self.rules)}
 
     def keep(self, read: Read) -> DataFrame:
         return success_rate.matches(read(*self._orders), read(*self._payments), self.rules, streaming=read.streaming)
@@ -92,11 +103,14 @@ class Delays:
 
     def __init__(self, topics: str | Sequence[str], levels: str = delays.LEVELS) -> None:
         delays.levels_ms(levels)  # It is of no use to start Spark first.
-        self._topics = topics
+        self.topics: Sequence[str] = (topics,) if isinstance(topics, str) else tuple(topics)
         self._levels = levels
 
+    def said(self) -> dict[str, object]:
+        return {"levels": self._levels}
+
     def keep(self, read: Read) -> DataFrame:
-        return delays.delayed_messages(read(self._topics), self._levels)
+        return delays.delayed_messages(read(self.topics), self._levels)
 
     def as_of(self, read: Read) -> int | None:
         return None
@@ -114,6 +128,10 @@ class DeadLetters:
     """Everything that groups have given up."""
 
     name, title = "dlq", "Dead letters"
+    topics: Sequence[str] = ()
+
+    def said(self) -> dict[str, object]:
+        return {}
 
     def keep(self, read: Read) -> DataFrame:
         return dead_letters.dead_letters(read(re.compile(dead_letters.TOPICS)))

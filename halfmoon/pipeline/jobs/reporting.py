@@ -12,6 +12,7 @@ records that the topic no longer has.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +23,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from halfmoon.pipeline.admin import Admin, bootstrap_servers
 from halfmoon.pipeline.checkpoint import watermark_of
+from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.files import LocalFiles
 from halfmoon.pipeline.group_progress import group_writer
 from halfmoon.pipeline.jobs.lag import SCHEMA, Sample, record_lag
 from halfmoon.pipeline.jobs.report_kinds import Fact, Kind
@@ -79,6 +82,7 @@ def report_stream(
     every: str | None = None,
     batch_records: int | None = None,
     group: str | None = None,
+    allow_data_loss: bool = False,
     source: str = "",
     on_batch: OnBatch | None = None,
     on_publish: Callable[[Published], None] = lambda _: None,
@@ -89,12 +93,15 @@ def report_stream(
 
     With `every` ("10 seconds") it goes on, and makes the report anew after batches, every ten seconds at most, until
     `on_tick`, which is called some times a second, raises something. `group` is where the progress is shown as a
-    consumer group's offsets. Raises PipelineError.
+    consumer group's offsets. `allow_data_loss` goes on where the topics have lost records that had not been read yet.
+
+    Raises PipelineError; also for an OUT of other topics (one that was made anew is another), or of other rules.
     """
     folder = out.absolute() / f"_{kind.name}"
     table, checkpoint = folder / "table", folder / "checkpoint"
+    _check_kept(Admin(bootstrap), kind, folder)
     show_progress = group_writer(Admin(bootstrap), group) if group else None
-    kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records))
+    kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records, allow_data_loss))
     changed, published_at = False, time.monotonic()
 
     def finished(batch: Batch) -> None:
@@ -106,6 +113,8 @@ def report_stream(
             on_batch(batch)
 
     def made(totals: Totals) -> Published:
+        if totals.batches and not checkpoint.is_dir():
+            raise PipelineError(f"{checkpoint} is not to be seen from here: a stream needs a disk that Spark shares")
         # Before the table: what the watermark promises is in there then.
         as_of_ms = watermark_of(checkpoint)
         rows = _table(spark, table, kept).cache()
@@ -150,15 +159,36 @@ class _StreamRead:
 
     streaming = True
 
-    def __init__(self, spark: SparkSession, bootstrap: str | None, start: Position, batch_records: int | None) -> None:
+    def __init__(
+        self, spark: SparkSession, bootstrap: str | None, start: Position, batch_records: int | None, lossy: bool
+    ) -> None:
         self._spark, self._bootstrap = spark, bootstrap
         self._start, self._batch_records = start, batch_records
+        self._options = {"failOnDataLoss": str(not lossy).lower()}
 
     def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame:
         return read_stream(
             self._spark, topics, bootstrap=self._bootstrap, start=self._start, tag=tag,
-            batch_records=self._batch_records,
+            batch_records=self._batch_records, options=self._options,
         )  # fmt: skip
+
+
+def _check_kept(admin: Admin, kind: Kind, folder: Path) -> None:
+    """Raises PipelineError where what is kept in the folder is of something else."""
+    ids = {topic: admin.topic_id(topic) for topic in kind.topics}
+    wanted = {"cluster": admin.cluster_id(), "topics": ids, "made with": kind.said()}
+    manifest = folder / "kept.json"
+    if not manifest.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        LocalFiles().write(str(manifest), json.dumps(wanted, indent=1))
+        return
+    found = json.loads(manifest.read_text())
+    for key, value in json.loads(json.dumps(wanted)).items():
+        if found.get(key) != value:
+            raise PipelineError(
+                f"{folder} was kept with other {key if key != 'cluster' else 'clusters'}"
+                f" ({json.dumps(found.get(key))}): give another --out, or remove it"
+            )
 
 
 def _table(spark: SparkSession, table: Path, kept: DataFrame) -> DataFrame:
@@ -191,17 +221,20 @@ def lag_report(
     """
     table = out.absolute() / "_lag"
     published: Published | None = None
+    published_at = 0.0
 
     def sampled(samples: list[Sample]) -> None:
-        nonlocal published
+        nonlocal published, published_at
         on_sample(samples)
+        if published is not None and time.monotonic() - published_at < PUBLISH_EVERY_S:
+            return
         kept = spark.read.schema(SCHEMA).parquet(str(table)) if table.is_dir() else spark.createDataFrame([], SCHEMA)
-        reports = lag_reports(kept)
+        reports = lag_reports(kept, samples[0].at_ms if samples else None)
         rows = reports[0].dicts()
         facts = [("groups", show(len({row["group"] for row in rows}))), ("lag", show(sum(row["lag"] for row in rows)))]
         title, source = "Lag of consumer groups", f"groups {groups!r} of {bootstrap_servers(bootstrap)}"
         page = publish(out, "lag", title, reports, facts, source)
-        published = Published(page, reports, facts, Totals())
+        published, published_at = Published(page, reports, facts, Totals()), time.monotonic()
 
     record_lag(
         spark, str(table), bootstrap=bootstrap, groups=groups, every_s=every_s, on_sample=sampled, on_tick=on_tick

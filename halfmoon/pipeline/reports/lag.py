@@ -9,16 +9,19 @@ from halfmoon.pipeline.reports.report import Report
 from halfmoon.pipeline.reports.windows import collected
 
 
-def lag_reports(samples: DataFrame) -> list[Report]:
-    """From the table of `jobs.lag.record_lag`."""
+def lag_reports(samples: DataFrame, now_ms: int | None) -> list[Report]:
+    """From the table of `jobs.lag.record_lag`; *now* is the sample of that moment, None one that found no group."""
     by_topic = samples.groupBy("at_ms", "group", "topic").agg(
         F.count("*").alias("partitions"),
         F.sum("committed").alias("committed"),
         F.sum("end").alias("end"),
         F.sum("lag").alias("lag"),
     )
-    last = samples.agg(F.max("at_ms")).collect()[0][0]
-    now = by_topic.where(F.col("at_ms") == F.lit(last)).drop("at_ms").orderBy(F.desc("lag"), "group", "topic")
+    now = (
+        by_topic.where(F.col("at_ms") == F.lit(now_ms).cast("bigint"))
+        .drop("at_ms")
+        .orderBy(F.desc("lag"), "group", "topic")
+    )
     over_time = by_topic.select(F.col("at_ms").alias("at"), "group", "topic", "lag").orderBy("at", "group", "topic")
     return [
         collected("lag_now", "How far groups are behind", now, 2),

@@ -94,6 +94,15 @@ class Rules:
         return sum(int(count) * _UNITS_MS[unit.lower()] for count, unit in parts)
 
 
+def tagged(orders: str, payments: str) -> dict[str, str]:
+    """The rules `orders` and `payments` for these two tags; a payment counts if its header `status` says paid."""
+
+    def has(tag: str) -> str:
+        return "tags = '" + tag.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+    return {"orders": has(orders), "payments": f"{has(payments)} AND properties['status'] = 'paid'"}
+
+
 def matches(
     orders_messages: DataFrame, payments_messages: DataFrame, rules: Rules, *, streaming: bool = False
 ) -> DataFrame:
