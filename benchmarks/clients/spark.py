@@ -59,7 +59,6 @@ def spark_pipeline(bootstrap: str, topic: str, records: int, written: int, repea
     one of each that warms the JVM up. `bare_s` is the batch read through `format("kafka")` alone, in turn with the
     other and with the same columns; `headers_s` and `bare_headers_s` the same with headers.
     """
-    topics.create(bootstrap, topic, PIPELINE_PARTITIONS)
     bulk.produce(bootstrap, topic, PIPELINE_BYTES, records, PIPELINE_PARTITIONS)
     spark = session(app_name="halfmoon-bench", cores=2)
     taken: dict[str, list[float]] = {}
