@@ -52,7 +52,11 @@ class Admin:
 
     def __init__(self, bootstrap: str | None = None) -> None:
         self.bootstrap = bootstrap_servers(bootstrap)
-        self._client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        # Without a strategy: librdkafka's, when the only broker goes away for a moment, forgets it together with the
+        # requests that wait for it, and these are answered by nothing but their timeout.
+        settings: dict[str, str | int | float | bool] = {"bootstrap.servers": self.bootstrap, "log_level": 0}
+        settings["metadata.recovery.strategy"] = "none"
+        self._client = AdminClient(settings)
 
     # -- topics ------------------------------------------------------------------------------------------------------
 
@@ -91,13 +95,14 @@ class Admin:
         """Raises TopicExistsError, and RefusedConfigError for a configuration that the broker does not take."""
         wanted = NewTopic(topic, partitions, 1, config=dict(configs or {}))
         try:
-            self._client.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S)[topic].result(REQUEST_TIMEOUT_S)
-        except KafkaException as refused:
-            code = refused.args[0].code()
-            if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            made = self._client.create_topics([wanted], request_timeout=REQUEST_TIMEOUT_S)
+            self._result(made[topic], f"create topic {topic}")
+        except PipelineError as refused:
+            if _code(refused) == KafkaError.TOPIC_ALREADY_EXISTS:
                 raise TopicExistsError(f"there is a topic {topic!r} at {self.bootstrap}") from None
-            kind = RefusedConfigError if code == KafkaError.INVALID_CONFIG else PipelineError
-            raise kind(f"cannot create topic {topic}: {refused.args[0].str()}") from None
+            if _code(refused) == KafkaError.INVALID_CONFIG:
+                raise RefusedConfigError(str(refused)) from None
+            raise
 
     def configs(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
         """Configurations by topic. Topics that are gone are left out."""
@@ -192,6 +197,10 @@ class Admin:
             return future.result(REQUEST_TIMEOUT_S)
         except KafkaException as failed:
             raise PipelineError(f"cannot {what}: {failed.args[0].str()}") from failed
+        except TimeoutError:
+            raise PipelineError(
+                f"cannot {what}: {self.bootstrap} has not answered within {REQUEST_TIMEOUT_S} s"
+            ) from None
 
 
 def regular_expression(text: str) -> re.Pattern[str]:

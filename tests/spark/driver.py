@@ -17,11 +17,11 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from tests.crash.serving import wait_until
 from tests.spark.cluster import EVERYWHERE, program_environment
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ class Driver:
         """`arguments`: what the job's function takes, and `jars`, Spark's connector."""
         self.folder = folder
         self.lines: list[str] = []
-        self.started_s = 0.0
         scratch = folder / "scratch"
         scratch.mkdir(parents=True)
         self._command = [sys.executable, __file__, job, json.dumps({**arguments, "folder": str(folder)})]
@@ -50,6 +49,7 @@ class Driver:
             TMPDIR=str(scratch), SPARK_LOCAL_DIRS=str(scratch), JAVA_TOOL_OPTIONS=java
         )
         self._process: subprocess.Popen[str] | None = None
+        self._listener: threading.Thread | None = None
         self._groups: list[int] = []
 
     def start(self) -> None:
@@ -61,7 +61,6 @@ class Driver:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log,
             )  # fmt: skip
         self._groups.append(self._process.pid)
-        self.started_s = time.monotonic()
         self._listener = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listener.start()
 
@@ -87,12 +86,18 @@ class Driver:
 
     def wait_for_the_end(self) -> None:
         """Until nothing of what was started and killed is running any more."""
-        wait_until(lambda: not self._running(), END_S, "the JVM ends when its program was killed")
+        deadline_s = time.monotonic() + END_S
+        while left := self._running():
+            assert time.monotonic() < deadline_s, f"process groups {left} did not end within {END_S} s"
+            time.sleep(0.05)
 
     def end(self) -> None:
         """Kill whatever there still is of it, and see it gone."""
         for group in self._running():
-            os.killpg(group, signal.SIGKILL)
+            try:
+                os.killpg(group, signal.SIGKILL)
+            except ProcessLookupError:
+                pass  # It has just ended.
         if self._process is not None:
             self._reap(self._process)
             self._process = None
@@ -117,8 +122,9 @@ class Driver:
 
     def _reap(self, process: subprocess.Popen[str]) -> None:
         process.wait(END_S)
-        self._listener.join(END_S)
+        assert self._listener is not None
         assert process.stdin is not None
+        self._listener.join(END_S)
         process.stdin.close()
 
 
@@ -197,9 +203,9 @@ def success_rate(topic: str) -> SuccessRate:
 
 
 def _told(compact: Callable[..., Any]) -> Callable[..., Any]:
-    def told(spark: SparkSession, path: str, topic: str) -> Any:
+    def told(*arguments: Any, **named: Any) -> Any:
         say("compacting")
-        done = compact(spark, path, topic, fewest_files=3)
+        done = compact(*arguments, fewest_files=3, **named)
         say(f"compacted {done.files_before} to {done.files_after}")
         return done
 
@@ -220,6 +226,7 @@ def _or_end(job: Callable[[], None]) -> None:
     try:
         job()
     except BaseException as failed:
+        traceback.print_exc()
         say(f"failed {job.__name__} {type(failed).__name__}: {failed}")
         os._exit(1)
 

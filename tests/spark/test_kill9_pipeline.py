@@ -1,8 +1,8 @@
 """kill −9 of a pipeline's driver and of the broker, again and again: what it has made in the end is exactly the truth.
 
-An archive that is being compacted and the report of success rates run in one driver while records come in; ten times
-(three, in the normal run) the driver is killed, five times (two) the broker. HALFMOON_TEST_SEED, which is printed,
-decides when and how; HALFMOON_TEST_KILLS is another number of the driver's kills.
+An archive that is being compacted and the report of success rates run in one driver while records come in; the driver
+is killed ten times (three, in the normal run), the broker half as often. A replay is killed three times.
+HALFMOON_TEST_SEED, which is printed, decides when and how; HALFMOON_TEST_KILLS is how often in the normal run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +23,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.checkpoint import watermark_of
+from halfmoon.pipeline.files import LocalFiles
 from halfmoon.pipeline.jobs.archive import archive, read_archive
+from halfmoon.pipeline.jobs.compaction import compact
 from halfmoon.pipeline.jobs.replay import MARK
 from halfmoon.pipeline.jobs.report_kinds import SuccessRate
 from halfmoon.pipeline.jobs.reporting import report_stream
@@ -38,7 +41,7 @@ IN_FLIGHT = 30
 """Few: what a partition is ahead of another while the broker comes back must stay far below the rules' watermark."""
 LAST = 500
 """Records that come after the last kill, in any case."""
-DEADLINE_S = 90.0
+DEADLINE_S = 120.0
 ROUND_S = 9.0
 """What a kill takes, on average, until all goes on: records are sent so that they last."""
 
@@ -59,6 +62,7 @@ class Sales(threading.Thread):
         self.sent = self.acknowledged = 0
         self.errors: list[object] = []
         self.rest, self.stopping = threading.Event(), threading.Event()
+        """Set by whoever wants the rest sent at once, or nothing more at all."""
         self._records, self._share_per_s = records, share_per_s
         settings = {"enable.idempotence": True, "linger.ms": 1, "message.timeout.ms": 120_000, **QUICK}
         self._producer = Producer({"bootstrap.servers": servers, "error_cb": self._failed, **settings})
@@ -75,8 +79,15 @@ class Sales(threading.Thread):
             while due >= 1 and self.sent - self.acknowledged < IN_FLIGHT and (self.rest.is_set() or left > LAST):
                 self._send(self._records[self.sent])
                 due, left = due - 1, left - 1
-        if self._producer.flush(DEADLINE_S) and not self.stopping.is_set():
+        if self.stopping.is_set():
+            self._producer.purge()
+        if self._producer.flush(DEADLINE_S):
             self.errors.append("not everything could be sent in the end")
+
+    def end(self) -> None:
+        """Whatever is left to be sent."""
+        self.stopping.set()
+        self.join(DEADLINE_S)
 
     def _send(self, record: Record) -> None:
         place, headers = record.partition(PARTITIONS), list(record.headers)
@@ -100,8 +111,6 @@ class Supervisor:
 
     def __init__(self, driver: Driver, dice: random.Random) -> None:
         self.driver, self.dice = driver, dice
-        self.ended: list[str] = []
-        """Why the driver has ended by itself."""
 
     def hear(self, *words: str) -> None:
         """Until it has said all of these from now on."""
@@ -113,9 +122,7 @@ class Supervisor:
                 missing -= {word for word in missing if word in self.driver.lines[at]}
                 at += 1
             elif self.driver.code() is not None:
-                self.ended.append(self.driver.lines[-1])
-                assert len(self.ended) < 10, (self.ended, self.driver.log())
-                self.driver.start()
+                pytest.fail(f"the driver has ended by itself: {self.driver.lines[-3:]} {self.driver.log()}")
             else:
                 time.sleep(0.002)
 
@@ -150,13 +157,13 @@ def dice() -> random.Random:
     return random.Random(seed)
 
 
-def often(normal: int, many: int, timeout_s: int) -> pytest.MarkDecorator:
-    """`kills` of the normal run, and of the long one."""
-    long = pytest.param(many, marks=(pytest.mark.interop, pytest.mark.timeout(timeout_s)))
-    return pytest.mark.parametrize("kills", [int(os.environ.get("HALFMOON_TEST_KILLS", normal)), long])
-
-
-@often(3, 10, 1_200)
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(int(os.environ.get("HALFMOON_TEST_KILLS", 3)), marks=pytest.mark.timeout(600), id="some"),
+        pytest.param(10, marks=[pytest.mark.interop, pytest.mark.timeout(1_800)], id="many"),
+    ],
+)
 def test_an_archive_and_a_report_survive_their_driver_and_the_broker(spark, tmp_path: Path, dice, kills: int) -> None:
     archived, out = tmp_path / "archive", tmp_path / "out"
     rounds = [*["driver"] * (kills - 1), *["broker"] * ((kills + 1) // 2)]
@@ -168,16 +175,21 @@ def test_an_archive_and_a_report_survive_their_driver_and_the_broker(spark, tmp_
         archived=str(archived), out=str(out),
     )  # fmt: skip
     supervisor, moments = Supervisor(driver, dice), deck(dice)
-    try:
+    with ExitStack() as ending:
+        ending.callback(serving.stop)
         serving.start()
         Admin(serving.address).ensure_topic(TOPIC, PARTITIONS)
+        ending.callback(sales.end)
         sales.start()
+        ending.callback(driver.end)
         driver.start()
         supervisor.hear("archive batch", "report batch")
         for victim in rounds:
             if victim == "broker":
-                supervisor.hear("batch")
-                time.sleep(dice.uniform(0, 1.5))
+                # In the middle of a batch; or, if the driver was just killed, of its start.
+                if dice.random() < 0.5:
+                    supervisor.hear("batch")
+                time.sleep(dice.uniform(0, 3))
                 bounce(serving, dice)
                 supervisor.hear("archive batch", "report batch")
             else:
@@ -186,18 +198,13 @@ def test_an_archive_and_a_report_survive_their_driver_and_the_broker(spark, tmp_
                 driver.start()
         supervisor.kill(next(moments))
         driver.end()
-        print(summary(driver), supervisor.ended, f"{sales.sent=}")
+        print(summary(driver), f"{sales.sent=}")
         sales.rest.set()
         sales.join(DEADLINE_S)
         assert not sales.is_alive()
         assert not sales.errors
         check_archive(spark, serving.address, archived)
         check_report(spark, serving.address, out)
-    finally:
-        sales.stopping.set()
-        driver.end()
-        sales.join(DEADLINE_S)
-        serving.stop()
 
 
 def bounce(serving: Serving, dice: random.Random) -> None:
@@ -293,7 +300,13 @@ def sold() -> dict[Place, Content]:
     return found
 
 
-@often(3, 10, 600)
+@pytest.mark.parametrize(
+    "kills",
+    [
+        pytest.param(1, marks=pytest.mark.timeout(300), id="once"),
+        pytest.param(3, marks=[pytest.mark.timeout(600), pytest.mark.interop], id="thrice"),
+    ],
+)
 def test_a_replay_survives_its_driver(spark, bootstrap, make_topic, tmp_path: Path, dice, kills: int) -> None:
     topic, target, archived = make_topic(PARTITIONS), make_topic(PARTITIONS), str(tmp_path / "archive")
     produce(bootstrap, topic, SHOP.records())
@@ -325,3 +338,37 @@ def test_a_replay_survives_its_driver(spark, bootstrap, make_topic, tmp_path: Pa
         assert name == MARK
         assert mark.endswith(f"/{topic}/{partition}/{offset}".encode())
     assert len(copy) == len(source) == all_of_it
+
+
+@pytest.mark.parametrize("while_it", ["writes", "removes"])
+def test_what_a_killed_compaction_leaves_is_removed(
+    spark, bootstrap, make_topic, tmp_path: Path, monkeypatch, while_it: str
+) -> None:
+    """Killed after it has moved its last file and before `_SUCCESS`; or in the removal of what an earlier compaction
+    had made. When compaction comes again, there are more batches: it does not write to that folder any more."""
+    topic, path = make_topic(PARTITIONS), str(tmp_path / "archive")
+    records = list(replace(SHOP, orders=30, hours=0.1).records())
+
+    def killed(_files: LocalFiles, _path: str) -> None:
+        raise KeyboardInterrupt
+
+    def archived_and_merged() -> None:
+        """In a folder that is complete; and killed before anything is removed."""
+        produce(bootstrap, topic, records)
+        archive(spark, topic, path, bootstrap=bootstrap, batch_records=20, compacting=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalFiles, "remove", killed)
+            with pytest.raises(KeyboardInterrupt):
+                compact(spark, path, topic, fewest_files=2)
+
+    archived_and_merged()
+    (success,) = Path(path).glob("topic=*/date=*/batch=*-*/_SUCCESS")
+    if while_it == "removes":
+        compact(spark, path, topic)
+        archived_and_merged()
+    success.unlink()
+    produce(bootstrap, topic, records)
+    archive(spark, topic, path, bootstrap=bootstrap)
+    count = len(records) * (3 if while_it == "removes" else 2)
+    assert read_archive(spark, path).count() == count
+    assert spark.read.parquet(path).count() == count

@@ -7,6 +7,7 @@ pandas: which pandas a given pyspark can convert to is a question this package n
 from __future__ import annotations
 
 import csv
+import glob
 import os
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -73,6 +74,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     shell pass over what a killed run leaves behind. No fsync: what a power failure takes can be made again.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
+        left.unlink(missing_ok=True)  # by a run that was killed
     try:
         yield part
         part.replace(path)
