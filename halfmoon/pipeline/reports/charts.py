@@ -42,6 +42,9 @@ from halfmoon.pipeline.reports.window_axis import WindowAxis, duration
 FEWEST_IN_CELL = 20
 """Cells of the heat map with fewer orders are left grey: their shares are chance."""
 
+FAR_BELOW = 0.05
+"""A cell so much below the scale's end says its share."""
+
 MOST_BARS, MOST_CELLS, MOST_POINTS = 120, 60, 1200
 
 _LINE: dict[str, Any] = {"linewidth": 1.8, "markeredgewidth": 0, "clip_on": False}
@@ -135,6 +138,12 @@ def _heat(figure: Figure, axes: Axes, windows: WindowAxis, grid: list[list[float
     )
     share_axis(bar.ax.yaxis)
     bar.outline.set_visible(False)
+    # What lies far below the scale is what one looks for, and would look like its end.
+    for y, line in enumerate(grid):
+        for middle, share in zip(windows.middles, line, strict=True):
+            if share < low - FAR_BELOW:
+                axes.text(middle, y + 0.5, percent(share), rotation=90, ha="center", va="center", fontsize=8,
+                          color="white")  # fmt: skip
 
 
 @styled()

@@ -173,6 +173,18 @@ def test_a_heat_map_has_the_busiest_above() -> None:
     assert "fewer than 20 orders" in said(figure)
 
 
+def test_a_cell_far_below_the_others_says_how_far() -> None:
+    columns = ("window_start", "region", "orders", "paid", "late", "missing", "success_share")
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    rows = [
+        (start + timedelta(hours=n), region, 100, 95, 0, 5, 0.25 if (n, region) == (7, "b") else 0.94 + n / 1000)
+        for n in range(24)
+        for region in ("a", "b")
+    ]
+    figure = CHARTS["success_rate"](Report("success_rate", "", columns, tuple(rows), 2))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["25.0%"]
+
+
 def test_a_heat_map_is_cut_to_what_can_be_read() -> None:
     rows = [
         (T0 + n * HOUR, f"R{region:02}", 50 + region, 50, region, 0, 50 / (50 + region))
