@@ -3,7 +3,7 @@
     program.py WHERE BOOTSTRAP TOPIC FOLDER       WHERE: session()'s arguments as JSON
 
 It reads a topic of {"shop": …, "amount": …} into typed columns, adds the amounts up by shop, puts the records into a
-Parquet table by a stream, and prints what it found as one line of JSON.
+Parquet table by a stream and into an archive, and prints what it found as one line of JSON.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline import session, stop
 from halfmoon.pipeline.ingest import ingest
+from halfmoon.pipeline.jobs.archive import archive, read_archive
 from halfmoon.pipeline.session import spark_errors
 from halfmoon.pipeline.topics import read_stream, read_topic
 
@@ -60,6 +61,7 @@ def main(where: str, bootstrap: str, topic: str, folder: str) -> None:
             "shops": {row["shop"]: [row["amount"], row["orders"]] for row in sums.collect()},
             "streamed": ingest(stream, table, str(Path(folder, "checkpoint"))).rows,
             "in_table": spark.read.parquet(table).count(),
+            "archived": [rows(spark, bootstrap, topic, str(Path(folder, "archive"))) for _ in range(2)],
             "zone": spark.conf.get("spark.sql.session.timeZone"),
             "same": session("another name") is spark,
             "refused": refused(orders),
@@ -69,6 +71,12 @@ def main(where: str, bootstrap: str, topic: str, folder: str) -> None:
         stop(spark)
         stop(spark)  # It may be called again, as the session's user and a `finally` of somebody else's do.
     print(json.dumps(found))
+
+
+def rows(spark, bootstrap: str, topic: str, path: str) -> list[int]:
+    """What a run of the archive adds, and what is there then."""
+    added = archive(spark, topic, path, bootstrap=bootstrap, batch_records=20)[topic].rows
+    return [added, read_archive(spark, path).count()]
 
 
 def refused(orders) -> str:

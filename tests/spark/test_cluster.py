@@ -34,6 +34,7 @@ def test_a_program_on_a_cluster(cluster, bootstrap, make_topic, tmp_path) -> Non
     environment = program_environment(**NO_PYTHON)
     found = run([sys.executable], where, (bootstrap, topic, tmp_path), environment)
     assert (found["shops"], found["streamed"], found["in_table"]) == (SHOPS, ORDERS, ORDERS)
+    assert found["archived"] == [[ORDERS, ORDERS], [0, ORDERS]]
     assert (found["spark.master"], found["spark.app.name"], found["zone"]) == (cluster.url, "orders", "UTC")
     assert found["spark.sql.shuffle.partitions"] is None, "a laptop's number, on a cluster"
     assert found["same"]
@@ -52,6 +53,7 @@ def test_a_program_under_spark_submit(cluster, bootstrap, make_topic, tmp_path) 
     where = {"config": {"spark.sql.session.timeZone": "Europe/Zurich"}}
     found = run(command, where, (bootstrap, topic, tmp_path), program_environment(**NO_PYTHON))
     assert (found["shops"], found["streamed"], found["in_table"]) == (SHOPS, ORDERS, ORDERS)
+    assert found["archived"] == [[ORDERS, ORDERS], [0, ORDERS]]
     # What spark-submit was told stands, what it was not told is filled in, and `config` wins over both.
     assert (found["spark.master"], found["spark.app.name"]) == (cluster.url, "nightly")
     assert (found["spark.sql.shuffle.partitions"], found["spark.ui.enabled"]) == ("3", "false")

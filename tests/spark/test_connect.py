@@ -33,5 +33,6 @@ def test_a_program_with_spark_connect(by, server, bootstrap, make_topic, tmp_pat
     environment = program_environment(**NO_JAVA, **variables)
     found = run([sys.executable], where, (bootstrap, topic, tmp_path), environment)
     assert (found["shops"], found["streamed"], found["in_table"]) == (SHOPS, ORDERS, ORDERS)
+    assert found["archived"] == [[ORDERS, ORDERS], [0, ORDERS]]
     assert (found["zone"], found["same"], found["java"]) == ("UTC", True, None)
     assert found["refused"].startswith("PipelineError: Spark failed: [UNRESOLVED_COLUMN")

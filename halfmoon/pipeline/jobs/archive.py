@@ -22,7 +22,6 @@ from halfmoon.pipeline.jobs.archive_files import (
     PLACE_COLUMNS,
     BatchFolder,
     Manifest,
-    batch_name,
     checkpoint_folder,
     days,
     folders,
@@ -172,8 +171,11 @@ def _archived(messages: DataFrame, schema: str | None) -> DataFrame:
 
 def _batch_writer(folder: str) -> Callable[[DataFrame, int], None]:
     def write(rows: DataFrame, number: int) -> None:
+        # With Spark Connect this runs in the server's Python, which has pyspark and nothing of ours.
+        from pyspark.sql.functions import lit
+
         # Dynamic: only the directories of this batch are replaced, each as a whole.
-        writer = rows.withColumn("batch", F.lit(batch_name(number))).write.mode("overwrite")
+        writer = rows.withColumn("batch", lit(f"{number:09d}")).write.mode("overwrite")
         writer = writer.option("partitionOverwriteMode", "dynamic").option("compression", "zstd")
         writer.partitionBy("date", "batch").parquet(folder)
 

@@ -41,9 +41,9 @@ def checkpoint_folder(archive: str, topic: str) -> str:
     return f"{archive}/_checkpoint/{topic}"
 
 
-def batch_name(first: int, last: int | None = None) -> str:
-    """The value of `batch` for one batch, or for those from `first` to `last`."""
-    return f"{first:09d}" if last is None else f"{first:09d}-{last:09d}"
+def merged_name(first: int, last: int) -> str:
+    """The value of `batch` for those from `first` to `last`; that of a single one is what `archive` writes."""
+    return f"{first:09d}-{last:09d}"
 
 
 @dataclass(slots=True, frozen=True, order=True)

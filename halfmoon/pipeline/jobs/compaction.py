@@ -17,12 +17,12 @@ from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.files import Files, files_at
 from halfmoon.pipeline.jobs.archive_files import (
     BatchFolder,
-    batch_name,
     days,
     folders,
     is_complete,
     last_batch,
     live,
+    merged_name,
     superseded,
     topic_folder,
     unfinished,
@@ -102,7 +102,7 @@ def _merge(
     spark: SparkSession, files: Files, archive: str, topic: str, day: date, run: list[_Sized], target_bytes: int
 ) -> int:
     """Write the folders as one, and remove them; the number of files that it has."""
-    name = batch_name(run[0].folder.first, run[-1].folder.last)
+    name = merged_name(run[0].folder.first, run[-1].folder.last)
     target = f"{topic_folder(archive, topic)}/date={day.isoformat()}/batch={name}"
     read = spark.read.parquet(*(each.folder.path for each in run))
     parts = max(1, -(-sum(each.size for each in run) // target_bytes))
