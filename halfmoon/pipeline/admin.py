@@ -31,6 +31,8 @@ from halfmoon.pipeline.errors import PipelineError
 
 REQUEST_TIMEOUT_S = 20
 POLL_S = 0.05
+_GRACE_S = 5
+"""The client's own word that nobody answers says more than that it has not come."""
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 BOOTSTRAP_VARIABLE = "HALFMOON_BOOTSTRAP_SERVER"
 
@@ -194,7 +196,7 @@ class Admin:
 
     def _result(self, future: Future[ResultT], what: str) -> ResultT:
         try:
-            return future.result(REQUEST_TIMEOUT_S)
+            return future.result(REQUEST_TIMEOUT_S + _GRACE_S)
         except KafkaException as failed:
             raise PipelineError(f"cannot {what}: {failed.args[0].str()}") from failed
         except TimeoutError:

@@ -12,6 +12,8 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
+from tests.crash.serving import wait_until
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -75,7 +77,7 @@ def test_ctrl_c_ends_a_stream_that_goes_on_and_leaves_nothing_running(bootstrap:
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (130, "", "")
-    assert not alive(process.pid)
+    wait_until(lambda: not alive(process.pid), 10, "everything in its process group has ended")
     assert list((tmp_path / "kept" / f"topic={topic}").glob("date=*/batch=*/*.parquet"))
 
 
