@@ -200,9 +200,7 @@ class Admin:
         except KafkaException as failed:
             raise PipelineError(f"cannot {what}: {failed.args[0].str()}") from failed
         except TimeoutError:
-            raise PipelineError(
-                f"cannot {what}: {self.bootstrap} has not answered within {REQUEST_TIMEOUT_S} s"
-            ) from None
+            raise PipelineError(f"no broker answers at {self.bootstrap}: cannot {what}") from None
 
 
 def regular_expression(text: str) -> re.Pattern[str]:
