@@ -13,16 +13,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from halfmoon.demo.source import Dataset, Record
 from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.checksum import Checksum, record_number
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.sending import LOOK_EVERY, Sender
 
 REQUEST_TIMEOUT_S = 20
-DELIVERY_TIMEOUT_MS = 60_000
-_REPORT_EVERY = 2_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -173,36 +172,15 @@ def _send(
     on_progress: Callable[[int, int], None],
     check_alive: Callable[[], None],
 ) -> tuple[Checksum, int]:
-    failures: list[str] = []
-
-    def on_delivery(error: Any, _message: Any) -> None:
-        if error is not None:
-            failures.append(error.str())
-
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap,
-            "enable.idempotence": True,
-            "compression.type": "lz4",
-            "linger.ms": 20,
-            "queue.buffering.max.messages": 50_000,
-            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-            # Success is that flush() leaves nothing behind; a callback for each record would double the time.
-            "delivery.report.only.error": True,
-            "log_level": 0,
-        },
-    )
     next_offset = dict.fromkeys(present, 0)
-    count = total = sent = 0
+    count = total = 0
 
     def look_up() -> None:
-        producer.poll(0)
         check_alive()
-        if failures:
-            raise PipelineError(f"topic {dataset.topic} did not take a record: {failures[0]}")
-        on_progress(count - len(producer), len(places))
+        waiting = sender.sent - sender.acknowledged
+        on_progress(count - waiting, len(places))
 
-    try:
+    with Sender(bootstrap, dataset.topic, look_up) as sender:
         for index, partition in enumerate(places):
             record = dataset.record(index)
             offset = next_offset[partition]
@@ -210,34 +188,7 @@ def _send(
             total += record_number(partition, offset, *record)
             count += 1
             if offset >= present[partition]:
-                sent += 1
-                _produce(producer, dataset.topic, partition, record, on_delivery, look_up)
-            if count % _REPORT_EVERY == 0:
+                sender.send(record.value, record.key, partition, record.timestamp_ms, record.headers)
+            elif count % LOOK_EVERY == 0:
                 look_up()
-        while producer.flush(0.2):
-            look_up()
-        look_up()
-    except BaseException:
-        producer.purge()  # Without this the producer's end would wait for records nobody wants any more.
-        raise
-    return Checksum(count, total), sent
-
-
-def _produce(
-    producer: Producer, topic: str, partition: int, record: Record, on_delivery: Any, while_full: Callable[[], None]
-) -> None:
-    while True:
-        try:
-            producer.produce(
-                topic,
-                record.value,
-                record.key,
-                partition,
-                on_delivery=on_delivery,
-                timestamp=record.timestamp_ms,
-                headers=list(record.headers),
-            )
-            return
-        except BufferError:
-            producer.poll(0.05)
-            while_full()
+    return Checksum(count, total), sender.sent

@@ -9,12 +9,12 @@ pyspark, so that a missing extra can be said in a sentence.
                     views.py (filters pushed down to the broker), admin.py (what the broker itself is asked)
     queries.py      streaming queries and their batches; progress.py (the same on the terminal)
     checkpoint.py   how far a query has come; group_progress.py (the same as a consumer group's offsets)
-    ingest.py       stream → Parquet table, exactly once
+    ingest.py       stream → Parquet table, exactly once; sending.py (records → topic, from the driver)
     checksum.py     one number for a set of records, in Python; audit.py (the same number in Spark)
     jobs/           archive, replay, reports; reports/  what the reports say, and how they look
     orders.py       a shop that does not exist
     datasource.py   format("halfmoon")
-    failures.py     what Spark raises, in one line; files.py  directories that Spark has no word for
+    failures.py     what Spark raises, in one line; files.py (directories that Spark has no word for), times.py
 """
 
 from __future__ import annotations

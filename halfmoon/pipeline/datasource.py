@@ -48,7 +48,7 @@ from pyspark.sql.types import (
 
 from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError
-from halfmoon.pipeline.offsets import milliseconds
+from halfmoon.pipeline.times import milliseconds
 from halfmoon.pipeline.views import Filter, chosen, filled_view, wanted_view
 
 COLUMNS = (
@@ -143,8 +143,9 @@ class _Reader(DataSourceReader):
         if self._conditions:
             asked = [f"({self._asked.expression})"] if self._asked is not None else []
             wanted = Filter("sql", " AND ".join((*asked, *self._conditions)))
-            if self._makes_views or wanted_view(admin, self._topic, wanted) is not None:
-                return filled_view(admin, self._topic, wanted)
+            there = None if self._makes_views else wanted_view(admin, self._topic, wanted)
+            if self._makes_views or there is not None:
+                return filled_view(admin, self._topic, wanted, there)
         if self._asked is not None:
             return filled_view(admin, self._topic, self._asked)
         return self._topic, admin.ends(self._topic)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Literal
 
 from halfmoon.pipeline.admin import Admin, TopicOffsets
 from halfmoon.pipeline.errors import PipelineError
+from halfmoon.pipeline.times import milliseconds
 
 EARLIEST, LATEST = -2, -1
 """Spark's numbers for them in a range."""
@@ -55,13 +56,6 @@ def end_options(end: Position, topics: Sequence[str], admin: Admin) -> dict[str,
 def offsets_json(offsets: Mapping[str, Mapping[int, int]]) -> str:
     """Spark's way to write offsets: JSON with partitions as strings."""
     return json.dumps({topic: {str(p): at for p, at in sorted(ends.items())} for topic, ends in offsets.items()})
-
-
-def milliseconds(moment: datetime) -> int:
-    """Unix ms of a time; one without a zone is UTC, so that a program means the same on every machine."""
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
 
 
 def _offsets(position: str | Mapping[str, Mapping[int, int]] | GroupOffsets, topics: Sequence[str], admin: Admin,

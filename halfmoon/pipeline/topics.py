@@ -13,7 +13,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from halfmoon.pipeline.admin import Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError
-from halfmoon.pipeline.offsets import Position, end_options, milliseconds, offsets_json, start_options
+from halfmoon.pipeline.offsets import Position, end_options, offsets_json, start_options
+from halfmoon.pipeline.times import milliseconds
 from halfmoon.pipeline.values import ValueSchema, parsed
 from halfmoon.pipeline.views import Filter, chosen, filled_view
 

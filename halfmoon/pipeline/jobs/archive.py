@@ -7,7 +7,7 @@ later begins at its beginning. What lies where, and why nothing is there twice: 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
@@ -33,16 +33,15 @@ from halfmoon.pipeline.jobs.archive_files import (
     write_manifest,
 )
 from halfmoon.pipeline.jobs.compaction import compact
-from halfmoon.pipeline.offsets import Position, milliseconds
+from halfmoon.pipeline.offsets import Position
 from halfmoon.pipeline.queries import Batch, OnBatch, Queries, Totals
+from halfmoon.pipeline.times import FIRST_MS, LAST_MS, milliseconds, utc
 from halfmoon.pipeline.topics import Topics, read_stream, topic_names
 
 BATCH_RECORDS = 1_000_000
 COMPACT_EVERY = 16
 """Batches of a topic; between them a stream that goes on has small files looked for."""
 DAY_MS = 86_400_000
-FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999."""
 
 
 def archive(
@@ -64,11 +63,11 @@ def archive(
     """Append what is new in the topics to the archive at `path`, and return what was done, by topic.
 
     May be killed at any moment and run again; one process at a time (on a local disk, a second one is refused). `start`
-    counts for topics that are not in it yet. `schemas` names, for
-    topics with JSON values, what is in them (DDL): it becomes a column `data`, and is remembered. With `every`
-    ("1 minute") it goes on until `on_tick`, called some times a second, raises something. `group` is where the progress
-    is shown as a consumer group's offsets. `allow_data_loss` goes on where the topics have lost records that had not
-    been read yet (retention, a topic made anew); otherwise that ends the topic's archive with an error, as in Spark.
+    counts for topics that are not in it yet. `schemas` names, for topics with JSON values, what is in them (DDL): it
+    becomes a column `data`, and is remembered. With `every` ("1 minute") it goes on until `on_tick`, called some times
+    a second, raises something. `group` is where the progress is shown as a consumer group's offsets. `allow_data_loss`
+    goes on where the topics have lost records that had not been read yet; otherwise that ends the topic's archive with
+    an error, as in Spark.
 
     Raises PipelineError: an archive of another cluster or with other schemas, a topic that does not exist, a query
     that failed (the other topics are finished first).
@@ -147,8 +146,7 @@ def read_archive(
 
 
 def _live(files: Files, path: str, topic: str, start: datetime | None, end: datetime | None) -> list[BatchFolder]:
-    first = start and datetime.fromtimestamp(milliseconds(start) / 1000, UTC).date()
-    after = end and datetime.fromtimestamp(milliseconds(end) / 1000, UTC).date()
+    first, after = (bound and utc(milliseconds(bound)).date() for bound in (start, end))
     last = last_batch(files, path, topic)
     return [
         folder

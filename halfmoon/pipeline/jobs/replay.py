@@ -3,8 +3,8 @@
 Spark's sink cannot set a timestamp, so the driver sends, by confluent-kafka; Spark reads the archive and sorts it.
 
 **As they were**, except: the broker takes off headers that begin with `halfmoon.`, which are its own, and the timestamp
-0 becomes 1, because librdkafka takes 0 for "now". Headers that would act in the target (`DELAY`, …) and a target that
-stamps records itself are refused.
+0 becomes 1 (sending.py). Headers that would act in the target (`DELAY`, …) and a target that stamps records itself are
+refused.
 
 **Order.** Per partition that of the archive. Across partitions by time, where a record counts as no earlier than those
 before it in its partition. The partition is the one it was in (modulo their number, where the target has fewer).
@@ -25,10 +25,10 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -36,18 +36,15 @@ from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.files import Files, files_at
 from halfmoon.pipeline.jobs.archive import read_archive
-from halfmoon.pipeline.offsets import milliseconds
+from halfmoon.pipeline.sending import Sender
+from halfmoon.pipeline.times import milliseconds, utc
 
 MARK = "REPLAY_OF"
 FORMAT = 1
-DELIVERY_TIMEOUT_MS = 60_000
-_LARGEST_BYTES = 1_000_000_000
-"""Of a message, to librdkafka: what is too large says the broker."""
 _POLL_S = 0.2
+_SHORTEST_WAIT_S = 0.001
 ACTING = ("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY", "TRAN_MSG")
 """Headers that make a Halfmoon do something (docs/delays.md, docs/transactions.md)."""
-_LOOK_EVERY = 1_000
-"""Records between looks at the clock, the callbacks, and what went wrong."""
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -113,7 +110,8 @@ def replay(
     known = _known_state(files, f"{path}/_replays/{name}.json", admin, topic, target)
     if known is not None:
         bounds = known.start_ms, known.end_ms
-    records = read_archive(spark, path, topic, start=_moment(bounds[0]), end=_moment(bounds[1]))
+    begin, until = (None if bound is None else utc(bound) for bound in bounds)
+    records = read_archive(spark, path, topic, start=begin, end=until)
     _check_target(admin, target, records)
     state = known or _new_state(files, f"{path}/_replays/{name}.json", admin, records, topic, target, bounds)
     mark = f"{name}.{state.number}/{topic}/"
@@ -175,10 +173,6 @@ def _check_target(admin: Admin, target: str, records: DataFrame) -> None:
             f"the record at offset {found[0]['offset']} of partition {found[0]['partition']} has a header that acts in"
             f" topic {target} ({', '.join(ACTING)}): set halfmoon.headers.enable=false there"
         )
-
-
-def _moment(at_ms: int | None) -> datetime | None:
-    return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 @dataclass(slots=True)
@@ -260,75 +254,20 @@ def _send(
     admin: Admin, wanted: DataFrame, mark: str, target: str, partitions: int, rate: float | None,
     on_sent: Callable[[int], None],
 ) -> int:  # fmt: skip
-    failures: list[str] = []
-
-    def on_delivery(error: Any, _message: Any) -> None:
-        if error is not None:
-            failures.append(error.str())
-
-    def look(sent: int) -> None:
-        producer.poll(0)
-        if failures:
-            raise PipelineError(f"topic {target} did not take a record: {failures[0]}")
-        on_sent(sent)
-
-    producer = Producer(
-        {
-            "bootstrap.servers": admin.bootstrap,
-            "enable.idempotence": True,
-            "enable.gapless.guarantee": True,
-            "compression.type": "lz4",
-            "linger.ms": 20,
-            "message.max.bytes": _LARGEST_BYTES,
-            "message.timeout.ms": DELIVERY_TIMEOUT_MS,
-            "delivery.report.only.error": True,
-            "log_level": 0,
-        }
-    )
-    sent, due = 0, 0.0
-    try:
+    due = 0.0
+    with Sender(admin.bootstrap, target, lambda: on_sent(sender.sent)) as sender:
         for row in wanted.toLocalIterator(prefetchPartitions=True):
             place = f"{mark}{row['partition']}/{row['offset']}".encode()
             headers = [*((each["key"], _bytes(each["value"])) for each in row["headers"]), (MARK, place)]
-            arguments = {"headers": headers, "timestamp": row["at_ms"] or 1, "on_delivery": on_delivery}
-            _produce(producer, target, row, row["partition"] % partitions, arguments, lambda: look(sent))  # noqa: B023
-            sent += 1
+            key, value = _bytes(row["key"]), _bytes(row["value"])
+            sender.send(value, key, row["partition"] % partitions, row["at_ms"], headers)
             if rate is not None:
                 # What a pause has cost is not made up for: a rate is a limit.
                 due = max(due, time.monotonic()) + 1 / rate
-                _wait_until(due, producer, lambda: look(sent))  # noqa: B023
-            if sent % _LOOK_EVERY == 0:
-                look(sent)
-        while producer.flush(0.2):
-            look(sent)
-        look(sent)
-    except KafkaException as failed:
-        producer.purge()
-        raise PipelineError(f"topic {target} did not take a record: {failed.args[0].str()}") from None
-    except BaseException:
-        producer.purge()  # Else the producer's end would wait for records nobody wants any more.
-        raise
-    return sent
-
-
-def _produce(
-    producer: Producer, target: str, row: Any, partition: int, arguments: dict[str, Any], look: Callable[[], None]
-) -> None:
-    while True:
-        try:
-            producer.produce(target, _bytes(row["value"]), _bytes(row["key"]), partition, **arguments)
-            return
-        except BufferError:
-            producer.poll(0.05)
-            look()
+                while (left := due - time.monotonic()) > _SHORTEST_WAIT_S:
+                    sender.wait(min(left, _POLL_S))
+    return sender.sent
 
 
 def _bytes(content: Any) -> bytes | None:
     return None if content is None else bytes(content)
-
-
-def _wait_until(moment: float, producer: Producer, look: Callable[[], None]) -> None:
-    while (left := moment - time.monotonic()) > 0.001:
-        producer.poll(min(left, 0.2))
-        if left > 0.2:
-            look()

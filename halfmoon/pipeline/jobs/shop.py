@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
-
-from confluent_kafka import Producer
 
 from halfmoon.pipeline.admin import Admin
-from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.orders import CLOSING_AFTER_MS, HOUR_MS, Shop
 from halfmoon.pipeline.reports.success_rate import Rules
-
-DELIVERY_TIMEOUT_S = 60
+from halfmoon.pipeline.sending import Sender
 
 
 def shop_of(orders: int, *, seed: int, hours: float, now_ms: int | None = None) -> Shop:
@@ -33,43 +28,14 @@ def fill(
     admin = Admin(bootstrap)
     count = admin.ensure_topic(topic, partitions)
     shop, rules = shop_of(orders, seed=seed, hours=hours), Rules()
-    failures: list[str] = []
-
-    def on_delivery(error: Any, _message: Any) -> None:
-        if error is not None:
-            failures.append(error.str())
-
-    producer = Producer(
-        {
-            "bootstrap.servers": admin.bootstrap,
-            "enable.idempotence": True,
-            "linger.ms": 20,
-            "compression.type": "lz4",
-            "delivery.report.only.error": True,
-            "log_level": 0,
-        }
-    )
-    records = 0
-    for record in shop.records():
-        headers: list[tuple[str, str | bytes | None]] = list(record.headers)
-        while True:
-            try:
-                producer.produce(
-                    topic, record.value, record.key, record.partition(count),
-                    timestamp=record.timestamp_ms, headers=headers, on_delivery=on_delivery,
-                )  # fmt: skip
-                break
-            except BufferError:
-                producer.poll(0.05)
-        records += 1
-        if records % 1_000 == 0:
-            producer.poll(0)
-    if producer.flush(DELIVERY_TIMEOUT_S) or failures:
-        raise PipelineError(f"topic {topic} did not take all records: {(failures or ['no answer'])[0]}")
+    with Sender(admin.bootstrap, topic) as sender:
+        for record in shop.records():
+            where = record.partition(count)
+            sender.send(record.value, record.key, where, record.timestamp_ms, record.headers)
     truth = shop.truth(
         pay_within_ms=rules.ms("pay_within"), late_within_ms=rules.ms("late_within"), window_ms=rules.ms("window"),
         clock_skew_ms=rules.ms("clock_skew"),
     )  # fmt: skip
     counts = truth.counts.values()
     names = ("orders", "paid", "late", "missing")
-    return {"records": records} | {name: sum(getattr(each, name) for each in counts) for name in names}
+    return {"records": sender.sent} | {name: sum(getattr(each, name) for each in counts) for name in names}

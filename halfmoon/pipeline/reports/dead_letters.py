@@ -47,7 +47,7 @@ def dead_letter_reports(letters: DataFrame) -> list[Report]:
     )
     by_reason = letters.groupBy("dlq", "reason", "topic").agg(F.count("*").alias("letters"))
     length = window_ms(letters, "at_ms")
-    over_time = letters.groupBy(window_start("at_ms", length).alias("window_start"), "dlq").agg(
+    over_time = letters.groupBy(window_start(F.col("at_ms"), length).alias("window_start"), "dlq").agg(
         F.count("*").alias("letters")
     )
     most = (F.desc("letters"), "dlq")

@@ -79,7 +79,7 @@ def delay_reports(delayed: DataFrame) -> list[Report]:
     by_level = by_level.select("asked", (F.col("wait_ms") / 1000).alias("wait_s"), *by_level.columns[2:])
     length = window_ms(late, "delivered_ms")
     over_time = (
-        late.groupBy(window_start("delivered_ms", length).alias("window_start"))
+        late.groupBy(window_start(F.col("delivered_ms"), length).alias("window_start"))
         .agg(F.count("*").alias("messages"), _percentile(0.5, "p50_ms"), _percentile(0.99, "p99_ms"))
         .orderBy("window_start")
     )

@@ -35,7 +35,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.reports.report import Report, heading
-from halfmoon.pipeline.reports.windows import utc
+from halfmoon.pipeline.reports.windows import collected, window_start
+from halfmoon.pipeline.times import utc
 
 PAID, LATE, MISSING, WITHOUT_ID = "paid", "late", "missing", "without_id"
 
@@ -163,13 +164,14 @@ def batch_watermark(orders_messages: DataFrame, payments_messages: DataFrame, ru
 
 
 def success_rate_reports(
-    outcomes: DataFrame, rules: Rules, as_of_ms: int | None, *, max_listed: int = 1_000
+    outcomes: DataFrame, rules: Rules, as_of_ms: int | None, *, max_listed: int = 100_000
 ) -> list[Report]:
     """All reports over the DataFrame of `outcomes`, which should be cached: it is read four times.
 
     Only orders decided before the watermark `as_of_ms` count; with None all do. Times are UTC, whatever the session's
     time zone, and Python datetimes that say so; windows begin at multiples of their length since 1970. Lists name up to
-    `max_listed` orders, the earliest. `orders_without_id` counts records, for their copies cannot be told apart.
+    `max_listed` orders, the earliest: they are collected here. `orders_without_id` counts records, for their copies
+    cannot be told apart.
     """
     decided = outcomes
     if as_of_ms is not None:
@@ -183,7 +185,10 @@ def success_rate_reports(
         if total > max_listed:
             title = f"{title} (the first {max_listed:,} of {total:,})"
         frame = decided.where(which).orderBy("ordered_at", "order_id").limit(max_listed)
-        return _listed(name, title, frame.select("order_id", "ordered_at", *columns, *by))
+        frame = frame.select("order_id", "ordered_at", *columns, *by)
+        times = tuple(column for column in ("ordered_at", "paid_at") if column in frame.columns)
+        frame = frame.withColumns({time: F.unix_millis(time) for time in times})
+        return collected(name, title, frame, 1, times)
 
     def total(count: str) -> int:
         return sum(cell[count] for cell in cells)
@@ -241,10 +246,9 @@ def _cells(decided: DataFrame, rules: Rules) -> list[dict[str, Any]]:
         **{name: F.col("outcome") == name for name in (PAID, LATE, MISSING, WITHOUT_ID)},
         "twice": F.col("payments") > 1,
     }
-    ordered_ms = F.unix_millis("ordered_at")
-    window_start = ordered_ms - F.pmod(ordered_ms, F.lit(rules.ms("window")))
     counts = [F.sum(which.cast("int")).alias(name) for name, which in counted.items()]
-    rows = decided.groupBy(window_start.alias("window_start"), *rules.by).agg(*counts).collect()
+    start = window_start(F.unix_millis("ordered_at"), rules.ms("window")).alias("window_start")
+    rows = decided.groupBy(start, *rules.by).agg(*counts).collect()
     return [{**row.asDict(), "window_start": utc(row["window_start"])} for row in rows]
 
 
@@ -271,10 +275,3 @@ def _summed(
             so_far[n] += cell[count]
     present = [(key, found) for key, found in sums.items() if found[0]]
     return sorted(present, key=lambda pair: [(value is not None, value) for value in pair[0]])
-
-
-def _listed(name: str, title: str, frame: DataFrame) -> Report:
-    times = [column for column in frame.columns if column in ("ordered_at", "paid_at")]
-    rows = frame.withColumns({time: F.unix_millis(time) for time in times}).collect()
-    made = [tuple(utc(row[c]) if c in times else row[c] for c in frame.columns) for row in rows]
-    return Report(name, title, tuple(frame.columns), tuple(made), 1)

@@ -1,31 +1,18 @@
-"""Times in reports: in milliseconds within Spark, as Python datetimes in UTC outside.
-
-PySpark hands out timestamps without a zone, in that of the machine. So what leaves Spark here are numbers, and windows
-begin at multiples of their length since 1970, whatever the session's time zone.
-"""
+"""Windows of time in reports: they begin at multiples of their length since 1970, whatever the session's time zone."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from halfmoon.pipeline.reports.report import Report
+from halfmoon.pipeline.times import utc
 
 MOST_WINDOWS = 60
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 LENGTHS_MS = (SECOND, 5 * SECOND, 15 * SECOND, MINUTE, 5 * MINUTE, 15 * MINUTE, HOUR, 3 * HOUR, 6 * HOUR, DAY, 7 * DAY)
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-"""The years 1 to 9999."""
-
-
-def utc(ms: int) -> datetime:
-    """A time in ms since 1970; Python's last one for what lies beyond (some producers write microseconds)."""
-    return _EPOCH + timedelta(milliseconds=max(_FIRST_MS, min(ms, _LAST_MS)))
 
 
 def window_ms(frame: DataFrame, at_ms: str) -> int:
@@ -35,9 +22,9 @@ def window_ms(frame: DataFrame, at_ms: str) -> int:
     return next((length for length in LENGTHS_MS if span < MOST_WINDOWS * length), LENGTHS_MS[-1])
 
 
-def window_start(at_ms: str, length_ms: int) -> Column:
+def window_start(at_ms: Column, length_ms: int) -> Column:
     """The beginning (ms) of the window that a time (ms) is in."""
-    return F.col(at_ms) - F.pmod(F.col(at_ms), F.lit(length_ms))
+    return at_ms - F.pmod(at_ms, F.lit(length_ms))
 
 
 def collected(name: str, title: str, frame: DataFrame, key_columns: int, times: tuple[str, ...] = ()) -> Report:
