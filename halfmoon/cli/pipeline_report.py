@@ -215,14 +215,8 @@ class _Options:
             raise typer.BadParameter("a stream has no end: leave out --stream and --every", param_hint="--until")
         if group is not None and not self.stream:
             raise typer.BadParameter("only a stream has progress to show: add --stream", param_hint="--group")
-        self.out, self.every, self.batch_records, self.group, self.bootstrap = (
-            out,
-            every,
-            batch_records,
-            group,
-            bootstrap,
-        )
-        self.allow_data_loss = allow_data_loss
+        self.out, self.every, self.batch_records = out, every, batch_records
+        self.group, self.allow_data_loss, self.bootstrap = group, allow_data_loss, bootstrap
         self.start = moment(start, "--from") or "earliest"
         self.end = moment(until, "--until") or "latest"
 

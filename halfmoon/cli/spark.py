@@ -105,18 +105,14 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def running(
-    name: str, master: str | None, remote: str | None, conf: list[str], memory: str
-) -> Iterator[Running]:  # fmt: skip
+def running(name: str, master: str | None, remote: str | None, conf: list[str], memory: str) -> Iterator[Running]:
     """A session for the block, which raises as in `explained`."""
     with explained(), _session(name, master, remote, conf, memory) as command:
         yield command
 
 
 @contextmanager
-def _session(
-    name: str, master: str | None, remote: str | None, conf: list[str], memory: str
-) -> Iterator[Running]:  # fmt: skip
+def _session(name: str, master: str | None, remote: str | None, conf: list[str], memory: str) -> Iterator[Running]:
     settings = key_values(conf, "--conf")
     from halfmoon.pipeline import session, stop
     from halfmoon.pipeline.failures import spark_errors

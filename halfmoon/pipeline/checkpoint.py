@@ -20,9 +20,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from halfmoon.pipeline.admin import TopicOffsets
 from halfmoon.pipeline.errors import PipelineError
-
-TopicOffsets = dict[str, dict[int, int]]
+from halfmoon.pipeline.offsets import offsets_of, read_by_all
 
 
 def committed_offsets(checkpoint: Path) -> TopicOffsets:
@@ -32,17 +32,11 @@ def committed_offsets(checkpoint: Path) -> TopicOffsets:
     Raises PipelineError if the files are there but say something else than this module knows.
     """
     path = _last_finished(checkpoint)
-    found: TopicOffsets = {}
-    if path is not None:
-        with _understood(path):
-            _metadata, *sources = _lines(path)
-            for source in sources:
-                for topic, ends in json.loads(source).items():
-                    known = found.setdefault(topic, {})
-                    for partition, end in ends.items():
-                        # Two sources of one topic may differ: what both have read counts.
-                        known[int(partition)] = min(int(end), known.get(int(partition), int(end)))
-    return found
+    if path is None:
+        return {}
+    with _understood(path):
+        _metadata, *sources = _lines(path)
+        return read_by_all(offsets_of(json.loads(source)) for source in sources)
 
 
 def watermark_of(checkpoint: Path) -> int:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -56,6 +56,22 @@ def end_options(end: Position, topics: Sequence[str], admin: Admin) -> dict[str,
 def offsets_json(offsets: Mapping[str, Mapping[int, int]]) -> str:
     """Spark's way to write offsets: JSON with partitions as strings."""
     return json.dumps({topic: {str(p): at for p, at in sorted(ends.items())} for topic, ends in offsets.items()})
+
+
+def offsets_of(written: Mapping[str, Mapping[str, int]]) -> TopicOffsets:
+    """Back from Spark's way, once it is no text any more."""
+    return {topic: {int(p): int(at) for p, at in ends.items()} for topic, ends in written.items()}
+
+
+def read_by_all(sources: Iterable[TopicOffsets]) -> TopicOffsets:
+    """What all sources of a query have read: where two of them read one partition, the lower offset."""
+    found: TopicOffsets = {}
+    for source in sources:
+        for topic, ends in source.items():
+            known = found.setdefault(topic, {})
+            for partition, end in ends.items():
+                known[partition] = min(end, known.get(partition, end))
+    return found
 
 
 def _offsets(position: str | Mapping[str, Mapping[int, int]] | GroupOffsets, topics: Sequence[str], admin: Admin,

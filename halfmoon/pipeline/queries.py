@@ -24,6 +24,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from halfmoon.pipeline.admin import TopicOffsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.failures import reason
+from halfmoon.pipeline.offsets import offsets_of, read_by_all
 
 _POLL_S = 0.1
 _LAST_EVENTS_S = 10
@@ -57,39 +58,37 @@ class Totals:
     batches: int = 0
     ends: TopicOffsets = field(default_factory=dict)
 
+    def count(self, batch: Batch) -> None:
+        self.rows += batch.rows
+        self.batches += 1
+        self.ends.update(batch.ends)
+
 
 OnBatch = Callable[[Batch], None]
 
 
 def batch_of(progress: Any) -> Batch:
     """A StreamingQueryProgress in our words. Sources that are no topics count with their rows alone."""
-    ends: TopicOffsets = {}
-    lag = 0
-    for source in progress.sources:
-        end, latest = topic_offsets(source.endOffset), topic_offsets(source.latestOffset)
-        for topic, partitions in end.items():
-            known = ends.setdefault(topic, {})
-            for partition, at in partitions.items():
-                # Two sources of one topic may differ: what both have read counts.
-                known[partition] = min(at, known.get(partition, at))
-            for partition, at in latest.get(topic, {}).items():
-                lag += max(0, at - partitions.get(partition, at))
+    sources = [(_offsets(source.endOffset), _offsets(source.latestOffset)) for source in progress.sources]
+    lag = sum(
+        max(0, at - end[topic].get(partition, at))
+        for end, latest in sources
+        for topic in end
+        for partition, at in latest.get(topic, {}).items()
+    )
     seconds = progress.durationMs.get("triggerExecution", 0) / 1000
     name = progress.name or str(progress.id)
-    return Batch(name, progress.batchId, progress.numInputRows, seconds, ends, lag)
+    return Batch(name, progress.batchId, progress.numInputRows, seconds, read_by_all(end for end, _ in sources), lag)
 
 
-def topic_offsets(text: str | None) -> TopicOffsets:
+def _offsets(text: str | None) -> TopicOffsets:
     """What a Kafka source calls an offset, {topic: {partition: offset}}; empty for what is none.
 
     Spark Connect's client hands out Python's way to write it instead of JSON (SourceProgress.fromJson).
     """
     try:
         found = ast.literal_eval(text or "") if (text or "").startswith("{'") else json.loads(text or "null")
-        return {
-            topic: {int(partition): int(offset) for partition, offset in partitions.items()}
-            for topic, partitions in (found or {}).items()
-        }
+        return offsets_of(found or {})
     except (ValueError, SyntaxError, AttributeError):
         return {}
 
@@ -177,10 +176,7 @@ class Queries:
             pass
 
     def _count(self, name: str, batch: Batch) -> None:
-        totals = self.totals[name]
-        totals.rows += batch.rows
-        totals.batches += 1
-        totals.ends.update(batch.ends)
+        self.totals[name].count(batch)
         if self.on_batch is not None:
             self.on_batch(batch)
 

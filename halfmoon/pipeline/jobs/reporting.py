@@ -26,10 +26,11 @@ from halfmoon.pipeline.checkpoint import watermark_of
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.files import LocalFiles
 from halfmoon.pipeline.group_progress import group_writer
+from halfmoon.pipeline.ingest import ingest
 from halfmoon.pipeline.jobs.lag import SCHEMA, Sample, record_lag
 from halfmoon.pipeline.jobs.report_kinds import Fact, Kind
 from halfmoon.pipeline.offsets import Position
-from halfmoon.pipeline.queries import Batch, OnBatch, Queries, Totals
+from halfmoon.pipeline.queries import Batch, OnBatch, Totals
 from halfmoon.pipeline.reports.flight_charts import flight_charts
 from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_reports
 from halfmoon.pipeline.reports.flights import REFERENCE_SCHEMAS, enrich, reference_tables, typed_flights
@@ -103,16 +104,18 @@ def report_stream(
     show_progress = group_writer(Admin(bootstrap), group) if group else None
     kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records, allow_data_loss))
     changed, published_at = False, time.monotonic()
+    totals = Totals()
 
     def finished(batch: Batch) -> None:
         nonlocal changed
         changed = True
+        totals.count(batch)
         if show_progress is not None:
             show_progress(batch.ends)
         if on_batch is not None:
             on_batch(batch)
 
-    def made(totals: Totals) -> Published:
+    def made() -> Published:
         if totals.batches and not checkpoint.is_dir():
             raise PipelineError(f"{checkpoint} is not to be seen from here: a stream needs a disk that Spark shares")
         # Before the table: what the watermark promises is in there then.
@@ -129,14 +132,11 @@ def report_stream(
             on_tick()
         if every is not None and changed and time.monotonic() - published_at > PUBLISH_EVERY_S:
             changed = False
-            on_publish(made(queries.totals[kind.name]))
+            on_publish(made())
             published_at = time.monotonic()
 
-    with Queries(spark, finished) as queries:
-        writer = kept.writeStream.format("parquet").option("path", str(table))
-        queries.start(kind.name, writer, str(checkpoint), every)
-        totals = queries.run(tick)[kind.name]
-    return made(totals)
+    ingest(kept, table, checkpoint, name=kind.name, every=every, on_batch=finished, on_tick=tick)
+    return made()
 
 
 class _BatchRead:
@@ -149,9 +149,7 @@ class _BatchRead:
         self._start, self._end = start, end
 
     def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame:
-        return read_topic(
-            self._spark, topics, bootstrap=self._bootstrap, start=self._start, end=self._end, tag=tag
-        )  # fmt: skip
+        return read_topic(self._spark, topics, bootstrap=self._bootstrap, start=self._start, end=self._end, tag=tag)
 
 
 class _StreamRead:
