@@ -6,6 +6,7 @@ Exit codes: 0 done; 1 failed, or refused by the broker; 2 the command line itsel
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
 import sys
@@ -79,11 +80,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
     # kafka-python logs every failed attempt; what matters of it arrives as an error.
     logging.getLogger("kafka").addHandler(logging.NullHandler())
     logging.getLogger("kafka").propagate = False
-    command = typer.main.get_command(app)
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    command = typer.main.get_command(narrowed(arguments[0] if arguments else ""))
     try:
-        answer = command.main(
-            args=None if arguments is None else list(arguments), prog_name="halfmoon", standalone_mode=False
-        )
+        answer = command.main(args=arguments, prog_name="halfmoon", standalone_mode=False)
         sys.stdout.flush()
     except (OutputClosedError, BrokenPipeError):
         return 0
@@ -94,6 +94,20 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         return _explain(error)
     return answer if isinstance(answer, int) else 0
+
+
+def narrowed(name: str) -> typer.Typer:
+    """The command line with this command alone, or all of it if there is none of that name.
+
+    To make parsers of every option of all commands takes 40 ms, a sixth of what a short command takes.
+    """
+    commands = [command for command in app.registered_commands if command.name == name]
+    groups = [group for group in app.registered_groups if group.name == name]
+    if not commands and not groups:
+        return app
+    alone = copy.copy(app)
+    alone.registered_commands, alone.registered_groups = commands, groups
+    return alone
 
 
 def _explain(error: Exception) -> int:

@@ -12,6 +12,7 @@ import pytest
 
 from halfmoon import __version__
 from halfmoon.cli import topic
+from halfmoon.cli.main import app, narrowed
 from tests.cli.conftest import CommandLine
 
 
@@ -140,3 +141,16 @@ def test_an_output_that_nobody_reads_ends_in_silence(tmp_path: Path) -> None:
     )
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_only_the_command_that_is_asked_for_is_made() -> None:
+    assert [group.name for group in narrowed("topic").registered_groups] == ["topic"]
+    assert narrowed("topic").registered_commands == []
+    assert [command.name for command in narrowed("serve").registered_commands] == ["serve"]
+    for all_of_them in ("", "--help", "tpic"):
+        assert narrowed(all_of_them) is app
+
+
+def test_a_misspelt_command_is_told_its_name(cli: CommandLine) -> None:
+    assert "Did you mean 'topic'" in cli("tpic", "list").failed_with(2)
+    assert "Did you mean 'list'" in cli("topic", "lisst").failed_with(2)
