@@ -174,7 +174,7 @@ class _StreamRead:
 def _check_kept(admin: Admin, kind: Kind, folder: Path) -> None:
     """Raises PipelineError where what is kept in the folder is of something else."""
     ids = {topic: admin.topic_id(topic) for topic in kind.topics}
-    wanted = {"cluster": admin.cluster_id(), "topics": ids, "made with": kind.said()}
+    wanted = {"cluster": admin.cluster_id(), "topics": ids, "rules": kind.said()}
     manifest = folder / "kept.json"
     if not manifest.exists():
         folder.mkdir(parents=True, exist_ok=True)
