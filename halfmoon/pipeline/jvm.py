@@ -100,11 +100,11 @@ def stop(session: SparkSession | None) -> None:
     if context is not None:
         # It would print a traceback when the JVM hangs up.
         context._accumulatorServer.shutdown()
+    # Else the thread that tells the JVM which objects nobody needs any more would log that it does not answer.
+    gateway._gateway_client.is_connected = False
     _end_jvm(process)
-    try:
-        gateway.shutdown()
-    except Exception:
-        pass  # It tells the JVM to end, which it has done.
+    gateway.close()
+    gateway.shutdown()
     _forget()
     # Not getattr: of a gateway, whatever it does not have is a method of Java's.
     sweep = vars(gateway).get("sweep")

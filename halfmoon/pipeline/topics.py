@@ -228,15 +228,15 @@ def _last(headers: Column, name: str) -> Column:
 
 
 def _properties(headers: Column) -> Column:
-    # Spark refuses a map with a key twice, so repeated names are dropped first. Few headers: the square is cheap.
+    # Spark refuses a map with a key twice, so repeated names are dropped first, where there are any: Spark does not
+    # compile functions of elements, and they would double the time of a read. Few headers: the square is cheap.
     def is_last(header: Column, index: Column) -> Column:
         later = F.slice(headers, index + 2, F.size(headers))
         return ~F.exists(later, lambda other: other["key"] == header["key"])
 
-    entries = F.transform(
-        F.filter(headers, is_last), lambda h: F.struct(h["key"].alias("key"), h["value"].cast("string").alias("value"))
-    )
-    return F.map_from_entries(entries)
+    names_differ = F.size(F.array_distinct(headers["key"])) == F.size(headers)
+    last_ones = F.when(names_differ, headers).otherwise(F.filter(headers, is_last))
+    return F.map_from_entries(last_ones).cast("map<string, string>")
 
 
 # -- writing -----------------------------------------------------------------------------------------------------------

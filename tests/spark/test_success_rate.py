@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Producer
+from pyspark.sql import DataFrame
 
 from halfmoon.pipeline import PipelineError
 from halfmoon.pipeline.checkpoint import watermark_of
@@ -16,7 +17,9 @@ from halfmoon.pipeline.reports.success_rate import (
     Rules,
     batch_watermark,
     matches,
+    orders_in,
     outcomes,
+    payments_in,
     success_rate_reports,
 )
 from halfmoon.pipeline.topics import read_stream, read_topic
@@ -30,6 +33,10 @@ RULES = Rules(by=BY)
 TRUTH_RULES = {"pay_within_ms": 15 * MINUTE_MS, "late_within_ms": 2 * HOUR_MS, "window_ms": HOUR_MS, "by": tuple(BY)}
 
 RECORD = "tags STRING, keys STRING, properties MAP<STRING, STRING>, timestamp TIMESTAMP"
+
+
+def sides(messages: DataFrame, rules: Rules) -> tuple[DataFrame, DataFrame]:
+    return orders_in(messages, rules), payments_in(messages, rules)
 
 
 def at(ms: int) -> datetime:
@@ -73,9 +80,9 @@ def test_a_batch_over_a_topic_says_the_truth(spark, bootstrap, make_topic) -> No
     topic = make_topic(PARTITIONS)
     produce(bootstrap, topic, replace(SHOP, closing=True).records())
     messages = read_topic(spark, topic, bootstrap=bootstrap).cache()
-    all_ms = batch_watermark(messages, messages, RULES)
+    all_ms = batch_watermark(*sides(messages, RULES), RULES)
     assert all_ms > START_MS + 7 * 24 * HOUR_MS
-    matched = matches(messages, messages, RULES, streaming=False).cache()
+    matched = matches(*sides(messages, RULES), RULES).cache()
     for as_of_ms in (all_ms, START_MS + 8 * HOUR_MS):
         said = said_by(reports_of(matched, RULES, as_of_ms))
         assert said == SHOP.truth(**TRUTH_RULES, as_of_ms=as_of_ms)
@@ -95,7 +102,7 @@ def test_a_stream_says_the_truth_whenever_it_is_asked(spark, bootstrap, make_top
 
     def run(on_batch=None) -> int:
         orders, payments = (read_stream(spark, topic, bootstrap=bootstrap, batch_records=1_100) for _ in range(2))
-        stream = matches(orders, payments, RULES, streaming=True)
+        stream = matches(orders_in(orders, RULES), payments_in(payments, RULES), RULES, streaming=True)
         return ingest(stream, table, checkpoint, on_batch=on_batch).batches
 
     def check() -> int:
@@ -148,7 +155,7 @@ def payment(key: str | None, after_ms: int, payment_id: str | None = None, statu
 def outcome_of(spark, rules: Rules, *rows) -> dict[str, tuple[object, ...]]:
     """{order id: (outcome, payments)} of a batch of messages."""
     messages = spark.createDataFrame(list(rows), RECORD)
-    found = outcomes(matches(messages, messages, rules, streaming=False), rules).collect()
+    found = outcomes(matches(*sides(messages, rules), rules), rules).collect()
     assert len({row["order_id"] for row in found}) == len(found)
     return {row["order_id"]: (row["outcome"], row["payments"]) for row in found}
 
@@ -197,7 +204,7 @@ def test_orders_without_an_id_are_counted_and_not_joined(spark) -> None:
         payment("", 5, "p"),
     ]
     messages = spark.createDataFrame(rows, RECORD)
-    reports = reports_of(matches(messages, messages, Rules(), streaming=False), Rules(), None)
+    reports = reports_of(matches(*sides(messages, Rules()), Rules()), Rules(), None)
     assert [row[1:] for row in reports["orders_without_id"].rows] == [("north", 2), ("south", 1)]
     assert [row[1:] for row in reports["success_rate"].rows] == [("north", 1, 0, 0, 1, 0.0)]
     assert reports["missing_payments"].column("order_id") == ["a"]
@@ -226,7 +233,7 @@ def test_neither_time_zone_nor_ansi_mode_matter(in_berlin) -> None:
         (ORDER, "c", None, at(ORDERED_MS)),
     ]
     messages = in_berlin.createDataFrame(rows, RECORD)
-    matched = matches(messages, messages, rules, streaming=False)
+    matched = matches(*sides(messages, rules), rules)
     reports = reports_of(matched, rules, ORDERED_MS + days + 1)
     day = datetime(2026, 3, 28, tzinfo=UTC)
     assert reports["success_rate"].rows == reports["success_rate_by_window"].rows == ((day, 3, 0, 1, 2, 0.0),)
@@ -241,7 +248,7 @@ def test_reports(spark) -> None:
         *(order("dd", HOUR_MS), payment("dd", HOUR_MS + 20 * MINUTE_MS, "p"), (ORDER, "e", {}, at(ORDERED_MS))),
     ]
     messages = spark.createDataFrame(rows, RECORD)
-    reports = reports_of(matches(messages, messages, rules, streaming=False), rules, None, max_listed=2)
+    reports = reports_of(matches(*sides(messages, rules), rules), rules, None, max_listed=2)
     first, second = at(ORDERED_MS - 30 * MINUTE_MS), at(ORDERED_MS + 30 * MINUTE_MS)
     rates = reports["success_rate"]
     assert rates.columns == ("window_start", "region", "size", "orders", "paid", "late", "missing", "success_share")
@@ -285,9 +292,10 @@ def test_a_time_of_ones_own(spark) -> None:
 def test_no_records_no_watermark(spark) -> None:
     nothing = spark.createDataFrame([], RECORD)
     some = spark.createDataFrame([order("a"), payment("a", 5, "p")], RECORD)
-    assert batch_watermark(nothing, some, Rules()) == batch_watermark(some, nothing, Rules()) == 0
-    assert batch_watermark(some, some, Rules()) == ORDERED_MS - 30 * MINUTE_MS
-    assert reports_of(matches(nothing, nothing, Rules(), streaming=False), Rules(), 0)["success_rate"].rows == ()
+    (no_orders, no_payments), (orders, payments) = sides(nothing, Rules()), sides(some, Rules())
+    assert batch_watermark(no_orders, payments, Rules()) == batch_watermark(orders, no_payments, Rules()) == 0
+    assert batch_watermark(orders, payments, Rules()) == ORDERED_MS - 30 * MINUTE_MS
+    assert reports_of(matches(*sides(nothing, Rules()), Rules()), Rules(), 0)["success_rate"].rows == ()
 
 
 @pytest.mark.parametrize(

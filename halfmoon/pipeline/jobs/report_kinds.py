@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -24,6 +24,19 @@ class Read(Protocol):
 
     def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame: ...
 
+    def once(self, frame: DataFrame) -> DataFrame:
+        """The same rows, read from topics once, however often they are needed. (A stream's are, in each batch.)"""
+        ...
+
+
+@dataclass(slots=True, frozen=True)
+class Kept:
+    """What the reports are made from."""
+
+    rows: DataFrame
+    as_of: Callable[[], int | None] = lambda: None
+    """Of a batch: the time (ms) up to which it is certain what happened. None: all is."""
+
 
 class Kind(Protocol):
     """A report. What it keeps is written to a table where it is made from a stream."""
@@ -37,12 +50,8 @@ class Kind(Protocol):
         """What else it was made with, as JSON has it: what was kept with one thing does not fit another."""
         ...
 
-    def keep(self, read: Read) -> DataFrame:
+    def keep(self, read: Read) -> Kept:
         """What of the messages the reports are made from; batch or stream."""
-        ...
-
-    def as_of(self, read: Read) -> int | None:
-        """Over a batch: the time (ms) up to which it is certain what happened. None: all is."""
         ...
 
     def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
@@ -75,11 +84,11 @@ class SuccessRate:
     def said(self) -> dict[str, object]:
         return {"filters": [self._orders[1], self._payments[1]], **asdict(self.rules)}
 
-    def keep(self, read: Read) -> DataFrame:
-        return success_rate.matches(read(*self._orders), read(*self._payments), self.rules, streaming=read.streaming)
-
-    def as_of(self, read: Read) -> int | None:
-        return success_rate.batch_watermark(read(*self._orders), read(*self._payments), self.rules)
+    def keep(self, read: Read) -> Kept:
+        orders = read.once(success_rate.orders_in(read(*self._orders), self.rules))
+        payments = read.once(success_rate.payments_in(read(*self._payments), self.rules))
+        matches = success_rate.matches(orders, payments, self.rules, streaming=read.streaming)
+        return Kept(matches, lambda: success_rate.batch_watermark(orders, payments, self.rules))
 
     def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
         # Cached: it is an aggregation, and four tables are made of it.
@@ -109,11 +118,8 @@ class Delays:
     def said(self) -> dict[str, object]:
         return {"levels": self._levels}
 
-    def keep(self, read: Read) -> DataFrame:
-        return delays.delayed_messages(read(self.topics), self._levels)
-
-    def as_of(self, read: Read) -> int | None:
-        return None
+    def keep(self, read: Read) -> Kept:
+        return Kept(delays.delayed_messages(read(self.topics), self._levels))
 
     def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
         return delays.delay_reports(kept)
@@ -133,11 +139,8 @@ class DeadLetters:
     def said(self) -> dict[str, object]:
         return {}
 
-    def keep(self, read: Read) -> DataFrame:
-        return dead_letters.dead_letters(read(re.compile(dead_letters.TOPICS)))
-
-    def as_of(self, read: Read) -> int | None:
-        return None
+    def keep(self, read: Read) -> Kept:
+        return Kept(dead_letters.dead_letters(read(re.compile(dead_letters.TOPICS))))
 
     def reports(self, kept: DataFrame, as_of_ms: int | None) -> list[Report]:
         return dead_letters.dead_letter_reports(kept)

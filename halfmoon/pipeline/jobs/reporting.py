@@ -65,12 +65,9 @@ def report(
     source: str = "",
 ) -> Published:
     """Make a report from what the topics hold between `start` and `end`. Raises PipelineError."""
-    read = _BatchRead(spark, bootstrap, start, end)
-    kept = kind.keep(read).cache()
-    try:
-        return _publish(kind, kept, kind.as_of(read), out, source, Totals())
-    finally:
-        kept.unpersist()
+    with _BatchRead(spark, bootstrap, start, end) as read:
+        kept = kind.keep(read)
+        return _publish(kind, read.once(kept.rows), kept.as_of(), out, source, Totals())
 
 
 def report_stream(
@@ -102,7 +99,7 @@ def report_stream(
     table, checkpoint = folder / "table", folder / "checkpoint"
     _check_kept(Admin(bootstrap), kind, folder)
     show_progress = group_writer(Admin(bootstrap), group) if group else None
-    kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records, allow_data_loss))
+    kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records, allow_data_loss)).rows
     changed, published_at = False, time.monotonic()
     totals = Totals()
 
@@ -147,6 +144,18 @@ class _BatchRead:
     def __init__(self, spark: SparkSession, bootstrap: str | None, start: Position, end: Position) -> None:
         self._spark, self._bootstrap = spark, bootstrap
         self._start, self._end = start, end
+        self._cached: list[DataFrame] = []
+
+    def __enter__(self) -> _BatchRead:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for frame in self._cached:
+            frame.unpersist()
+
+    def once(self, frame: DataFrame) -> DataFrame:
+        self._cached.append(frame.cache())
+        return frame
 
     def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame:
         return read_topic(self._spark, topics, bootstrap=self._bootstrap, start=self._start, end=self._end, tag=tag)
@@ -163,6 +172,9 @@ class _StreamRead:
         self._spark, self._bootstrap = spark, bootstrap
         self._start, self._batch_records = start, batch_records
         self._options = {"failOnDataLoss": str(not lossy).lower()}
+
+    def once(self, frame: DataFrame) -> DataFrame:
+        return frame
 
     def __call__(self, topics: str | Sequence[str] | re.Pattern[str], tag: str | None = None) -> DataFrame:
         return read_stream(

@@ -104,16 +104,27 @@ def tagged(orders: str, payments: str) -> dict[str, str]:
     return {"orders": has(orders), "payments": f"{has(payments)} AND properties['status'] = 'paid'"}
 
 
-def matches(
-    orders_messages: DataFrame, payments_messages: DataFrame, rules: Rules, *, streaming: bool = False
-) -> DataFrame:
+def orders_in(messages: DataFrame, rules: Rules) -> DataFrame:
+    """The orders among messages with the columns of `message_columns`: order_id, ordered_at, properties …"""
+    by = [F.expr(sql).alias(name) for name, sql in rules.by.items()]
+    return messages.where(rules.orders).select(_id(rules).alias("order_id"), _time(rules).alias("ordered_at"), *by)
+
+
+def payments_in(messages: DataFrame, rules: Rules) -> DataFrame:
+    """The payments among such messages, which may be the same: paying_for, payment_id, paid_at."""
+    payment_id = F.expr(rules.payment_id).cast("string").alias("payment_id")
+    columns = [_id(rules).alias("paying_for"), payment_id, _time(rules).alias("paid_at")]
+    # A payment for no order in particular matches nothing; a stream need not remember it.
+    return messages.where(rules.payments).select(*columns).where("paying_for IS NOT NULL")
+
+
+def matches(orders: DataFrame, payments: DataFrame, rules: Rules, *, streaming: bool = False) -> DataFrame:
     """Orders with each of their payments: order_id, ordered_at, properties …, payment_id, paid_at.
 
-    Takes frames with the columns of `message_columns`; both may be one topic. An order without payment has a row whose
-    last two columns are null; so has each order without an id (null or empty), which is never joined. Copies of orders
-    and payments multiply rows: `outcomes` puts that right. With `streaming` Spark drops what a watermark has passed.
+    An order without payment has a row whose last two columns are null; so has each order without an id (null or empty),
+    which is never joined. Copies of orders and payments multiply rows: `outcomes` puts that right. With `streaming`
+    Spark drops what a watermark has passed.
     """
-    orders, payments = _orders(orders_messages, rules), _payments(payments_messages, rules)
     if streaming:
         delay = f"{rules.ms('watermark')} milliseconds"
         orders, payments = orders.withWatermark("ordered_at", delay), payments.withWatermark("paid_at", delay)
@@ -156,9 +167,9 @@ def outcomes(matches: DataFrame, rules: Rules) -> DataFrame:
     return decided.unionByName(unknown)
 
 
-def batch_watermark(orders_messages: DataFrame, payments_messages: DataFrame, rules: Rules) -> int:
+def batch_watermark(orders: DataFrame, payments: DataFrame, rules: Rules) -> int:
     """The watermark, in ms, of a stream that read all of these records in one run; 0 if a side has none."""
-    sides = [(_orders(orders_messages, rules), "ordered_at"), (_payments(payments_messages, rules), "paid_at")]
+    sides = ((orders, "ordered_at"), (payments, "paid_at"))
     latest_ms = [frame.agg(F.unix_millis(F.max(time))).collect()[0][0] for frame, time in sides]
     return 0 if None in latest_ms else max(0, min(latest_ms) - rules.ms("watermark"))
 
@@ -203,18 +214,6 @@ def success_rate_reports(
         listed("paid_twice", "Orders paid more than once", F.col("payments") > 1, total("twice"), "payments"),
         _without_id(cells, by),
     ]
-
-
-def _orders(messages: DataFrame, rules: Rules) -> DataFrame:
-    by = [F.expr(sql).alias(name) for name, sql in rules.by.items()]
-    return messages.where(rules.orders).select(_id(rules).alias("order_id"), _time(rules).alias("ordered_at"), *by)
-
-
-def _payments(messages: DataFrame, rules: Rules) -> DataFrame:
-    payment_id = F.expr(rules.payment_id).cast("string").alias("payment_id")
-    columns = [_id(rules).alias("paying_for"), payment_id, _time(rules).alias("paid_at")]
-    # A payment for no order in particular matches nothing; a stream need not remember it.
-    return messages.where(rules.payments).select(*columns).where("paying_for IS NOT NULL")
 
 
 def _id(rules: Rules) -> Column:
