@@ -22,6 +22,7 @@ from halfmoon.cli.spark import (
     Running,
     UntilOption,
     explained,
+    interruptible,
     moment,
     running,
     show_batch,
@@ -29,7 +30,7 @@ from halfmoon.cli.spark import (
 
 if TYPE_CHECKING:
     from halfmoon.pipeline.jobs.report_kinds import Kind
-    from halfmoon.pipeline.jobs.reporting import Published
+    from halfmoon.pipeline.reports.publish import Published
     from halfmoon.pipeline.reports.report import Report
 
 SHOWN_ROWS = 20
@@ -160,28 +161,24 @@ def lag(
         typer.Option("--every-s", min=0.1, help="Look again so often, until Ctrl-C.", show_default=False),
     ] = None,
     out: OutOption = Path("out"),
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """How far consumer groups are behind, now and, from what earlier runs have seen, over time.
 
-    Spark's queries are shown if they write their progress as a group's: --group of the other jobs.
+    Spark's queries are shown if they write their progress as a group's: --group of the other jobs. This report itself
+    needs no Spark.
     """
-    with running("lag", master, remote, conf, driver_memory) as command:
-        from halfmoon.pipeline.jobs.reporting import lag_report
+    with explained(), interruptible() as command:
+        from halfmoon.pipeline.jobs.lag import lag_report
 
         def on_sample(samples: list[Any]) -> None:
             behind = sum(sample.lag for sample in samples)
-            output.note(f"{len({sample.group for sample in samples})} groups  lag {behind:,}")
+            output.note(f"groups {len({sample.group for sample in samples}):,}  lag {behind:,}")
 
         published = lag_report(
-            command.spark, out, bootstrap=bootstrap_server, groups=groups, every_s=every_s, on_sample=on_sample,
-            on_tick=command.tick,
-        )  # fmt: skip
+            out, bootstrap=bootstrap_server, groups=groups, every_s=every_s, on_sample=on_sample, on_tick=command.tick
+        )
         _show(published, ("lag_now",), result)
 
 

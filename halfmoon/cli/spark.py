@@ -65,12 +65,13 @@ UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Up to this one (exclusive).", show_default=False)
 ]
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
-class Running:
-    """One command that runs Spark, and whether it was asked to end."""
+
+class Interruptible:
+    """One command, and whether it was asked to end."""
 
     def __init__(self) -> None:
-        self.spark: SparkSession
         self._asked = False
         self._ticking = False
 
@@ -80,12 +81,34 @@ class Running:
         if self._asked:
             raise KeyboardInterrupt
 
-    def on_signal(self, _number: int, _frame: FrameType | None) -> None:
+    def listen(self) -> None:
+        """Take the signals, from whoever has them."""
+        for number in _SIGNALS:
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
         # While something ticks, the end waits for the tick: an exception out of nowhere may strike in one of py4j's
         # finalisers, where Python drops it.
         if self._asked or not self._ticking:
             raise KeyboardInterrupt
         self._asked = True
+
+
+class Running(Interruptible):
+    """One command that runs Spark."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__()
+        self.spark = spark
+
+
+@contextmanager
+def interruptible() -> Iterator[Interruptible]:
+    """For a command that runs no Spark, and works long."""
+    with _signals_restored():
+        command = Interruptible()
+        command.listen()
+        yield command
 
 
 @contextmanager
@@ -122,20 +145,23 @@ def _session(name: str, master: str | None, remote: str | None, conf: list[str],
     told = logging.StreamHandler()
     told.setFormatter(logging.Formatter("halfmoon: %(message)s"))
     logging.getLogger("halfmoon").addHandler(told)
-    command = Running()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _signals_restored():
         with output.status("starting Spark (the first time it downloads its Kafka connector)"):
-            command.spark = session(
-                f"halfmoon-{name}", master=master, remote=remote, driver_memory=memory, config=settings
-            )
-        for number in before:  # pyspark has put a handler of its own there
-            signal.signal(number, command.on_signal)
+            spark = session(f"halfmoon-{name}", master=master, remote=remote, driver_memory=memory, config=settings)
+        command = Running(spark)
+        command.listen()  # After pyspark has put a handler of its own there.
         try:
             with spark_errors():
                 yield command
         finally:
-            stop(command.spark)
+            stop(spark)
+
+
+@contextmanager
+def _signals_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

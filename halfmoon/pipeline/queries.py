@@ -58,11 +58,6 @@ class Totals:
     batches: int = 0
     ends: TopicOffsets = field(default_factory=dict)
 
-    def count(self, batch: Batch) -> None:
-        self.rows += batch.rows
-        self.batches += 1
-        self.ends.update(batch.ends)
-
 
 OnBatch = Callable[[Batch], None]
 
@@ -176,7 +171,10 @@ class Queries:
             pass
 
     def _count(self, name: str, batch: Batch) -> None:
-        self.totals[name].count(batch)
+        totals = self.totals[name]
+        totals.rows += batch.rows
+        totals.batches += 1
+        totals.ends.update(batch.ends)
         if self.on_batch is not None:
             self.on_batch(batch)
 
@@ -197,11 +195,3 @@ class _Listener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
         self.ended.add(str(event.runId))
-
-
-def interruptible_wait(until: float, on_tick: Callable[[], None]) -> None:
-    """Until a moment of the monotonic clock (s), with `on_tick` called some times a second, once at least."""
-    on_tick()
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, _POLL_S))
-        on_tick()

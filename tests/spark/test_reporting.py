@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from halfmoon.demo import load, source
 from halfmoon.pipeline import PipelineError
 from halfmoon.pipeline.admin import Admin
-from halfmoon.pipeline.jobs.lag import Sample
 from halfmoon.pipeline.jobs.report_kinds import DeadLetters, Delays, Kind, SuccessRate
-from halfmoon.pipeline.jobs.reporting import Published, flight_report, lag_report, report, report_stream
+from halfmoon.pipeline.jobs.reporting import flight_report, report, report_stream
+from halfmoon.pipeline.reports.publish import Published
 from halfmoon.pipeline.reports.success_rate import Rules
 from halfmoon.testing import Broker
 from tests.crash.serving import wait_until
@@ -60,7 +60,7 @@ def test_delays_of_a_broker_by_batch_and_by_stream(spark, own: str, tmp_path: Pa
     kind = Delays("reminders", LEVELS)
     batch = report(spark, kind, tmp_path / "batch", bootstrap=own)
     first = report_stream(spark, kind, tmp_path / "stream", bootstrap=own)
-    assert first.totals.rows == 5
+    assert first.records == 5
     for published in (batch, first):
         rows = tables(published)["delay_by_level"]
         assert [(row["asked"], row["wait_s"], row["messages"]) for row in rows] == [
@@ -72,7 +72,7 @@ def test_delays_of_a_broker_by_batch_and_by_stream(spark, own: str, tmp_path: Pa
     produce(own, "reminders", {"DELAY": "1"})
     wait_until(lambda: ends(own, "reminders") == 5 + 4 + 1, 20, "it is delivered")
     again = report_stream(spark, kind, tmp_path / "stream", bootstrap=own)
-    assert again.totals.rows == 1, "only what is new is read"
+    assert again.records == 1, "only what is new is read"
     assert [row["messages"] for row in tables(again)["delay_by_level"]] == [2, 2, 1]
 
 
@@ -83,7 +83,7 @@ def test_dead_letters_of_a_broker_that_has_none_yet(spark, own: str, tmp_path: P
         report(spark, kind, tmp_path / "batch", bootstrap=own),
         report_stream(spark, kind, out, bootstrap=own),
     ):
-        assert (dict(published.facts), published.totals.rows) == ({"dead letters": "0", "groups": "0"}, 0)
+        assert (dict(published.facts), published.records) == ({"dead letters": "0", "groups": "0"}, 0)
         assert tables(published)["dlq_by_group"] == []
     given_up = {"DELAY": "-1", "RETRY_OF": "orders/0/7"}
     produce(own, "retry.billing", given_up, given_up | {"RETRY_OF": "orders/0/8"})
@@ -95,44 +95,13 @@ def test_dead_letters_of_a_broker_that_has_none_yet(spark, own: str, tmp_path: P
         (report_stream(spark, kind, out, bootstrap=own), 3),
         (report_stream(spark, kind, out, bootstrap=own), 0),
     ):
-        assert published.totals.rows == read
+        assert published.records == read
         found = tables(published)
         assert [(row["group"], row["letters"]) for row in found["dlq_by_group"]] == [("billing", 2), ("post", 1)]
         assert [(row["group"], row["topic"], row["letters"]) for row in found["dlq_by_reason"]] == [
             ("billing", "orders", 2), ("post", "?", 1)
         ]  # fmt: skip
         assert sum(row["letters"] for row in found["dlq_over_time"]) == 3
-
-
-def test_lag_now_and_over_time(spark, own: str, tmp_path: Path) -> None:
-    assert load.ensure_topic(own, "orders", 1) == 1
-    produce(own, "orders", *[{}] * 10)
-    consumer = Consumer({"bootstrap.servers": own, "group.id": "billing", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["orders"])
-    assert len(consumer.consume(4, 20)) == 4
-    consumer.commit(asynchronous=False)
-    first = lag_report(spark, tmp_path, bootstrap=own, groups="bill.*")
-    assert dict(first.facts) == {"groups": "1", "lag": "6"}
-    assert len(consumer.consume(6, 20)) == 6
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    taken: list[list[Sample]] = []
-
-    def enough() -> None:
-        if len(taken) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        lag_report(spark, tmp_path, bootstrap=own, groups="bill.*", every_s=0.1, on_sample=taken.append, on_tick=enough)
-    last = lag_report(spark, tmp_path, bootstrap=own, groups="bill.*")
-    found = tables(last)
-    assert [(row["group"], row["topic"], row["committed"], row["lag"]) for row in found["lag_now"]] == [
-        ("billing", "orders", 10, 0)
-    ]
-    assert [row["lag"] for row in found["lag_over_time"]] == [6, 0, 0, 0], "what earlier runs saw is there"
-    nobody = lag_report(spark, tmp_path / "none", bootstrap=own, groups="nobody")
-    assert dict(nobody.facts) == {"groups": "0", "lag": "0"}
-    assert tables(nobody) == {"lag_now": [], "lag_over_time": []}
 
 
 def test_flights_of_the_demo(spark, own: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""halfmoon.pipeline.reports: delays, dead letters and lag, over records that are known."""
+"""halfmoon.pipeline.reports: delays and dead letters, over records that are known."""
 
 from __future__ import annotations
 
@@ -7,11 +7,8 @@ from datetime import UTC, datetime
 import pytest
 
 from halfmoon.pipeline import PipelineError
-from halfmoon.pipeline.admin import Admin
-from halfmoon.pipeline.jobs.lag import record_lag, sample
 from halfmoon.pipeline.reports.dead_letters import dead_letter_reports, dead_letters, group_of
 from halfmoon.pipeline.reports.delays import delay_reports, delayed_messages, levels_ms
-from halfmoon.pipeline.reports.lag import lag_reports
 from halfmoon.pipeline.reports.windows import window_ms
 
 AT_MS = 1_767_225_600_000
@@ -104,40 +101,3 @@ def test_lengths_of_windows(spark) -> None:
 
     assert (length(), length(5), length(0, 59_999), length(0, 60_000)) == (1_000, 1_000, 1_000, 5_000)
     assert length(0, 400 * 86_400_000) == 7 * 86_400_000
-
-
-def test_lag(spark, bootstrap, make_topic, tmp_path) -> None:
-    from confluent_kafka import Producer
-
-    topic, admin = make_topic(2), Admin(bootstrap)
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for n in range(10):
-        producer.produce(topic, b"x", partition=n % 2)
-    assert producer.flush(10) == 0
-    admin.commit("lag-slow", {topic: {0: 1, 1: 3}})
-    admin.commit("lag-quick", {topic: {0: 5}})
-    samples = sample(admin, "lag-.*")
-    assert [(each.group, each.partition, each.committed, each.end, each.lag) for each in samples] == [
-        ("lag-quick", 0, 5, 5, 0),
-        ("lag-slow", 0, 1, 5, 4),
-        ("lag-slow", 1, 3, 5, 2),
-    ]
-    table = str(tmp_path / "lag")
-    record_lag(spark, table, bootstrap=bootstrap, groups="lag-.*")
-    admin.commit("lag-slow", {topic: {0: 5}})
-    taken = []
-
-    def enough() -> None:
-        if len(taken) == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        record_lag(spark, table, bootstrap=bootstrap, groups="lag-slow", every_s=0.2, on_sample=taken.append,
-                   on_tick=enough)  # fmt: skip
-    now, over_time = lag_reports(spark.read.parquet(table), taken[-1][0].at_ms)
-    assert now.rows == (("lag-slow", topic, 2, 8, 10, 2),)
-    assert [row[1:] for row in over_time.rows] == [
-        ("lag-quick", topic, 0), ("lag-slow", topic, 6), ("lag-slow", topic, 2), ("lag-slow", topic, 2)
-    ]  # fmt: skip
-    with pytest.raises(PipelineError, match="is no regular expression"):
-        sample(admin, "(")

@@ -3,5 +3,5 @@
 archive.py          topics → Parquet, exactly once      compaction.py     many small files of it into few
 archive_files.py    what lies there, and what counts    replay.py         archive → topic
 reporting.py        topics → tables, charts, a page     report_kinds.py   what each report keeps and says
-lag.py              how far groups have come, sampled   shop.py           a shop's orders → topic
+lag.py              how far groups have come            shop.py           a shop's orders → topic
 """

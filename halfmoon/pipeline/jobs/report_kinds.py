@@ -10,11 +10,9 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from halfmoon.pipeline.reports import dead_letters, delays, success_rate
+from halfmoon.pipeline.reports.publish import Fact
 from halfmoon.pipeline.reports.report import Report, show
 from halfmoon.pipeline.reports.success_rate import Rules
-
-Fact = tuple[str, str]
-"""What, and how much: a tile of the page."""
 
 
 class Read(Protocol):

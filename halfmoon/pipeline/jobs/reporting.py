@@ -16,42 +16,26 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from halfmoon.pipeline.admin import Admin, bootstrap_servers
+from halfmoon.pipeline.admin import Admin
 from halfmoon.pipeline.checkpoint import watermark_of
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.files import LocalFiles
 from halfmoon.pipeline.group_progress import group_writer
 from halfmoon.pipeline.ingest import ingest
-from halfmoon.pipeline.jobs.lag import SCHEMA, Sample, record_lag
-from halfmoon.pipeline.jobs.report_kinds import Fact, Kind
+from halfmoon.pipeline.jobs.report_kinds import Kind
 from halfmoon.pipeline.offsets import Position
-from halfmoon.pipeline.queries import Batch, OnBatch, Totals
+from halfmoon.pipeline.queries import Batch, OnBatch
 from halfmoon.pipeline.reports.flight_charts import flight_charts
 from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_reports
 from halfmoon.pipeline.reports.flights import REFERENCE_SCHEMAS, enrich, reference_tables, typed_flights
-from halfmoon.pipeline.reports.lag import lag_reports
-from halfmoon.pipeline.reports.publish import publish
-from halfmoon.pipeline.reports.report import Report, show
+from halfmoon.pipeline.reports.publish import PUBLISH_EVERY_S, Published, publish
+from halfmoon.pipeline.reports.report import show
 from halfmoon.pipeline.topics import read_stream, read_topic
-
-PUBLISH_EVERY_S = 10.0
-"""A stream that goes on makes its page anew so often at most."""
-
-
-@dataclass(slots=True, frozen=True)
-class Published:
-    """What was made, and where the page is."""
-
-    page: Path
-    reports: list[Report]
-    facts: list[Fact]
-    totals: Totals
-    """Of the stream; of a batch nothing is counted."""
 
 
 def report(
@@ -67,7 +51,7 @@ def report(
     """Make a report from what the topics hold between `start` and `end`. Raises PipelineError."""
     with _BatchRead(spark, bootstrap, start, end) as read:
         kept = kind.keep(read)
-        return _publish(kind, read.once(kept.rows), kept.as_of(), out, source, Totals())
+        return _publish(kind, read.once(kept.rows), kept.as_of(), out, source)
 
 
 def report_stream(
@@ -100,26 +84,25 @@ def report_stream(
     _check_kept(Admin(bootstrap), kind, folder)
     show_progress = group_writer(Admin(bootstrap), group) if group else None
     kept = kind.keep(_StreamRead(spark, bootstrap, start, batch_records, allow_data_loss)).rows
-    changed, published_at = False, time.monotonic()
-    totals = Totals()
+    changed, records, published_at = False, 0, time.monotonic()
 
     def finished(batch: Batch) -> None:
-        nonlocal changed
+        nonlocal changed, records
         changed = True
-        totals.count(batch)
+        records += batch.rows
         if show_progress is not None:
             show_progress(batch.ends)
         if on_batch is not None:
             on_batch(batch)
 
     def made() -> Published:
-        if totals.batches and not checkpoint.is_dir():
+        if records and not checkpoint.is_dir():
             raise PipelineError(f"{checkpoint} is not to be seen from here: a stream needs a disk that Spark shares")
         # Before the table: what the watermark promises is in there then.
         as_of_ms = watermark_of(checkpoint)
         rows = _table(spark, table, kept).cache()
         try:
-            return _publish(kind, rows, as_of_ms, out, source, totals)
+            return replace(_publish(kind, rows, as_of_ms, out, source), records=records)
         finally:
             rows.unpersist()
 
@@ -208,49 +191,10 @@ def _table(spark: SparkSession, table: Path, kept: DataFrame) -> DataFrame:
     return spark.createDataFrame([], kept.schema)
 
 
-def _publish(kind: Kind, kept: DataFrame, as_of_ms: int | None, out: Path, source: str, totals: Totals) -> Published:
+def _publish(kind: Kind, kept: DataFrame, as_of_ms: int | None, out: Path, source: str) -> Published:
     reports = kind.reports(kept, as_of_ms)
     facts = kind.facts({each.name: each for each in reports})
-    page = publish(out, kind.name, kind.title, reports, facts, source)
-    return Published(page, reports, facts, totals)
-
-
-def lag_report(
-    spark: SparkSession,
-    out: Path,
-    *,
-    bootstrap: str | None = None,
-    groups: str = ".*",
-    every_s: float | None = None,
-    on_sample: Callable[[list[Sample]], None] = lambda _: None,
-    on_tick: Callable[[], None] = lambda: None,
-) -> Published:
-    """Look how far groups are, and make the report from that and from what earlier runs have seen.
-
-    With `every_s` it goes on, and makes the report anew, until `on_tick` raises something. Raises PipelineError.
-    """
-    table = out.absolute() / "_lag"
-    published: Published | None = None
-    published_at = 0.0
-
-    def sampled(samples: list[Sample]) -> None:
-        nonlocal published, published_at
-        on_sample(samples)
-        if published is not None and time.monotonic() - published_at < PUBLISH_EVERY_S:
-            return
-        kept = spark.read.schema(SCHEMA).parquet(str(table)) if table.is_dir() else spark.createDataFrame([], SCHEMA)
-        reports = lag_reports(kept, samples[0].at_ms if samples else None)
-        rows = reports[0].dicts()
-        facts = [("groups", show(len({row["group"] for row in rows}))), ("lag", show(sum(row["lag"] for row in rows)))]
-        title, source = "Lag of consumer groups", f"groups {groups!r} of {bootstrap_servers(bootstrap)}"
-        page = publish(out, "lag", title, reports, facts, source)
-        published, published_at = Published(page, reports, facts, Totals()), time.monotonic()
-
-    record_lag(
-        spark, str(table), bootstrap=bootstrap, groups=groups, every_s=every_s, on_sample=sampled, on_tick=on_tick
-    )
-    assert published is not None
-    return published
+    return publish(out, kind.name, kind.title, reports, facts, source)
 
 
 def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: str | None = None) -> Published:
@@ -274,5 +218,4 @@ def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: str 
         ("cancelled", show(overview["cancelled_share"], "cancelled_share")),
     ]
     source = f"{count:,} flights of topic {topic}"
-    page = publish(out, "flights", "Flights and their delays", reports, facts, source, flight_charts(airports))
-    return Published(page, reports, facts, Totals())
+    return publish(out, "flights", "Flights and their delays", reports, facts, source, flight_charts(airports))

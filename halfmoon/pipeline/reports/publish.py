@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -13,8 +14,25 @@ from halfmoon.pipeline.reports.drawing import save_png, styled
 from halfmoon.pipeline.reports.page import Section, write_page
 from halfmoon.pipeline.reports.report import Report, save
 
+PUBLISH_EVERY_S = 10.0
+"""What goes on makes its page anew so often at most."""
+
+Fact = tuple[str, str]
+"""What, and how much: a tile of the page."""
+
 Charts = Mapping[str, Mapping[str, Callable[[Report], Figure]]]
 """A report's name → its charts by their names."""
+
+
+@dataclass(slots=True, frozen=True)
+class Published:
+    """What was made, and where the page is."""
+
+    page: Path
+    reports: Sequence[Report]
+    facts: Sequence[Fact]
+    records: int = 0
+    """How many a stream has read for it in this run."""
 
 
 def publish(
@@ -22,11 +40,11 @@ def publish(
     name: str,
     title: str,
     reports: Sequence[Report],
-    facts: Sequence[tuple[str, str]],
+    facts: Sequence[Fact],
     source: str,
     charts: Charts | None = None,
-) -> Path:
-    """Write OUT/NAME.html, OUT/tables/REPORT.{parquet,csv,md} and OUT/charts/CHART.png; where the page is.
+) -> Published:
+    """Write OUT/NAME.html, OUT/tables/REPORT.{parquet,csv,md} and OUT/charts/CHART.png.
 
     `facts` are (what, how much), shown first; `source` says what it is all about. Without `charts` the reports get
     those of charts.py. A report without rows has none. Each file is there whole or not at all.
@@ -43,4 +61,4 @@ def publish(
             sections.append(Section(report, tuple(drawn.values())))
         page = out / f"{name}.html"
         write_page(page, title, facts, sections, made_at=datetime.now(UTC), source=source)
-    return page
+    return Published(page, reports, facts)
