@@ -37,9 +37,14 @@ def bootstrap_servers(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The one session of the whole test run: a JVM takes 5 s to start, and 1 GB."""
+    """The one session of the whole test run: a JVM takes 5 s to start, and 1 GB.
+
+    HALFMOON_TEST_SPARK_PACKAGES names other packages than Spark's connectors; empty, none.
+    """
     from halfmoon.pipeline import session, stop
 
-    started = session("halfmoon-tests", avro=True, log_file=tmp_path_factory.mktemp("spark") / "spark.log")
+    packages = os.environ.get("HALFMOON_TEST_SPARK_PACKAGES")
+    log_file = tmp_path_factory.mktemp("spark") / "spark.log"
+    started = session("halfmoon-tests", avro=True, packages=packages, log_file=log_file)
     yield started
     stop(started)

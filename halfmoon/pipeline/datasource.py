@@ -56,6 +56,8 @@ COLUMNS = (
     " offset BIGINT, timestamp TIMESTAMP"
 )
 COLUMN_COUNT = 9
+OFFERS, OFFERS_SETTING = "pushFilters", "spark.sql.python.filterPushdown.enabled"
+"""The method and the setting of Spark's by which conditions are pushed down to a source in Python."""
 BATCH_RECORDS = 10_000
 POLL_S = 0.2
 MOST_IN = 100
@@ -72,10 +74,18 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 def register(spark: SparkSession, bootstrap: str | None = None) -> None:
     """Make `format("halfmoon")` known to a session. Without the option `bootstrap` it reads from this broker, or from
-    that which HALFMOON_BOOTSTRAP_SERVER names here and now: executors have an environment of their own."""
+    that which HALFMOON_BOOTSTRAP_SERVER names here and now: executors have an environment of their own.
+
+    Where Spark offers conditions (4.1) but has that switched off, as it has by default, it is switched on for this
+    session, unless somebody has set spark.sql.python.filterPushdown.enabled to false.
+    """
+    offers = OFFERS in dir(DataSourceReader) and spark.conf.getAll.get(OFFERS_SETTING, "true").lower() == "true"
+    if offers:
+        spark.conf.set(OFFERS_SETTING, "true")
 
     class Registered(HalfmoonDataSource):
         default_bootstrap = bootstrap_servers(bootstrap)
+        reader_class = _PushDownReader if offers else _Reader
 
     spark.dataSource.register(Registered)
 
@@ -84,6 +94,7 @@ class HalfmoonDataSource(DataSource):
     """See above."""
 
     default_bootstrap: str | None = None
+    reader_class: type[_Reader]
 
     @classmethod
     def name(cls) -> str:
@@ -94,7 +105,7 @@ class HalfmoonDataSource(DataSource):
         return COLUMNS + (f", {properties}" if properties else "")
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return _Reader(self.options, schema, self.options.get("bootstrap") or self.default_bootstrap)
+        return self.reader_class(self.options, schema, self.options.get("bootstrap") or self.default_bootstrap)
 
 
 @dataclass
@@ -119,14 +130,6 @@ class _Reader(DataSourceReader):
         self._conditions: list[str] = []
         self._makes_views = str(options.get("push_down", "")).lower() == "true"
         self._bounds = [_moment(options, "start"), _moment(options, "end")]
-
-    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802
-        """Spark 4.1's offer of conditions that must all hold. Spark is to look at each of them again: a view may hold
-        more, never less."""
-        types = {field.name: field.dataType for field in self._own} | {"tags": StringType(), "keys": StringType()}
-        if self._asked is None or self._asked.language == "sql":
-            self._conditions = [said for each in filters if (said := condition(each, types)) is not None]
-        return filters
 
     def partitions(self) -> Sequence[_Part]:
         admin = Admin(self._bootstrap)
@@ -163,6 +166,18 @@ class _Reader(DataSourceReader):
             columns = zip(*(_row(message, readers) for message in messages), strict=True)
             arrays = [pyarrow.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
             yield pyarrow.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+class _PushDownReader(_Reader):
+    """Apart, because Spark refuses a reader that takes conditions where it is not to offer any."""
+
+    def pushFilters(self, filters: Sequence[Any]) -> Iterable[Any]:  # noqa: N802
+        """Spark 4.1's offer of conditions that must all hold. Spark is to look at each of them again: a view may hold
+        more, never less."""
+        types = {field.name: field.dataType for field in self._own} | {"tags": StringType(), "keys": StringType()}
+        if self._asked is None or self._asked.language == "sql":
+            self._conditions = [said for each in filters if (said := condition(each, types)) is not None]
+        return filters
 
 
 def condition(wanted: Any, types: dict[str, DataType]) -> str | None:

@@ -71,9 +71,9 @@ def session(
     for pyspark itself, and then this machine. A program that spark-submit started runs where that says, and what it was
     given on the command line wins over what is set here, except `master` and `config`; it needs `--packages` there.
 
-    With `avro` it can read Avro (`read_topic(schema=Avro(…))`). `packages` overrides these coordinates, `config` any
-    setting made here. What the JVM prints goes to `log_file`, or to a temporary file whose end is quoted if it cannot
-    start.
+    With `avro` it can read Avro (`read_topic(schema=Avro(…))`). `packages` overrides these coordinates ("" where Spark
+    has the connector already), `config` any setting made here. What the JVM prints goes to `log_file`, or to a
+    temporary file whose end is quoted if it cannot start.
 
     Raises PipelineError where pyspark or Java is missing; where the JVM does not come up, most often because the
     connector could not be downloaded; where a master or a server cannot be reached; and where a running session is
@@ -101,8 +101,9 @@ def session(
     elif master is not None:
         fixed.setdefault("spark.master", master)
     _reach(fixed.get("spark.master", ""))
-    defaults = _defaults(app_name, driver_memory, packages or connector_coordinates(pyspark.__version__, avro=avro))
-    return jvm.start(defaults, fixed, cores, log_file)
+    if packages is None:
+        packages = connector_coordinates(pyspark.__version__, avro=avro)
+    return jvm.start(_defaults(app_name, driver_memory, packages), fixed, cores, log_file)
 
 
 def stop(spark: SparkSession | None) -> None:

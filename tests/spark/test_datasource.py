@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("pyspark.sql.datasource", reason="Spark before 4.0 has no Python data sources")
 from confluent_kafka import Producer
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import BooleanType, DoubleType, IntegerType, LongType, StringType
 
 from halfmoon.pipeline.admin import Admin
@@ -124,3 +125,51 @@ def of(kind: str, name: str, *value: object) -> object:
 )
 def test_conditions(wanted: object, sql: str | None) -> None:
     assert condition(wanted, TYPES) == sql
+
+
+needs_offers = pytest.mark.skipif(
+    not hasattr(DataSourceReader, "pushFilters"),
+    reason="Spark before 4.1 offers no conditions to Python data sources; make interop runs this with 4.1",
+)
+
+
+@needs_offers
+def test_where_makes_a_view_and_uses_it(spark, halfmoon, bootstrap, orders: str) -> None:
+    def views() -> list[str]:
+        return [name for name in Admin(bootstrap).topics() if name.startswith(f"{orders}.")]
+
+    def read(**options: str):
+        reader = spark.read.format("halfmoon").option("properties", "amount INT, price DOUBLE, region STRING")
+        return reader.options(bootstrap=bootstrap, **options).load(orders)
+
+    wanted = "tags = 'paid' AND amount > 25 AND region IN ('HZ', 'SH') AND price < 20.0 AND length(value) > 1"
+    assert (read().where(wanted).count(), views()) == (4, []), "30, 40, 60 and 70; nobody has asked for a view"
+    assert sorted(int(bytes(row["value"])) for row in read(push_down="true").where(wanted).collect()) == [
+        30,
+        40,
+        60,
+        70,
+    ]
+    (view,) = views()
+    assert sum(Admin(bootstrap).ends(view).values()) == 4, "the broker has filtered"
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(orders, b"77", headers={"TAGS": "paid", "amount": "77", "price": "3.5", "region": "SH"})
+    assert producer.flush(10) == 0
+    found = read().where(wanted)
+    assert (found.count(), views()) == (5, [view]), "it is there, and so it is used"
+    assert read(sql="region = 'HZ'").where("amount >= 90").count() == 10
+    assert read(tag="paid").where("amount >= 90").count() == 1
+    assert read(push_down="true").where("timestamp < '1970-01-01T00:00:20Z' AND keys IS NULL").count() == 20
+
+
+@needs_offers
+def test_where_still_works_for_those_who_do_not_want_it_pushed_down(spark, bootstrap, orders: str) -> None:
+    setting = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(setting, "false")
+    try:
+        register(spark)
+        reader = spark.read.format("halfmoon").option("push_down", "true").option("bootstrap", bootstrap)
+        assert reader.load(orders).where("tags = 'paid'").count() == 10
+    finally:
+        spark.conf.unset(setting)
+        register(spark)
