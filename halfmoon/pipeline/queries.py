@@ -11,6 +11,7 @@ import ast
 import json
 import queue
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -29,6 +30,8 @@ from halfmoon.pipeline.offsets import offsets_of, read_by_all
 _POLL_S = 0.1
 _LAST_EVENTS_S = 10
 """How long the events of a query that has ended are waited for."""
+AT_ONCE = 8
+"""Queries that run to their end, side by side: each has a consumer per partition, and a driver has so much memory."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -97,6 +100,7 @@ class Queries:
         self._listener = _Listener()
         self._running: dict[str, StreamingQuery] = {}
         self._names: dict[str, str] = {}
+        self._waiting: deque[tuple[str, DataStreamWriter]] = deque()
         self._until_ended = True
         self.totals: dict[str, Totals] = {}
         """By name of the query."""
@@ -115,14 +119,16 @@ class Queries:
                 raise  # Else what ended the block says more than a session that cannot be reached any more.
 
     def start(self, name: str, writer: DataStreamWriter, checkpoint: str, every: str | None = None) -> None:
-        """Start a query of that name: what there is now, and it ends; or, with `every` ("10 seconds"), on and on."""
+        """Start a query of that name: what there is now, and it ends; or, with `every` ("10 seconds"), on and on.
+
+        Of those that end, eight run at once; the others wait for `run`.
+        """
         writer = writer.queryName(name).option("checkpointLocation", checkpoint)
         writer = writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
         self._until_ended = every is None
-        started = writer.start()
-        self._running[str(started.runId)] = started
-        self._names[str(started.runId)] = name
         self.totals[name] = Totals()
+        self._waiting.append((name, writer))
+        self._start_waiting()
 
     def run(self, on_tick: Callable[[], None] | None = None) -> dict[str, Totals]:
         """Until all queries have ended; what each did. `on_tick` is called some times a second; what it raises ends the
@@ -140,11 +146,19 @@ class Queries:
                 why = self._end(run_id, query)
                 if why is not None:
                     failures.append(f"{self._names[run_id]}: {why}")
+                self._start_waiting()
             if failures and not self._until_ended:
                 break
         if failures:
             raise PipelineError("; ".join(failures))
         return self.totals
+
+    def _start_waiting(self) -> None:
+        while self._waiting and (len(self._running) < AT_ONCE or not self._until_ended):
+            name, writer = self._waiting.popleft()
+            started = writer.start()
+            self._running[str(started.runId)] = started
+            self._names[str(started.runId)] = name
 
     def _end(self, run_id: str, query: StreamingQuery) -> str | None:
         """A query that is not active: hear the rest of its events; why it failed, if it did."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
-from halfmoon.pipeline import PipelineError
+from halfmoon.pipeline import PipelineError, queries
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.ingest import ingest
+from halfmoon.pipeline.queries import Queries
 from halfmoon.pipeline.topics import read_stream
 
 
@@ -63,3 +64,27 @@ def test_what_the_callback_raises_stops_the_query(spark, bootstrap, make_topic, 
     with pytest.raises(PipelineError, match="the broker ended"):
         ingest(read_stream(spark, topic, bootstrap=bootstrap), tmp_path / "t", tmp_path / "c", on_tick=give_up)
     assert spark.streams.active == []
+
+
+def test_of_many_queries_a_few_run_at_once(spark, bootstrap, make_topic, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(queries, "AT_ONCE", 2)
+    topics = [make_topic(1) for _ in range(5)]
+    for topic in topics:
+        produce(bootstrap, topic, range(0, 10, 2))
+    most = 0
+
+    def look() -> None:
+        nonlocal most
+        most = max(most, len(spark.streams.active))
+
+    with Queries(spark) as started:
+        for n, topic in enumerate(topics):
+            stream = read_stream(spark, topic, bootstrap=bootstrap)
+            if n == 1:
+                stream = stream.selectExpr("raise_error('no more') AS x")
+            writer = stream.writeStream.format("noop")
+            started.start(topic, writer, str(tmp_path / topic))
+        with pytest.raises(PipelineError, match=f"{topics[1]}: .*no more"):
+            started.run(look)
+    assert 1 <= most <= 2
+    assert [started.totals[topic].rows for topic in topics] == [5, 0, 5, 5, 5], "the others are finished"
