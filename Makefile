@@ -19,9 +19,10 @@ demo:  ## 336,776 flights of 2013 through the broker into Spark: tables and char
 	$(PREPARE) --java
 	$(RUN) -m halfmoon.demo $(ARGS)
 
+# Two at once, since much of the time is waiting. A file stays together: what a module sets up is set up once.
 test:  ## all tests
 	$(PREPARE) --java
-	$(RUN) -m pytest -m "not interop" $(ARGS)
+	$(RUN) -m pytest -n 2 --dist loadfile -m "not interop" $(ARGS)
 
 check:  ## ruff, mypy --strict, who may import whom
 	$(PREPARE)

@@ -159,7 +159,7 @@ def write_files(steps: Steps, findings: Findings, out: Path, source: str) -> Non
     with steps.timed("files"), bar(steps.console, "drawing", None):
         facts = [("flights", show(findings.reports[0].dicts()[0]["flights"]))]
         charts = flight_charts(findings.airports)
-        page = publish(out, "flights", "Flights and their delays", findings.reports, facts, source, charts)
+        page = publish(out, "flights", "Flights and their delays", findings.reports, facts, source, charts).page
     drawn = sum(len(charts.get(report.name, {})) for report in findings.reports if report.rows)
     steps.say("files", f"{len(findings.reports)} tables and {drawn} charts under {out}; all on one page: {page}")
 

@@ -79,6 +79,7 @@ def test_the_run_and_a_second_one_that_reads_only_what_is_new(spark, bootstrap, 
     assert "flights.delayed_jfk: Spark reads" in first
     assert "2 half messages: one committed and delivered, one rolled back and never seen" in first
     assert "5 messages sent in reverse, and delivered when each was due" in first
+    assert f"allononepage:{tmp_path / 'out' / 'flights.html'}" in "".join(first.split()), "wherever lines are broken"
     assert len(list((tmp_path / "out" / "charts").glob("*.png"))) == 5
     assert len(list((tmp_path / "out" / "tables").iterdir())) == 18
 

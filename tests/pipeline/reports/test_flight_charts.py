@@ -45,7 +45,7 @@ def reports() -> list[Report]:
 
 def test_every_chart_is_drawn(reports: list[Report], tmp_path: Path) -> None:
     charts = flight_charts.flight_charts([(-118.4, 33.9)])
-    page = publish(tmp_path, "flights", "Flights", reports, [], "the source", charts)
+    page = publish(tmp_path, "flights", "Flights", reports, [], "the source", charts).page
     paths = sorted((tmp_path / "charts").iterdir())
     assert [path.name for path in paths] == [
         "delay_by_carrier_month.png",
@@ -61,7 +61,7 @@ def test_every_chart_is_drawn(reports: list[Report], tmp_path: Path) -> None:
 
 def test_a_report_without_rows_draws_nothing(reports: list[Report], tmp_path: Path) -> None:
     empty = [Report(report.name, "", report.columns, (), 1) for report in reports]
-    page = publish(tmp_path, "flights", "Flights", empty, [], "", flight_charts.flight_charts([]))
+    page = publish(tmp_path, "flights", "Flights", empty, [], "", flight_charts.flight_charts([])).page
     assert list((tmp_path / "charts").iterdir()) == []
     assert "<svg" not in page.read_text()
 
