@@ -56,10 +56,12 @@ def _known(text: str) -> str | None:
     """What our own users run into, in our own words: Spark's sentence is the tenth line of a stack trace."""
     if "ata may have been lost" in text or "KAFKA_DATA_LOSS" in text:
         unread = re.search(r"records in offset (\[\d+, \d+\)) for topic partition (\S+)", text)
+        unread_35 = re.search(r"Cannot fetch offset (\d+) \(.*?TopicPartition: (\S+?)\)", text)
         changed = re.search(r"(?:Partition )?(\S+?)'s offset was changed from (\d+) to (\d+)", text)
         gone = re.search(r"(\S+) (?:are|is) gone", text)
         what = (
             f"offsets {unread[1]} of {unread[2]}" if unread
+            else f"offset {unread_35[1]} of {unread_35[2]}" if unread_35
             else f"{changed[1]}: the next offset was {changed[2]}, and there is nothing beyond {changed[3]}" if changed
             else gone[1] if gone else "which ones, Spark does not say"
         )  # fmt: skip

@@ -142,7 +142,8 @@ def test_a_topic_that_loses_records_while_it_is_read(spark, bootstrap, make_topi
     produce(bootstrap, topic, range(10))
     frame = read_topic(spark, topic, bootstrap=bootstrap, start={topic: {0: 0, 1: 0}}, end={topic: {0: 5, 1: 5}})
     lose(bootstrap, topic, 0, 3)
-    with pytest.raises(PipelineError, match=rf"records are gone .* \(offsets \[0, 5\) of {topic}-0\)"), spark_errors():
+    lost = rf"records are gone .* \((offsets \[0, 5\)|offset 0) of {topic}-0\)"  # Spark 3.5 tells of the first alone.
+    with pytest.raises(PipelineError, match=lost), spark_errors():
         frame.collect()
     frame = read_topic(
         spark, topic, bootstrap=bootstrap, start={topic: {0: 0, 1: 0}}, end={topic: {0: 5, 1: 5}},
