@@ -18,7 +18,7 @@ TYPES = {"tags": StringType(), "keys": StringType(), "region": StringType(), "am
          "big": LongType(), "price": DoubleType(), "vip": BooleanType(), "a.b": StringType()}  # fmt: skip
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def halfmoon(spark):
     register(spark)
     return spark.read.format("halfmoon")
