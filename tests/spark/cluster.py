@@ -60,13 +60,16 @@ def program_environment(**more: str) -> dict[str, str]:
 
 @contextmanager
 def daemon(log: Path, *command: str, **environment: str) -> Iterator[None]:
-    """A process that runs while the block does and prints into `log`; `command` is of Spark's folder `bin`."""
+    """A process that runs while the block does and prints into `log`; `command` is of Spark's folder `bin`.
+
+    What it runs of Python is this one: the PATH's may have no pyspark.
+    """
     script, *arguments = command
     with log.open("wb") as printed:
         process = subprocess.Popen(
             [spark_home() / "bin" / script, *arguments],
             cwd=log.parent,
-            env={**bare_environment(), **environment},
+            env={**bare_environment(), "PYSPARK_PYTHON": sys.executable, **environment},
             stdin=subprocess.DEVNULL,
             stdout=printed,
             stderr=subprocess.STDOUT,

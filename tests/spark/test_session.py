@@ -46,6 +46,10 @@ def test_the_session_is_set_up_for_a_laptop(spark) -> None:
     assert spark.sparkContext.master == "local[2]"
 
 
+def test_spark_runs_this_python_whatever_the_path_says(spark) -> None:
+    assert spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect() == [sys.executable]
+
+
 def test_what_spark_raises_becomes_one_line(spark) -> None:
     with pytest.raises(PipelineError, match=r"Spark failed: .*PATH_NOT_FOUND") as caught, spark_errors():
         spark.read.parquet("/nowhere/at/all")
