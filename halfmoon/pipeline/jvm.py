@@ -79,7 +79,7 @@ def start(defaults: Mapping[str, str], fixed: Mapping[str, str], cores: int, log
                 raise
             raise PipelineError(f"Spark did not start: {said}") from failed
     if conf.get("spark.master", "").startswith("local") and "PYSPARK_PYTHON" not in os.environ:
-        # Spark would take whatever `python3` is on the PATH: one without pyspark, where no virtual environment is active.
+        # Spark would take the `python3` of the PATH: one without pyspark, where no virtual environment is active.
         context.pythonExec = sys.executable
     # For programs that end without stop(): the JVM goes by itself when its standard input closes.
     atexit.register(sweep)
