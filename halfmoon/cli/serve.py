@@ -21,6 +21,14 @@ def serve(
             "--advertise", metavar="HOST:PORT", help="What clients are told; without it, the address they came to."
         ),
     ] = None,
+    rocketmq: Annotated[
+        str | None,
+        typer.Option("--rocketmq", metavar="HOST:PORT", help="Where RocketMQ clients are sent to; off without it."),
+    ] = None,
+    namesrv: Annotated[
+        str | None,
+        typer.Option("--namesrv", metavar="HOST:PORT", help="RocketMQ's name service: their namesrvAddr."),
+    ] = None,
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     ] = None,
@@ -34,6 +42,8 @@ def serve(
         "node.data_dir": data_dir,
         "listeners.kafka.bind": kafka,
         "listeners.kafka.advertise": advertise,
+        "listeners.rocketmq.bind": rocketmq,
+        "listeners.rocketmq.namesrv": namesrv,
         "listeners.http.bind": http,
     }
     return main(load_settings(config, os.environ, flags))

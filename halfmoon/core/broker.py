@@ -45,7 +45,7 @@ from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
-from halfmoon.core.reading import Read, Reader
+from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
     batch_body,
     check_batch,
@@ -76,6 +76,8 @@ class Produced(NamedTuple):
     append_ms: int
     position: int
     start_offset: int
+    diverted: tuple[Partition, int] | None = None
+    """Where the first of the records stands that went elsewhere, if any did."""
 
 
 class Broker:
@@ -270,8 +272,9 @@ class Broker:
         count = self.settings.topics.partitions if partitions == -1 else partitions
         self._check_partitions(count, count)
         record = control.TopicCreated(
-            self.catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal, view
-        )
+            self.catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal, view,
+            self.catalog.next_queue_number,
+        )  # fmt: skip
         if validate_only:
             return self.catalog.make_topic(record), 0
         position = self._change_topic(record, name, "created")
@@ -334,7 +337,8 @@ class Broker:
         self._check_partitions(total, more)
         if validate_only:
             return 0
-        position = self._change_topic(control.PartitionsAdded(topic.number, total), topic.name, "grown")
+        added = control.PartitionsAdded(topic.number, total, self.catalog.next_queue_number)
+        position = self._change_topic(added, topic.name, "grown")
         self._partition_count += more
         for view in views:
             self._announce(position, view.name, "grown")
@@ -397,15 +401,16 @@ class Broker:
             concerned = self.interception.concerns(partition, body)
         if concerned:
             taken = self.interception.take(partition, batch, self.due_clock.now_ms())
-            base_offset, end = self.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
+            base_offset, end, diverted = self.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
             for appended in taken.appended:
                 appended()
         else:
+            diverted = None
             base_offset = partition.next_offset
             end = self.store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
-        return Produced(base_offset, append_ms, end, partition.start_offset)
+        return Produced(base_offset, append_ms, end, partition.start_offset, diverted)
 
     def first_partition(self, name: str) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
@@ -627,6 +632,18 @@ class Broker:
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
         return self.reader.read(queue.places(offset, max_bytes, min_one=min_one))
+
+    def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
+        """As `read`, the first batch always, with the `frame.HEADER_BYTES` bytes before each batch in front of it;
+        and where each batch stands in the log."""
+        if not partition.start_offset <= offset < partition.stable_offset:
+            raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
+        queue = partition.queue
+        if queue.damaged and queue.damage_at(offset):
+            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
+        places = queue.places(offset, max_bytes, min_one=True)
+        before = frame.HEADER_BYTES
+        return places, self.reader.read([(position - before, length + before) for position, length in places])
 
     def bytes_available(self, partition: Partition, offset: int, enough: int) -> int:
         """Bytes a reader at `offset` could get; counts no further than `enough`."""

@@ -12,7 +12,7 @@ namesake. For every partition:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core import control
@@ -39,6 +39,7 @@ class Partition:
         "pending",
         "producers",
         "queue",
+        "queue_number",
         "source_next",
         "start_offset",
         "topic",
@@ -47,6 +48,8 @@ class Partition:
     def __init__(self, topic: Topic, index: int) -> None:
         self.topic = topic
         self.index = index
+        self.queue_number = -1
+        """Broker-wide, and never given out twice: what a RocketMQ message id names the partition by."""
         self.start_offset = 0
         """The first offset that may be read."""
         self.next_offset = 0
@@ -140,11 +143,13 @@ class Catalog:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.by_number: dict[int, Topic] = {}
+        self.by_queue_number: dict[int, Partition] = {}
         self.views: dict[int, dict[int, Topic]] = {}
         """Topic number of a source → its views, by their number. A source may be gone already."""
         self.deleted: dict[int, str] = {}
         """Number → name of topics that were deleted last: messages for them may wait still."""
         self.next_topic_number = 0
+        self.next_queue_number = 0
         self.next_producer_id = 0
         self.offsets: dict[str, GroupProgress] = {}
         self.groups: dict[str, tuple[GroupRecord, int]] = {}
@@ -178,11 +183,24 @@ class Catalog:
         namesake = self.by_name.get(record.name)
         if namesake is not None:  # its deletion was lost to rot
             self._topic_deleted(control.TopicDeleted(namesake.number))
-        self.add_topic(self.make_topic(record))
+        topic = self.make_topic(record)
+        self.number_queues(topic.partitions, record.first_queue)
+        self.add_topic(topic)
         self.next_topic_number = record.number + 1
 
     def make_topic(self, record: control.TopicCreated) -> Topic:
         return Topic(record, resolve(record.configs, self._settings))
+
+    def number_queues(self, partitions: Sequence[Partition], first: int) -> int:
+        """Number new partitions: from `first` on, or from the next number where that is not known (−1). Returns the
+        number after the last."""
+        number = self.next_queue_number if first < 0 else first
+        for partition in partitions:
+            partition.queue_number = number
+            self.by_queue_number[number] = partition
+            number += 1
+        self.next_queue_number = max(self.next_queue_number, number)
+        return number
 
     def add_topic(self, topic: Topic) -> None:
         self.by_name[topic.name] = self.by_id[topic.id] = self.by_number[topic.number] = topic
@@ -207,6 +225,8 @@ class Catalog:
         if topic is None:
             return
         del self.by_name[topic.name], self.by_id[topic.id]
+        for partition in topic.partitions:
+            self.by_queue_number.pop(partition.queue_number, None)
         self.deleted[topic.number] = topic.name
         if len(self.deleted) > DELETED_KNOWN:
             del self.deleted[next(iter(self.deleted))]
@@ -231,8 +251,11 @@ class Catalog:
         """A topic has grown, and with it its views: their new partitions begin at the source's offset 0."""
         topic = self.by_number.get(record.number)
         if topic is not None:
+            first = record.first_queue
             for each in (topic, *self.views_of(topic)):
-                each.partitions += [Partition(each, index) for index in range(len(each.partitions), record.total)]
+                added = [Partition(each, index) for index in range(len(each.partitions), record.total)]
+                first = self.number_queues(added, first)
+                each.partitions += added
             self.changes += 1
 
     def _configs_set(self, record: control.ConfigsSet) -> None:

@@ -57,6 +57,22 @@ class KafkaListener(Section, frozen=True, kw_only=True):
     advertise: HostPort | None = None
 
 
+RocketmqName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_@-]{1,100}$")]
+
+
+class RocketmqListener(Section, frozen=True, kw_only=True):
+    """Where RocketMQ clients connect: `namesrv` is what they are configured with (namesrvAddr), `bind` what they are
+    sent to. `advertise` None sends them to the address they reached us at."""
+
+    bind: HostPort = Address("127.0.0.1", 10911)
+    namesrv: HostPort = Address("127.0.0.1", 9876)
+    advertise: HostPort | None = None
+    broker_name: RocketmqName = "halfmoon"
+    cluster: RocketmqName = "DefaultCluster"
+    max_delay_ms: Duration = 3 * 86_400_000
+    """Longest delay by time that RocketMQ clients may ask for (RocketMQ: timerMaxDelaySec)."""
+
+
 class HttpListener(Section, frozen=True, kw_only=True):
     """Where /healthz and /metrics are served."""
 
@@ -67,6 +83,7 @@ class ListenerSettings(Section, frozen=True, kw_only=True):
     """The doors. A door that is None is shut."""
 
     kafka: KafkaListener = KafkaListener()
+    rocketmq: RocketmqListener | None = None
     http: HttpListener | None = None
 
 
@@ -300,19 +317,24 @@ def overlay(tree: dict[str, Any], path: tuple[str, ...], value: Given) -> None:
 def _refuse_insecure(settings: Settings) -> None:
     """Without authentication, whoever reaches a listener may do anything; so leaving this machine takes a decision."""
     listeners = settings.listeners
-    binds = {"kafka": listeners.kafka.bind}
+    binds = {"kafka.bind": listeners.kafka.bind}
     if listeners.http is not None:
-        binds["http"] = listeners.http.bind
+        binds["http.bind"] = listeners.http.bind
+    if listeners.rocketmq is not None:
+        binds |= {"rocketmq.bind": listeners.rocketmq.bind, "rocketmq.namesrv": listeners.rocketmq.namesrv}
     for name, bind in binds.items():
         if not bind.is_loopback and not settings.allow_insecure:
             raise SettingError(
-                f"$.listeners.{name}.bind",
+                f"$.listeners.{name}",
                 f"{bind} can be reached from other machines, and there is no authentication; "
                 "bind to 127.0.0.1, or set allow_insecure: true",
             )
-    advertise = listeners.kafka.advertise
-    if advertise is not None and (advertise.port == 0 or advertise.host in ("0.0.0.0", "::")):
-        raise SettingError("$.listeners.kafka.advertise", f"got {advertise}, expected an address to connect to")
+    advertised = {"kafka": listeners.kafka.advertise}
+    if listeners.rocketmq is not None:
+        advertised["rocketmq"] = listeners.rocketmq.advertise
+    for name, advertise in advertised.items():
+        if advertise is not None and (advertise.port == 0 or advertise.host in ("0.0.0.0", "::")):
+            raise SettingError(f"$.listeners.{name}.advertise", f"got {advertise}, expected an address to connect to")
 
 
 def _copy(source: Mapping[str, object]) -> dict[str, Any]:

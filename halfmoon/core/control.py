@@ -40,6 +40,8 @@ class TopicCreated(Record, frozen=True, tag="topic"):
     internal: bool = False
     view: Binding | None = None
     """Of a view (B39); its definition is in `configs`."""
+    first_queue: int = -1
+    """The broker-wide number of its first partition; the others follow. −1 in logs from before there were any."""
 
 
 class TopicDeleted(Record, frozen=True, tag="topic-deleted"):
@@ -47,8 +49,12 @@ class TopicDeleted(Record, frozen=True, tag="topic-deleted"):
 
 
 class PartitionsAdded(Record, frozen=True, tag="partitions"):
+    """`first_queue`: the broker-wide number of the first partition that is new; the others follow, those of the topic's
+    views after its own."""
+
     number: int
     total: int
+    first_queue: int = -1
 
 
 class ConfigsSet(Record, frozen=True, tag="configs"):

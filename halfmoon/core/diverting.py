@@ -52,9 +52,10 @@ class Diverting:
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int, *, keyed: bool
-    ) -> tuple[int, int]:
-        """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), and
-        the log position behind it. `keyed`: as of `Broker.store`. Raises BrokerError."""
+    ) -> tuple[int, int, tuple[Partition, int] | None]:
+        """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), the
+        log position behind it, and where the first diverted record stands. `keyed`: as of `Broker.store`. Raises
+        BrokerError."""
         broker = self._broker
         pieces = self._pieces(partition, batch, header, taken, now_ms)
         settled = self._waiting_runs(taken.settle)
@@ -74,12 +75,15 @@ class Diverting:
                 broker.append_control(
                     control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
                 )
-            return -1, self._acknowledge(partition, header, now_ms)
+            return -1, self._acknowledge(partition, header, now_ms), None
         base_offset = partition.next_offset if taken.kept is not None else -1
         end = 0
+        diverted: tuple[Partition, int] | None = None
         for part, (piece, proof) in enumerate(zip(pieces, proofs, strict=True)):
             span = piece.header.last_offset_delta + 1
             first = piece.target.next_offset
+            if diverted is None and piece.target is not partition and not piece.sources:
+                diverted = piece.target, first
             end = broker.store(
                 piece.target, piece.batch, piece.header.record_count, span, piece.due_ms or piece.header.max_timestamp,
                 now_ms, original_span=0 if part else header.record_count, due_ms=piece.due_ms, part=part,
@@ -96,7 +100,7 @@ class Diverting:
             broker.catalog.send_back(back)
         if len(pieces) >= MANY_PIECES:
             broker.write()  # else those of several batches, which take much more memory than the batches, would meet
-        return base_offset, end
+        return base_offset, end, diverted
 
     def _pieces(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int

@@ -181,6 +181,23 @@ def length_at(data: bytes, position: int) -> int:
     return length if magic == MAGIC and said == position else 0
 
 
+_STORE_MS = struct.Struct("<q")
+_STORE_MS_AT = 64
+_POSITION_AT = 16
+
+
+def store_ms_before(data: Buffer, payload_position: int) -> int | None:
+    """The store time of the frame whose payload begins at this log position, from the `HEADER_BYTES` bytes before it.
+
+    None where its header is not just before it: there is a provenance list in between.
+    """
+    (position,) = _STORE_MS.unpack_from(data, _POSITION_AT)
+    if bytes(memoryview(data)[:4]) != MAGIC or position != payload_position - HEADER_BYTES:
+        return None
+    (store_ms,) = _STORE_MS.unpack_from(data, _STORE_MS_AT)
+    return int(store_ms)
+
+
 def check_payload(frame: Frame, payload: memoryview) -> None:
     """Raises BadFrameError unless the payload is whole and agrees with its frame."""
     if frame.kind == Kind.CONTROL:

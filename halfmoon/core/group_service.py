@@ -50,6 +50,8 @@ class GroupService:
         )
         self._persisted = 0
         self._unwritten: BrokerError | None = None
+        self.has_foreign_members: Callable[[str], bool] = lambda group: False
+        """Whether a group has live members that speak another protocol than Kafka's. Only one at a time may."""
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -60,6 +62,9 @@ class GroupService:
     # -- membership ------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, reply: Callable[[JoinResult], None]) -> None:
+        if self.has_foreign_members(join.group):
+            reply(JoinResult(Fault.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
+            return
         self._carry_out(self.coordinator.join(join, reply, self._broker.clock.mono_ms()))
 
     def sync(self, sync: Sync, reply: Callable[[SyncResult], None]) -> None:
@@ -131,14 +136,21 @@ class GroupService:
         """
         broker = self._broker
         has_offsets = group in broker.catalog.offsets
+        if self.has_foreign_members(group):
+            raise BrokerError(Fault.UNKNOWN_MEMBER_ID, f"group '{group}' has members that speak another protocol")
         fault = self.coordinator.check_commit(
             group, generation, member_id, instance_id, broker.clock.mono_ms(), has_offsets=has_offsets
         )
         if fault is not None:
             raise BrokerError(fault)
-        now_ms = broker.clock.wall_ms()
+        return self.record(group, entries, reset=generation < 0)
+
+    def record(self, group: str, entries: Sequence[tuple[Partition, int, int, str]], *, reset: bool) -> int:
+        """Store progress as it comes, for protocols whose clients agree among themselves. As `commit`; with `reset` it
+        is set from outside, and may go back."""
+        now_ms = self._broker.clock.wall_ms()
         made = [(p.topic.number, p.index, Committed(offset, epoch, note, now_ms)) for p, offset, epoch, note in entries]
-        return broker.append_control(control.OffsetsCommitted(group, made, reset=generation < 0))
+        return self._broker.append_control(control.OffsetsCommitted(group, made, reset=reset))
 
     def offsets(self, group: str) -> dict[Partition, Committed]:
         """A group's progress; empty for a group that has none."""
@@ -172,7 +184,7 @@ class GroupService:
         described = self.coordinator.describe(group, has_offsets=has_offsets)
         if described is None:
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND)
-        if self.coordinator.is_active(group):
+        if self.coordinator.is_active(group) or self.has_foreign_members(group):
             raise BrokerError(Fault.NON_EMPTY_GROUP)
         position = self._broker.append_control(control.GroupDeleted(group))
         self.coordinator.delete(group, has_offsets)
@@ -190,7 +202,7 @@ class GroupService:
         catalog = self._broker.catalog
         due = []
         for group in set(catalog.offsets) | set(catalog.groups):
-            if self.coordinator.is_active(group):
+            if self.coordinator.is_active(group) or self.has_foreign_members(group):
                 continue
             last_ms = max((c.commit_ms for c in catalog.offsets.get(group, {}).values()), default=0)
             if group in catalog.groups:

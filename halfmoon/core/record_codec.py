@@ -85,7 +85,7 @@ def walk_part(body: bytes, at: int, index: int, count: int) -> array[int]:
             if length & 1 or length < 2 * _SMALLEST_LENGTH or length > largest:
                 raise invalid(index + len(bounds) - 1, "its length is impossible")
             at += length >> 1
-    except _MalformedError as error:
+    except MalformedError as error:
         raise invalid(index + len(bounds) - 1, str(error)) from None
     except IndexError:
         raise invalid(index + len(bounds) - 1, "the batch ends before it") from None
@@ -126,16 +126,16 @@ def read_one(body: bytes, start: int, index: int, base_timestamp: int, append_ti
         length, at = varint(body, start)
         end = at + length
         if length < _SMALLEST_LENGTH or end > len(body):
-            raise _MalformedError("its length is impossible")
+            raise MalformedError("its length is impossible")
         timestamp, at = varlong(body, at + 1)
         timestamp += base_timestamp
         if not _LONG_MIN <= timestamp <= _LONG_MAX:
-            raise _MalformedError("its timestamp has more than 64 bits")
+            raise MalformedError("its timestamp has more than 64 bits")
         offset_delta, at = varint(body, at)
         key, at = _nullable(body, at, end)
         value, at = _nullable(body, at, end)
         headers, at = _read_headers(body, at, end)
-    except _MalformedError as error:
+    except MalformedError as error:
         raise invalid(index, str(error)) from None
     except IndexError:
         raise invalid(index, "the batch ends within it") from None
@@ -158,9 +158,9 @@ def glance(body: bytes, start: int, index: int, base_timestamp: int) -> tuple[in
         timestamp, at = varlong(body, at + 2)
         timestamp += base_timestamp
         if not _LONG_MIN <= timestamp <= _LONG_MAX:
-            raise _MalformedError("its timestamp has more than 64 bits")
+            raise MalformedError("its timestamp has more than 64 bits")
         return varint(body, at)[0], timestamp
-    except _MalformedError as error:
+    except MalformedError as error:
         raise invalid(index, str(error)) from None
     except IndexError:
         raise invalid(index, "the batch ends within it") from None
@@ -238,7 +238,7 @@ def varint(body: bytes, at: int) -> tuple[int, int]:
     raw, at = _unsigned(body, at, 5)
     number = (raw >> 1) ^ -(raw & 1)
     if not _INT_MIN <= number <= _INT_MAX:
-        raise _MalformedError("a number in it has more than 32 bits")
+        raise MalformedError("a number in it has more than 32 bits")
     return number, at
 
 
@@ -254,7 +254,7 @@ def varlong(body: bytes, at: int) -> tuple[int, int]:
     raw, at = _unsigned(body, at, 10)
     number = (raw >> 1) ^ -(raw & 1)
     if not _LONG_MIN <= number <= _LONG_MAX:
-        raise _MalformedError("a number in it has more than 64 bits")
+        raise MalformedError("a number in it has more than 64 bits")
     return number, at
 
 
@@ -292,7 +292,7 @@ def invalid(index: int, reason: str) -> BrokerError:
     return BrokerError(Fault.INVALID_RECORD, f"record {index} of the batch is malformed: {reason}")
 
 
-class _MalformedError(Exception):
+class MalformedError(Exception):
     """What is wrong with a record, said where its index is not known."""
 
 
@@ -305,7 +305,7 @@ def _unsigned(body: bytes, at: int, most: int) -> tuple[int, int]:
         if byte < 0x80:
             return raw, at
         shift += 7
-    raise _MalformedError(f"a number in it has more than {most} bytes")
+    raise MalformedError(f"a number in it has more than {most} bytes")
 
 
 def _nullable(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
@@ -317,11 +317,11 @@ def _nullable(body: bytes, at: int, end: int) -> tuple[bytes | None, int]:
         length, at = varint(body, at)
         if length < 0:
             if length != -1:
-                raise _MalformedError("a length in it is negative")
+                raise MalformedError("a length in it is negative")
             return None, at
     after = at + length
     if after > end:
-        raise _MalformedError("a length in it reaches beyond its end")
+        raise MalformedError("a length in it reaches beyond its end")
     return body[at:after], after
 
 
@@ -330,7 +330,7 @@ def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
         return (), at + 1
     count, at = varint(body, at)
     if not 0 <= count <= (end - at) // _SMALLEST_HEADER:
-        raise _MalformedError(f"{count} headers do not fit into it")
+        raise MalformedError(f"{count} headers do not fit into it")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         # Nearly all lengths are one byte and not negative; each call saved is a tenth of the time for a record.
@@ -339,19 +339,19 @@ def _read_headers(body: bytes, at: int, end: int) -> tuple[Headers, int]:
             start = at + 1
             at = start + (length >> 1)
             if at > end:
-                raise _MalformedError("a length in it reaches beyond its end")
+                raise MalformedError("a length in it reaches beyond its end")
             name = body[start:at]
         else:
             long_name, at = _nullable(body, at, end)
             if long_name is None:
-                raise _MalformedError("a header of it has no key")
+                raise MalformedError("a header of it has no key")
             name = long_name
         length = body[at]
         if length < 0x80 and not length & 1:
             start = at + 1
             at = start + (length >> 1)
             if at > end:
-                raise _MalformedError("a length in it reaches beyond its end")
+                raise MalformedError("a length in it reaches beyond its end")
             headers.append((_text(name), body[start:at]))
         else:
             content, at = _nullable(body, at, end)

@@ -69,6 +69,7 @@ class Salvage:
             name = LOST_TOPIC.format(number)
             record = control.TopicCreated(number, name, name.encode()[-16:].rjust(16), frame.partition + 1, {})
             topic = catalog.make_topic(record)
+            catalog.number_queues(topic.partitions, -1)
             catalog.add_topic(topic)
             catalog.next_topic_number = max(catalog.next_topic_number, number + 1)
         catalog.apply(control.PartitionsAdded(number, frame.partition + 1))
@@ -91,10 +92,12 @@ class Salvage:
         catalog = self._catalog
         for number in set(catalog.by_number) - {state.number for state in known.topics}:
             catalog.apply(control.TopicDeleted(number))
+        catalog.by_queue_number.clear()  # those of lost topics were guessed
         for state in known.topics:
             topic = self._reconcile_topic(state)
             for partition, kept in zip(topic.partitions, state.partitions, strict=True):
                 _reconcile_partition(partition, kept)
+                catalog.number_queues([partition], kept.queue_number)
         self._never_made.clear()
         snapshot.restore_rest(catalog, known)
 

@@ -50,6 +50,7 @@ class PartitionState(msgspec.Struct, array_like=True):
     producers: list[ProducerState] = []
     source_next: int = 0
     pending: Chunks | None = None
+    queue_number: int = -1
 
 
 class TopicState(msgspec.Struct, array_like=True):
@@ -77,6 +78,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     attempts: list[tuple[int, int, int, int]] = []
     cancels: list[tuple[int, bytes, int]] = []
     deleted: list[tuple[int, str]] = []
+    next_queue_number: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -102,6 +104,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(*place, count) for place, count in catalog.attempts.items()],
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
+            catalog.next_queue_number,
         )
     )
 
@@ -123,6 +126,7 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         else [],
         partition.source_next,
         None if partition.pending is None else partition.pending.chunks(),
+        partition.queue_number,
     )
 
 
@@ -137,6 +141,7 @@ def decode(data: bytes) -> Snapshot:
 
 def restore(catalog: Catalog, snapshot: Snapshot) -> None:
     """Put a snapshot into an empty catalog."""
+    catalog.next_queue_number = snapshot.next_queue_number
     for state in snapshot.topics:
         topic = catalog.make_topic(created(state))
         for partition, kept in zip(topic.partitions, state.partitions, strict=True):
@@ -149,6 +154,7 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
                 partition.pending = PendingSet(kept.pending, kept.next_offset)
             if kept.producers:
                 partition.producers = _producers(kept.producers)
+            catalog.number_queues([partition], kept.queue_number)
         catalog.add_topic(topic)
     restore_rest(catalog, snapshot)
 
@@ -164,6 +170,7 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     """Put what is not in topics into a catalog, in place of what was there."""
     catalog.next_producer_id = snapshot.next_producer_id
     catalog.next_topic_number = snapshot.next_topic_number
+    catalog.next_queue_number = max(catalog.next_queue_number, snapshot.next_queue_number)
     catalog.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in snapshot.offsets}
     catalog.sent_back = {
         group: {(n, p): set(offsets) for n, p, offsets in places} for group, places in snapshot.sent_back

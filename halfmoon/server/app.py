@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import uvloop
@@ -23,7 +23,7 @@ import uvloop
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.core import crc
 from halfmoon.core.broker import Broker
-from halfmoon.core.config import Settings
+from halfmoon.core.config import RocketmqListener, Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.interception import Interception
@@ -70,6 +70,8 @@ class App:
         self.settings = settings
         self._extra_plugins = plugins
         self.kafka_address: Address | None = None
+        self.rocketmq_address: Address | None = None
+        self.namesrv_address: Address | None = None
         self.http_address: Address | None = None
         self._undo: list[Callable[[], object]] = []
 
@@ -124,6 +126,8 @@ class App:
         self.plugins.started()
         self.kafka = Server(broker, settings, loop)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
+        if settings.listeners.rocketmq is not None:
+            await self._listen_rocketmq(settings.listeners.rocketmq)
         self.services = Services(self.plugins.services)
         if settings.listeners.http is not None:
             from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
@@ -141,14 +145,18 @@ class App:
         """What somebody should know although everything works, a sentence each."""
         return self.broker.warnings()
 
+    async def _listen_rocketmq(self, listener: RocketmqListener) -> None:
+        from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it
+
+        loop = asyncio.get_running_loop()
+        self.rocketmq = RocketmqServer(self.broker, self.settings, listener, self.plugins.allocators, loop)
+        self.rocketmq_address = await self._listen(self.rocketmq, listener.bind)
+        self.namesrv_address = await _bound(self.rocketmq.start_names, listener.namesrv)
+
     async def _listen(self, server: Listener, bind: Address) -> Address:
-        try:
-            host, port = await server.start(bind)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else error
-            raise StartError(f"cannot listen on {bind}: {reason}") from error
+        address = await _bound(server.start, bind)
         self._undo.append(server.stop)
-        return Address(host, port)
+        return address
 
     async def stop(self) -> None:
         """Undo what `start` did, last first. What one step raises is logged and does not keep the next from running."""
@@ -160,6 +168,16 @@ class App:
                     await result
             except Exception:
                 logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
+
+
+async def _bound(start: Callable[[Address], Awaitable[tuple[str, int]]], bind: Address) -> Address:
+    """Raises StartError."""
+    try:
+        host, port = await start(bind)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise StartError(f"cannot listen on {bind}: {reason}") from error
+    return Address(host, port)
 
 
 def _log_progress(position: int, end: int) -> None:
@@ -193,8 +211,9 @@ async def _serve(settings: Settings) -> None:
     await app.start()
     _collect_rarely()
     try:
-        http = f" http={app.http_address}" if app.http_address is not None else ""
-        print(f"ready kafka={app.kafka_address} data={settings.node.data_dir}{http}", flush=True)
+        doors = {"rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address, "http": app.http_address}
+        others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)
+        print(f"ready kafka={app.kafka_address} data={settings.node.data_dir}{others}", flush=True)
         await stop.wait()
     finally:
         await app.stop()

@@ -68,6 +68,18 @@ class Broker:
         return str(self.app.kafka_address)
 
     @property
+    def rocketmq(self) -> str:
+        """`host:port` where RocketMQ clients are sent to; needs `config={"listeners": {"rocketmq": {…}}}`."""
+        assert self.app is not None and self.app.rocketmq_address is not None, "no rocketmq listener is configured"
+        return str(self.app.rocketmq_address)
+
+    @property
+    def namesrv(self) -> str:
+        """`host:port` of the name service, for a RocketMQ client's namesrvAddr."""
+        assert self.app is not None and self.app.namesrv_address is not None, "no rocketmq listener is configured"
+        return str(self.app.namesrv_address)
+
+    @property
     def http(self) -> str:
         """`host:port` of /healthz and /metrics; needs `config={"listeners": {"http": {"bind": "127.0.0.1:0"}}}`."""
         assert self.app is not None and self.app.http_address is not None, "no http listener is configured"

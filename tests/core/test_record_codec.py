@@ -58,7 +58,7 @@ def test_numbers_round_trip(number):
         assert record_codec.varint(bytes(output), 0) == (number, len(output))
         assert len(output) <= 5
     else:
-        with pytest.raises(record_codec._MalformedError):
+        with pytest.raises(record_codec.MalformedError):
             record_codec.varint(bytes(output), 0)
 
 
@@ -74,7 +74,7 @@ def test_numbers_by_hand(number, encoded):
 
 def test_numbers_that_do_not_end():
     for read_number, most in ((record_codec.varint, 5), (record_codec.varlong, 10)):
-        with pytest.raises(record_codec._MalformedError):
+        with pytest.raises(record_codec.MalformedError):
             read_number(b"\xff" * most + b"\0", 0)
         with pytest.raises(IndexError):
             read_number(b"\xff" * (most - 1), 0)

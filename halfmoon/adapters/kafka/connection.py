@@ -2,8 +2,8 @@
 
 The rules, in the order in which a request meets them:
 
-1. Receiving (see `receiving`). Whole requests are handled where they were received; the rest of a read, if it is the
-   beginning of a request, moves into a buffer of that request's size.
+1. Receiving (see `tcp/receiving.py`). Whole requests are handled where they were received; the rest of a read, if it
+   is the beginning of a request, moves into a buffer of that request's size.
 2. A request whose bytes make no sense closes this connection, with a logged reason, and touches nothing else. So does
    an API or version that is not offered, as in Kafka; ApiVersions alone is answered in a version the client can read.
 3. Requests are handled at once, however many are unanswered; but a client that does not read its answers, or has
@@ -12,45 +12,38 @@ The rules, in the order in which a request meets them:
    the next request on its connection ends its wait (`Deferred.hurry`).
 5. When all whole requests of one read are handled and something was appended, the broker is told (`on_handled`): it may
    write now.
-6. Answers that become ready together are sent together. Small pieces are joined, large ones (slices of the mapped log)
-   go to the socket uncopied.
+6. Answers that become ready together are sent together (see `tcp/connection.py`).
 
-No task and no await here, and no log line per request. This, `receiving` and `server` are the adapter's only modules
-with asyncio.
+No task and no await here, and no log line per request.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import struct
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import decode_request, encode_response
-from halfmoon.adapters.kafka.receiving import CONTROL_TURN_BYTES, Receiving
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
-from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, Route
+from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
+from halfmoon.adapters.tcp import connection as tcp
+from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
+from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
 
 if TYPE_CHECKING:
+    import asyncio
+
     from halfmoon.adapters.kafka.server import Server
-
-log = logging.getLogger("halfmoon.kafka")
-
-Buffer = bytes | bytearray | memoryview
 
 MAX_UNANSWERED = 1024
 """Requests of one connection that may wait for their answers."""
 
-WRITE_LIMIT_BYTES = 1 << 20
-"""A connection with more than this still to be sent is not read from."""
-
-JOIN_BELOW_BYTES = 4 << 10
-"""Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
+MAX_CONTROL_BYTES = 4 << 20
+"""The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
 
 WAITS_FOR_OTHERS = frozenset({11, 14})
 """JoinGroup and SyncGroup: their answers depend on other members, so a stopping server does not wait for them."""
@@ -58,23 +51,10 @@ WAITS_FOR_OTHERS = frozenset({11, 14})
 _HEADER = struct.Struct(">Iih")
 """API key and version as one number, correlation id, length of the client id."""
 _SIZE = struct.Struct(">i")
+_START = struct.Struct(">ih")
+"""How a request begins: its size, and its API key."""
 _RESPONSE = struct.Struct(">ii")
 _FLEXIBLE_RESPONSE = struct.Struct(">iib")
-
-
-class _Gone(asyncio.Transport):
-    """In place of the transport of a connection that is lost: the two would hold each other until a garbage
-    collection."""
-
-    def is_closing(self) -> bool:
-        return True
-
-    def close(self) -> None: ...
-
-    abort = close
-
-
-_GONE = _Gone()
 
 
 class Slot:
@@ -98,68 +78,44 @@ class Slot:
         self.connection.answered(self, value)
 
 
-class Connection(Receiving):
+class Connection(tcp.Connection):
     """One accepted connection. Everything runs in the loop's thread."""
+
+    START_BYTES: ClassVar[int] = _START.size
+    log = logging.getLogger("halfmoon.kafka")
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
+        self._server = server
         self._broker = server.broker
         self._routes = server.routes
-        self.owner = object()
-        self.host = ""
-        self.port = 0
-        self.peer_host = ""
-        self._peer = "?"
         self._slots: deque[Slot] = deque()
         self._ready_bytes = 0
         """Of answers that are ready and wait for one before them."""
-        self._out: list[Buffer] = []
-        self._out_bytes = 0
-        self._out_total = 0
-        self._handling = False
-        self._flush_scheduled = False
-        self._write_paused = False
         self._client_raw = b""
         self._client_id: str | None = ""
-        self._idle_since_ms = 0
-        self._stalled_since_ms = 0
-        self._sent_before = 0
-
-    # The socket's side.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername") or ("?", 0)
-        local = transport.get_extra_info("sockname") or ("127.0.0.1", 0)
-        self.peer_host = _plain_host(peer[0])
-        self._peer = f"{self.peer_host}:{peer[1]}"
-        advertised = self._server.advertise
-        self.host, self.port = advertised if advertised else (_plain_host(local[0]), local[1])
-        self._transport.set_write_buffer_limits(high=WRITE_LIMIT_BYTES)
-        self._idle_since_ms = self._stalled_since_ms = self._server.mono_ms()
-        if not self._server.admit(self):
-            self._closed = True
-            self._transport.abort()
+        super().connection_made(transport)
+        if self._server.advertise:
+            self.host, self.port = self._server.advertise
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._closed = True
-        self._broker.hold.drop(self.owner)
+    def _gone(self) -> None:
         self._slots.clear()
-        self._out.clear()
-        self._drop_received()
-        self._server.leave(self)
-        self._transport = _GONE
 
-    def eof_received(self) -> bool:
-        return False
+    def _who(self) -> str:
+        return self._client_id or ""
 
-    def pause_writing(self) -> None:
-        self._write_paused = True
-        self._pause_reading()
+    def _waits(self) -> bool:
+        return bool(self._slots)
 
-    def resume_writing(self) -> None:
-        self._write_paused = False
-        self._resume_soon()
+    def _is_done(self) -> bool:
+        return all(slot.route.key in WAITS_FOR_OTHERS for slot in self._slots)
+
+    def _hurry(self) -> None:
+        for slot in list(self._slots):
+            if slot.deferred is not None and slot.deferred.hurry is not None:
+                slot.deferred.hurry()
 
     # Requests.
 
@@ -185,7 +141,7 @@ class Connection(Receiving):
         except Exception:
             # A programmer's error in a handler. Whatever it was, it ends here and not in the loop.
             self._counters.errors += 1
-            log.exception("request failed peer=%s", self._peer)
+            self.log.exception("request failed peer=%s", self.peer)
             self._close()
         finally:
             self._handling = False
@@ -193,6 +149,13 @@ class Connection(Receiving):
             self._broker.on_handled()
         self._flush()
         return pos, kept
+
+    def _whole(self, start: memoryview) -> int:
+        size, key = _START.unpack_from(start)
+        if size > MAX_CONTROL_BYTES and key != PRODUCE:
+            self._malformed(f"a request of {size} bytes that is not Produce")
+            return 0
+        return int(4 + size)
 
     def _blocked(self) -> bool:
         """Whether no further request may be handled now (rule 3)."""
@@ -270,7 +233,9 @@ class Connection(Receiving):
             slot.buffers, slot.size = self._encode(slot.route, slot.correlation_id, value)
         except Exception:
             self._counters.errors += 1
-            log.exception("answer failed peer=%s api=%s version=%d", self._peer, slot.route.name, slot.route.version)
+            self.log.exception(
+                "answer failed peer=%s api=%s version=%d", self.peer, slot.route.name, slot.route.version
+            )
             self._close()
             return
         slot.done = True
@@ -287,10 +252,7 @@ class Connection(Receiving):
         if self._handling:
             return
         if slots and not self._finishing:
-            # More answers probably come in this round of the loop: send them together.
-            if not self._flush_scheduled:
-                self._flush_scheduled = True
-                self._server.loop.call_soon(self._flush_later)
+            self._flush_soon()
             return
         self._flush()
         if self._reading_paused:
@@ -321,107 +283,3 @@ class Connection(Receiving):
         if isinstance(value, list):
             return [header, *value], size
         return ([header + body] if size < JOIN_BELOW_BYTES else [header, body]), size
-
-    def _flush_later(self) -> None:
-        self._flush_scheduled = False
-        self._flush()
-        if self._reading_paused:
-            self._resume_soon()
-
-    def _flush(self) -> None:
-        """Hand what is ready to the socket."""
-        out = self._out
-        if out and not self._transport.is_closing():
-            size = self._out_bytes
-            self._out = []
-            self._out_bytes = 0
-            self._out_total += size
-            self._counters.bytes_out += size
-            if len(out) == 1:
-                self._transport.write(out[0])
-            elif size < JOIN_BELOW_BYTES * len(out):
-                self._transport.write(b"".join(out))
-            else:
-                self._transport.writelines(out)
-        if self._finishing:
-            self._finish_if_done()
-
-    # The end.
-
-    def _malformed(self, reason: str) -> None:
-        self._counters.malformed += 1
-        self._close(reason)
-
-    def _close(self, reason: str | None = None) -> None:
-        """Close the connection after what was already answered has been sent."""
-        if self._closed:
-            return
-        self._closed = True
-        if reason is not None:
-            log.warning("connection closed peer=%s client=%r reason=%r", self._peer, self._client_id, reason)
-        self._broker.hold.drop(self.owner)
-        self._flush()
-        self._transport.close()
-
-    def finish(self) -> None:
-        """The server stops: answer what was asked, then close. Parked fetches are answered with what there is."""
-        self._finishing = True
-        self._pause_reading()
-        for slot in list(self._slots):
-            if slot.deferred is not None and slot.deferred.hurry is not None:
-                slot.deferred.hurry()
-        self._finish_if_done()
-
-    def _finish_if_done(self) -> None:
-        if all(slot.route.key in WAITS_FOR_OTHERS for slot in self._slots):
-            self._closed = True
-            self._transport.close()
-
-    def abort(self, reason: str) -> None:
-        """Close at once; what was not sent is lost."""
-        if not self._closed:
-            log.warning("connection closed peer=%s client=%r reason=%r", self._peer, self._client_id, reason)
-        self._closed = True
-        self._transport.abort()
-
-    def sweep(self, now_ms: int, idle_timeout_ms: int | None, send_timeout_ms: int) -> None:
-        """Close a connection that is idle, does not read its answers, or stopped in the middle of a request."""
-        unsent = self._transport.get_write_buffer_size()
-        sent = self._out_total - unsent
-        if not unsent or sent != self._sent_before:
-            self._sent_before = sent
-            self._stalled_since_ms = now_ms
-        elif now_ms - self._stalled_since_ms >= send_timeout_ms:
-            self.abort("the peer does not read its answers")
-            return
-        if self._active:
-            self._active = False
-            self._idle_since_ms = now_ms
-        idle_ms = now_ms - self._idle_since_ms
-        if self._partial is not None and now_ms - self._partial_since_ms >= send_timeout_ms and self._pool.has_waiters:
-            self.abort("the peer sends its request too slowly, and others wait for the memory")
-            return
-        if self._reading_paused or self._slots or unsent:
-            return
-        if (self._partial is not None or self._head) and idle_ms >= send_timeout_ms:
-            self.abort("the peer stopped in the middle of a request")
-        elif idle_timeout_ms is not None and idle_ms >= idle_timeout_ms:
-            self._server.counters.idle_closed += 1
-            self._closed = True
-            self._transport.close()
-
-    def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
-        """Run `work` off the loop; `then(result, error)` runs in the loop."""
-
-        def done(future: asyncio.Future[object]) -> None:
-            if future.cancelled():
-                return
-            error = future.exception()
-            then(None if error is not None else future.result(), error)
-
-        self._server.loop.run_in_executor(self._server.executor, work).add_done_callback(done)
-
-
-def _plain_host(host: str) -> str:
-    """An IPv4 address as such, also where it reached a socket that speaks IPv6."""
-    return host.removeprefix("::ffff:")

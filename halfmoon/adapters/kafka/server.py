@@ -1,59 +1,26 @@
-"""The Kafka listener: accepts connections, and looks after them all with one timer.
-
-`Server.counters` are plain ints that whoever serves metrics may read at any time.
-"""
+"""The Kafka listener."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.kafka.buffers import BufferPool
 from halfmoon.adapters.kafka.connection import Connection
 from halfmoon.adapters.kafka.registry import registered
 from halfmoon.adapters.kafka.routes import build_routes
+from halfmoon.adapters.tcp.listener import Listener
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.config import Settings
 
-log = logging.getLogger("halfmoon.kafka")
 
-SWEEP_MS = 5_000
-"""How often connections are looked at; a timeout is late by up to this much."""
-
-STOP_MS = 5_000
-"""How long a stopping server waits for answers to be sent."""
-
-BACKLOG = 1024
-
-
-@dataclass(slots=True)
-class Counters:
-    """Since the start, but for `connections`."""
-
-    connections: int = 0
-    """Open now."""
-    accepted: int = 0
-    refused: int = 0
-    """Connections over the limit."""
-    idle_closed: int = 0
-    bytes_in: int = 0
-    bytes_out: int = 0
-    malformed: int = 0
-    """Connections closed because a request made no sense."""
-    errors: int = 0
-    """Requests that a handler failed on, and ones for what is not offered."""
-    requests: Counter[int] = field(default_factory=Counter)
-    """By API key."""
-
-
-class Server:
+class Server(Listener):
     """One listener. Create, start and stop it in its loop's thread."""
+
+    log = logging.getLogger("halfmoon.kafka")
 
     def __init__(
         self,
@@ -64,79 +31,11 @@ class Server:
         executor: Executor | None = None,
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own."""
-        limits = settings.limits
-        self.broker = broker
+        super().__init__(broker, settings, loop, executor=executor)
         self.advertise: tuple[str, int] | None = settings.listeners.kafka.advertise
         """The address told to clients; None tells each the one it reached us at."""
-        self.loop = loop
-        self.executor = executor
-        self.counters = Counters()
         self.routes = build_routes(registered())
-        self.max_request_bytes = limits.max_request_bytes
-        self.pool = BufferPool(limits.inflight_bytes, broker.after_write, broker.flush_writes)
-        self._limits = limits
-        self._connections: set[Connection] = set()
-        self._listener: asyncio.Server | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._all_closed: asyncio.Future[None] | None = None
-        self._refusals_logged = False
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
-        host, port = bind
-        self._listener = await self.loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
-        self._schedule_sweep()
-        address = self._listener.sockets[0].getsockname()
-        return address[0], address[1]
-
-    async def stop(self) -> None:
-        """Accept no more, let the answers out, close. Takes STOP_MS at most."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._listener is not None:
-            self._listener.close()
-        self._all_closed = self.loop.create_future()
-        for connection in list(self._connections):
-            connection.finish()
-        if self._connections:
-            await asyncio.wait([self._all_closed], timeout=STOP_MS / 1000)
-        for connection in list(self._connections):
-            connection.abort("the server stops")
-        if self._listener is not None:
-            await self._listener.wait_closed()
-
-    def mono_ms(self) -> int:
-        return self.broker.clock.mono_ms()
-
-    def admit(self, connection: Connection) -> bool:
-        """Take a new connection in, unless there are too many."""
-        counters = self.counters
-        if len(self._connections) >= self._limits.max_connections:
-            counters.refused += 1
-            if not self._refusals_logged:
-                self._refusals_logged = True
-                log.warning("connection refused peer=%s reason=max_connections", connection.peer_host)
-            return False
-        self._connections.add(connection)
-        counters.accepted += 1
-        counters.connections = len(self._connections)
-        return True
-
-    def leave(self, connection: Connection) -> None:
-        self._connections.discard(connection)
-        self.counters.connections = len(self._connections)
-        if self._all_closed is not None and not self._connections and not self._all_closed.done():
-            self._all_closed.set_result(None)
-
-    def _schedule_sweep(self) -> None:
-        shortest_ms = min(self._limits.idle_timeout_ms or SWEEP_MS, self._limits.send_timeout_ms, SWEEP_MS)
-        self._timer = self.loop.call_later(shortest_ms / 1000, self._sweep)
-
-    def _sweep(self) -> None:
-        now_ms = self.mono_ms()
-        limits = self._limits
-        for connection in list(self._connections):
-            connection.sweep(now_ms, limits.idle_timeout_ms, limits.send_timeout_ms)
-        self.pool.trim()
-        self._refusals_logged = False
-        self._schedule_sweep()
+        return await self.listen(lambda: Connection(self), bind)

@@ -122,7 +122,7 @@ def _append_all(broker: Broker, topics: list[tuple[str | bytes, Batches]]) -> tu
                 partition = _partition(topic, key, index)
                 if records is None:
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
-                base_offset, append_time_ms, position, start_offset = append(partition, records, now_ms)
+                base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms)
             except BrokerError as error:
                 broker.refused_batches[error.fault] += 1
                 stored.append(_refused(index, error))

@@ -14,13 +14,13 @@ The fields are those of core/messages.py.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import msgspec
 
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.messages import Answer, Find, Results, Show, Shown, Steps
+from halfmoon.core.messages import Answer, Find, Results, Show, Shown
 
 KEY = 18502
 
@@ -35,32 +35,13 @@ def handle(ctx: Context, body: memoryview) -> object:
     except msgspec.DecodeError as error:
         return _refused(BrokerError(Fault.INVALID_REQUEST, str(error)))
     deferred = Deferred()
-    _advance(ctx, ctx.broker.messages.ask(question), deferred, None)
+
+    def failed(error: Exception) -> None:
+        deferred.complete(_refused(error) if isinstance(error, BrokerError) else _failed(error))
+
+    steps = ctx.broker.messages.ask(question)
+    run_steps(steps, ctx.peer.in_thread, lambda found: deferred.complete(_encode(found)), failed)
     return deferred
-
-
-def _advance(ctx: Context, steps: Steps[Results | Shown], deferred: Deferred, value: object) -> None:
-    """Go on with the next step in a thread, or answer."""
-    try:
-        load = steps.send(value)
-    except StopIteration as done:
-        deferred.complete(_encode(done.value))
-    except BrokerError as error:
-        deferred.complete(_refused(error))
-    except Exception as error:
-        deferred.complete(_failed(error))
-    else:
-        ctx.peer.in_thread(load, lambda result, error: _loaded(ctx, steps, deferred, result, error))
-
-
-def _loaded(
-    ctx: Context, steps: Steps[Results | Shown], deferred: Deferred, result: object, error: BaseException | None
-) -> None:
-    if error is None:
-        _advance(ctx, steps, deferred, result)
-        return
-    steps.close()
-    deferred.complete(_refused(error) if isinstance(error, BrokerError) else _failed(error))
 
 
 def _encode(found: Results | Shown) -> bytes:
@@ -72,6 +53,6 @@ def _refused(error: BrokerError) -> bytes:
     return msgspec.json.encode(Answer(fault=error.fault.name, message=error.message))
 
 
-def _failed(error: Any) -> bytes:
+def _failed(error: Exception) -> bytes:
     log.error("event=message_search_failed", exc_info=error)
     return _refused(BrokerError(Fault.UNKNOWN_SERVER_ERROR, "looking for messages failed; the broker's log says why"))

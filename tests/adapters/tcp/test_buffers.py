@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.adapters.kafka.buffers import KEPT_BYTES, LARGE_BYTES, MIN_FREE_BYTES, SMALL_BYTES, BufferPool
+from halfmoon.adapters.tcp.buffers import KEPT_BYTES, LARGE_BYTES, MIN_FREE_BYTES, SMALL_BYTES, BufferPool
 
 CHUNK = 128 << 10
 

@@ -1,4 +1,4 @@
-"""The receiving half of a connection: where bytes wait until they are a request, or until a request may be handled.
+"""The receiving half of a connection: where bytes wait until they are a request, or until it may be handled.
 
 Whole requests are handled where they were received, which is mostly the loop's shared chunk. What is left of a read has
 one of three places (see also `buffers`):
@@ -12,17 +12,12 @@ one of three places (see also `buffers`):
 from __future__ import annotations
 
 import asyncio
-import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
-from halfmoon.adapters.kafka.buffers import SMALLEST_BYTES, ReceiveBuffer
-from halfmoon.adapters.kafka.routes import PRODUCE
+from halfmoon.adapters.tcp.buffers import SMALLEST_BYTES, ReceiveBuffer
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.server import Server
-
-MAX_CONTROL_BYTES = 4 << 20
-"""The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
+    from halfmoon.adapters.tcp.listener import Listener
 
 CONTROL_TURN_BYTES = 64 << 10
 """After this much of requests that become objects, other connections have their turn. They cost up to ten
@@ -31,18 +26,17 @@ microseconds a byte, and half a megabyte of them may lie in one read."""
 LARGE_REQUEST_BYTES = 128 << 10
 """After a request of this size the next is expected to be large too: only its beginning is received into the chunk."""
 
-_START = struct.Struct(">ih")
-"""How a request begins: its size, and its API key."""
-START_BYTES = _START.size
-
 
 class Receiving(asyncio.BufferedProtocol):
     """Everything runs in the loop's thread. Whoever derives from it has the requests and their answers."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._pool = server.pool
-        self._counters = server.counters
+    START_BYTES: ClassVar[int] = 4
+    """From so many bytes on, `_whole` can tell how long a request is."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._pool = listener.pool
+        self._counters = listener.counters
         self._transport: asyncio.Transport
         self._closed = False
         """Nothing is handled any more."""
@@ -76,8 +70,9 @@ class Receiving(asyncio.BufferedProtocol):
         """Whether no further request may be handled now."""
         raise NotImplementedError
 
-    def _malformed(self, reason: str) -> None:
-        """Close the connection: what was received makes no sense."""
+    def _whole(self, start: memoryview) -> int:
+        """How many bytes the request takes that begins so (`START_BYTES` at least are there), its length included; 0
+        after closing the connection, because such a request is not taken."""
         raise NotImplementedError
 
     # From the socket.
@@ -137,16 +132,15 @@ class Receiving(asyncio.BufferedProtocol):
         """
         if self._blocked():
             return False
-        if len(rest) < START_BYTES:
+        if len(rest) < self.START_BYTES:
             self._head = bytes(rest)
             return True
-        size, key = _START.unpack_from(rest)
-        if len(rest) >= 4 + size:
-            return False
-        if size > MAX_CONTROL_BYTES and key != PRODUCE:
-            self._malformed(f"a request of {size} bytes that is not Produce")
+        size = self._whole(rest)
+        if not size:
             return True
-        buffer = self._pool.take(4 + size)
+        if len(rest) >= size:
+            return False
+        buffer = self._pool.take(size)
         if buffer is None:
             self._pool.forget(self._resume_soon)
             self._pool.wait(self._resume_soon)
@@ -154,8 +148,8 @@ class Receiving(asyncio.BufferedProtocol):
         buffer.view[: len(rest)] = rest
         self._partial = buffer
         self._partial_bytes = len(rest)
-        self._partial_size = 4 + size
-        self._partial_since_ms = self._server.mono_ms()
+        self._partial_size = size
+        self._partial_since_ms = self._listener.mono_ms()
         self._expect_large = size >= LARGE_REQUEST_BYTES
         return True
 
@@ -173,7 +167,7 @@ class Receiving(asyncio.BufferedProtocol):
         """Read no more until `_resume`. Where only the turn is over, nobody else will call that."""
         self._pause_reading()
         if self._turn_bytes > CONTROL_TURN_BYTES:
-            self._server.loop.call_soon(self._resume)
+            self._listener.loop.call_soon(self._resume)
 
     def _handle_own(self, buffer: ReceiveBuffer, start: int, end: int, kept_before: bool) -> None:
         """Handle what lies in a buffer of this connection's own, and give the buffer back if nothing is left in it."""
@@ -203,7 +197,7 @@ class Receiving(asyncio.BufferedProtocol):
     def _resume_soon(self) -> None:
         """Go on in a fresh call from the loop, since this may be inside a handler or a write."""
         if self._reading_paused and not self._closed:
-            self._server.loop.call_soon(self._resume)
+            self._listener.loop.call_soon(self._resume)
 
     def _resume(self) -> None:
         """Handle what was set aside, and read again if nothing speaks against it any more."""

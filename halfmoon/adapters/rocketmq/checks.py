@@ -1,0 +1,110 @@
+"""Check-back: RocketMQ's producers are asked what became of their half messages (B32).
+
+The transaction plugin puts a copy of what is to be asked about into `check.<producer group>`, for whoever speaks for
+the group. Where RocketMQ producers of the group are connected, this is who consumes it for them: each copy becomes a
+CHECK_TRANSACTION_STATE to one of them, each in turn; they answer with END_TRANSACTION. Copies from a time when none was
+connected are not sent again: the next check brings another (AbstractTransactionalMessageCheckListener).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.rocketmq.message import decode_stored, encode_stored
+from halfmoon.adapters.rocketmq.properties import decode
+from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.group_topics import check_topic
+from halfmoon.core.hold import Held
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.adapters.rocketmq.node import Node
+    from halfmoon.core.catalog import Partition
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+CHECK_TRANSACTION_STATE = 39
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+WAIT_MS = 60_000
+
+
+class CheckBack:
+    """Follows the check topics of groups with connected producers."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._followed: dict[str, int] = {}
+        """Producer group → the offset in its check topic up to which it was asked."""
+
+    def follow(self, group: str) -> None:
+        """Producers of this group are connected; if they have sent half messages, or may have, ask them from now on."""
+        if group in self._followed:
+            return
+        topic = self._node.broker.topic(check_topic(group))
+        if topic is not None:
+            partition = topic.partitions[0]
+            self._followed[group] = partition.stable_offset
+            self._wait(group, partition)
+
+    def expect(self, group: str) -> None:
+        """A producer of this group sends a half message: there are questions to come. Raises BrokerError."""
+        if group not in self._followed:
+            self._node.group_topic(check_topic(group))
+            self.follow(group)
+
+    def _wait(self, group: str, partition: Partition) -> None:
+        broker = self._node.broker
+        mono_ms = broker.clock.mono_ms()
+        held = Held(
+            (partition,), 1, mono_ms + WAIT_MS, self, lambda: self._arrived(group, partition),
+            ready=lambda: partition.stable_offset > self._followed.get(group, 0),
+        )  # fmt: skip
+        broker.hold.park(held, mono_ms)
+
+    def _arrived(self, group: str, partition: Partition) -> None:
+        if not self._node.members.has_producers(group) or partition.stable_offset < self._followed[group]:
+            del self._followed[group]  # the next heartbeat of one begins again
+            return
+        try:
+            self._ask_all(group, partition)
+        except BrokerError as error:
+            log.error("event=check_back_failed group=%s error=%s", group, error)
+            self._followed[group] = partition.stable_offset
+        self._wait(group, partition)
+
+    def _ask_all(self, group: str, partition: Partition) -> None:
+        windows = self._node.windows
+        while self._followed[group] < partition.stable_offset:
+            producer = self._node.members.producer(group)
+            if producer is None:
+                return
+            offset = max(self._followed[group], partition.start_offset)
+            key = (partition, None, self._node.writer_for(producer))
+            batches = windows.batches(partition, offset, READ_BYTES)
+            opened = batches if isinstance(batches, list) else batches()  # just written, so it is in memory
+            window = windows.make(key, offset, opened)
+            self._followed[group] = max(window.next, offset + 1)
+            self._ask(group, producer, window)
+
+    def _ask(self, group: str, producer: Connection, window: Window) -> None:
+        for message in decode_stored(window.data):
+            found = dict(decode(message.properties))
+            real_topic = found.get(b"REAL_TOPIC", b"")
+            key = found.get(b"UNIQ_KEY", b"").decode()
+            asked = message._replace(topic=real_topic[:255], system_flags=message.system_flags & ~12)
+            producer.tell(
+                CHECK_TRANSACTION_STATE,
+                {
+                    "bname": self._node.settings.broker_name,
+                    "topic": HALF_TOPIC,
+                    "commitLogOffset": str(message.physical_offset),
+                    "tranStateTableOffset": str(message.queue_offset),
+                    "msgId": key,
+                    "transactionId": key,
+                    "offsetMsgId": message.message_id,
+                },
+                encode_stored(asked),
+            )
+            producer = self._node.members.producer(group) or producer

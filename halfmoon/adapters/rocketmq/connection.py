@@ -1,0 +1,188 @@
+"""One RocketMQ client's connection: frames in, requests to handlers, answers out in whatever order they are ready.
+
+- A frame that cannot be read closes this connection, with a logged reason, and touches nothing else. A request that is
+  not offered, or makes no sense, is answered with a code and a remark.
+- A client that does not read its answers, or has `MAX_UNANSWERED` requests in the air, is not read from until that has
+  changed. Held pulls do not count: a consumer of many queues holds one for each.
+- Answers bear the number of their request, so they leave as they come.
+- The broker asks clients, too (`ask`, `tell`): what has become of a transaction, what a consumer is doing.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.rocketmq import command as wire
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.command import Command
+from halfmoon.adapters.rocketmq.errors import MalformedFrame, Refused
+from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, refusal
+from halfmoon.adapters.tcp import connection as tcp
+from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
+from halfmoon.core.errors import BrokerError
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.server import Server
+
+MAX_UNANSWERED = 8_192
+"""Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
+MAX_ASKED = 1_000
+"""Questions to one client that may wait for its answer."""
+
+_SIZE = struct.Struct(">i")
+
+Reply = Callable[[Command | None], None]
+"""Called with a client's answer, or None if it went away without one."""
+
+
+class Connection(tcp.Connection):
+    """One accepted connection. Everything runs in the loop's thread."""
+
+    log = logging.getLogger("halfmoon.rocketmq")
+
+    def __init__(self, server: Server, port: Port) -> None:
+        super().__init__(server)
+        self._node = server.node
+        self._broker = server.broker
+        self._requests = server.requests
+        self._port = port
+        self._unanswered = 0
+        self._opaque = 0
+        self._asked: dict[int, Reply] = {}
+        self.client_id = ""
+        """As its heartbeats say."""
+
+    # What a connection of the adapters' says.
+
+    def _gone(self) -> None:
+        self._node.closed(self)
+        asked, self._asked = self._asked, {}
+        for reply in asked.values():
+            reply(None)
+
+    def _who(self) -> str:
+        return self.client_id
+
+    def _waits(self) -> bool:
+        return self._unanswered > 0
+
+    def _is_done(self) -> bool:
+        return self._unanswered == 0
+
+    def _blocked(self) -> bool:
+        if self._out_bytes > tcp.WRITE_LIMIT_BYTES:
+            self._flush()
+        return self._write_paused or self._unanswered >= MAX_UNANSWERED
+
+    def _whole(self, start: memoryview) -> int:
+        (size,) = _SIZE.unpack_from(start)
+        if not 4 <= size <= wire.MAX_FRAME_BYTES:
+            self._malformed(f"a frame of {size} bytes")
+            return 0
+        return int(4 + size)
+
+    # Requests.
+
+    def _handle(self, view: memoryview) -> tuple[int, bool]:
+        pos = 0
+        end = len(view)
+        self._handling = True
+        try:
+            while end - pos >= 4 and not self._closed:
+                size = self._whole(view[pos:])
+                if not size or end - pos < size or self._turn_bytes > CONTROL_TURN_BYTES or self._blocked():
+                    break
+                self._turn_bytes += size
+                pos += size
+                self._take(wire.decode(view[pos - size + 4 : pos]))
+        except MalformedFrame as error:
+            self._malformed(str(error))
+        finally:
+            self._handling = False
+        if self._broker.dirty:
+            self._broker.on_handled()
+        self._flush()
+        return pos, False
+
+    def _take(self, command: Command) -> None:
+        if command.is_response:
+            reply = self._asked.pop(command.opaque, None)
+            if reply is not None:
+                reply(command)
+            return
+        code = command.code
+        self._counters.requests[code] += 1
+        route = self._requests.get(code)
+        if route is None or self._port not in route.port:
+            self._counters.errors += 1
+            self.reply(command, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {code} is not supported"))
+            return
+        answer: Answer | None
+        try:
+            if route.changes and not self._is_local():
+                raise Refused(
+                    Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as there is no authentication"
+                )
+            answer = route.handler(Call(self._node, self, command))
+        except (Refused, BrokerError) as error:
+            answer = refusal(error)
+        except Exception:
+            # A programmer's error in a handler. Whatever it was, it ends here and not in the loop.
+            self._counters.errors += 1
+            self.log.exception("request failed peer=%s request=%s", self.peer, route.name)
+            answer = Answer(Code.SYSTEM_ERROR, remark="the broker met an error it did not expect; its log says more")
+        if answer is not None:
+            self.reply(command, answer)
+
+    def _is_local(self) -> bool:
+        return self.peer_host == "::1" or self.peer_host.startswith("127.")
+
+    def awaits(self, more: int) -> None:
+        """So many more of its requests wait for the log (or fewer)."""
+        self._unanswered += more
+
+    # Answers, and questions.
+
+    def reply(self, command: Command, answer: Answer) -> None:
+        if command.is_oneway or self._closed:
+            return
+        body = answer.body
+        pieces = [body] if isinstance(body, bytes) else list(body)
+        length = sum(map(len, pieces))
+        head = wire.answer(command.kind, answer.code, command.opaque, answer.fields, answer.remark, length)
+        self._send([head, *pieces] if length else [head], len(head) + length)
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """A request to the client that it does not answer."""
+        if not self._closed:
+            self._next_opaque()
+            self._request(code, wire.ONEWAY, fields, body)
+
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes, reply: Reply) -> None:
+        """A request to the client; `reply` is called once."""
+        if len(self._asked) >= MAX_ASKED or self._closed:
+            reply(None)
+            return
+        self._asked[self._next_opaque()] = reply
+        self._request(code, 0, fields, body)
+
+    def _next_opaque(self) -> int:
+        self._opaque = self._opaque % 0x7FFFFFFF + 1
+        return self._opaque
+
+    def _request(self, code: int, flag: int, fields: Mapping[str, str], body: bytes) -> None:
+        frame = wire.encode(Command(code, self._opaque, flag, fields=dict(fields), body=body))
+        self._send([frame], len(frame))
+
+    def _send(self, pieces: list[tcp.Buffer], size: int) -> None:
+        self._out += pieces
+        self._out_bytes += size
+        if self._handling:
+            return
+        if self._finishing:
+            self._flush()
+        else:
+            self._flush_soon()

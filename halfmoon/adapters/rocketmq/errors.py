@@ -1,0 +1,19 @@
+"""What is wrong with a request."""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.core.errors import HalfmoonError
+
+
+class MalformedFrame(HalfmoonError):  # noqa: N818 (it is not ours)
+    """Bytes that are no frame: the connection is closed."""
+
+
+class Refused(HalfmoonError):  # noqa: N818 (an answer, not a failure)
+    """A request that is answered with a code other than SUCCESS, and a remark for people."""
+
+    def __init__(self, code: Code, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark

@@ -1,0 +1,59 @@
+"""Subscriptions as filters: tags, and whatever languages plugins know (SQL92)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, MessageFilter
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+
+TAG = "TAG"
+_KEPT = 1_000
+
+
+class Filter(NamedTuple):
+    """A subscription's filter. Equal expressions are one filter."""
+
+    kind: str
+    expression: str
+    matcher: MessageFilter
+
+
+class Filters:
+    """Compiles each expression once, as long as it is in use."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._compiled: OrderedDict[tuple[str, str], Filter] = OrderedDict()
+
+    @property
+    def _languages(self) -> Mapping[str, FilterCompiler]:
+        return self._broker.views.languages
+
+    def get(self, kind: str, expression: str) -> Filter | None:
+        """None lets everything through. Raises Refused(SUBSCRIPTION_PARSE_FAILED) for a bad expression, SYSTEM_ERROR
+        for a language that nobody knows."""
+        kind = kind or TAG
+        if kind == TAG and expression.strip() in ("", "*"):
+            return None
+        known = self._compiled.get((kind, expression))
+        if known is not None:
+            self._compiled.move_to_end((kind, expression))
+            return known
+        compiler = self._languages.get(kind.lower())
+        if compiler is None:
+            raise Refused(Code.SYSTEM_ERROR, f"the broker does not support consumers that filter by {kind[:40]}")
+        try:
+            made = Filter(kind, expression, compiler(expression))
+        except FilterSyntaxError as error:
+            raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, f"the expression cannot be compiled: {error}") from None
+        self._compiled[kind, expression] = made
+        if len(self._compiled) > _KEPT:
+            self._compiled.popitem(last=False)
+        return made

@@ -1,0 +1,54 @@
+"""Single messages: by the number in their id, and as RocketMQ writes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.message import place_of
+from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
+from halfmoon.core.messages import Found, Steps
+from halfmoon.core.record_codec import Record
+from halfmoon.core.records import HEADER_BYTES, build_batch, iter_records, parse_header
+from halfmoon.core.store_times import frame_at
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+
+
+class Standing(NamedTuple):
+    """A message and where it stands."""
+
+    partition: Partition
+    offset: int
+    record: Record
+    store_ms: int
+
+
+def find(broker: Broker, physical: int) -> Steps[Standing]:
+    """The message that a physical offset leads to. Raises Refused(QUERY_NOT_FOUND), BrokerError."""
+    number, offset = place_of(physical)
+    partition = broker.catalog.by_queue_number.get(number)
+    if partition is not None and partition.start_offset <= offset < partition.stable_offset:
+        whole = yield from frame_at(broker, partition, offset)
+        for record in iter_records(whole.payload) if whole is not None else ():
+            if whole is not None and whole.frame.base_offset + record.offset_delta == offset:
+                return Standing(partition, offset, record, whole.frame.store_ms)
+    raise Refused(Code.QUERY_NOT_FOUND, f"can not find message by the offset, {physical}")
+
+
+def written(writer: MessageWriter, standing: Standing) -> bytes:
+    record = standing.record
+    row = record.key, record.value, record.timestamp, record.headers
+    batch = build_batch([row], base_offset=standing.offset)
+    sheet = Sheet()
+    writer.write(sheet, standing.partition, parse_header(batch), batch[HEADER_BYTES:], standing.store_ms)
+    return b"".join(sheet.parts)
+
+
+def found_again(partition: Partition, message: Found) -> Standing:
+    """What a search by key has found."""
+    record = Record(0, message.timestamp, message.key, message.value, message.headers, 0, 0)
+    return Standing(partition, message.offset, record, message.store_ms)

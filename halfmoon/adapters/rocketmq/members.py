@@ -1,0 +1,196 @@
+"""Who is there: producers and consumers of each group, as their heartbeats say (B24, B25).
+
+A member is a connection. It is one until it says goodbye, its connection closes, or it has been silent for
+`SILENT_MS`; whenever the members or subscriptions of a group of consumers change, all of them are told. What a group
+subscribes to is what its members said last (org.apache.rocketmq.broker.client.ConsumerManager, ConsumerGroupInfo,
+ProducerManager).
+
+No clock: times are monotonic milliseconds that the caller passes in.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.connection import Connection
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+SILENT_MS = 120_000
+BROADCASTING, CLUSTERING = "BROADCASTING", "CLUSTERING"
+
+
+@dataclass(slots=True)
+class Member:
+    client_id: str
+    connection: Connection
+    language: str
+    version: int
+    seen_ms: int
+
+
+class Subscription(NamedTuple):
+    """What a group wants of a topic. `version` grows when it changes."""
+
+    topic: str
+    expression: str
+    kind: str
+    """TAG or SQL92."""
+    version: int
+    tags: tuple[str, ...] = ()
+    codes: tuple[int, ...] = ()
+    said_by: str = ""
+    """Client id."""
+
+
+@dataclass(slots=True)
+class ConsumerGroup:
+    name: str
+    consume_type: str = "CONSUME_PASSIVELY"
+    model: str = CLUSTERING
+    from_where: str = "CONSUME_FROM_LAST_OFFSET"
+    members: dict[Connection, Member] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    def client_ids(self) -> list[str]:
+        return [member.client_id for member in self.members.values()]
+
+    def member(self, client_id: str) -> Member | None:
+        return next((member for member in self.members.values() if member.client_id == client_id), None)
+
+
+class Members:
+    """Of all groups."""
+
+    def __init__(self) -> None:
+        self.consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Connection, Member]] = {}
+        self._turn: Counter[str] = Counter()
+        self.conflicts: Counter[tuple[str, str]] = Counter()
+        """(group, topic) → how often members were found to subscribe to it differently."""
+
+    # -- consumers ---------------------------------------------------------------------------------------------------
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        return self.consumers.get(group)
+
+    def has_consumers(self, group: str) -> bool:
+        return group in self.consumers
+
+    def consumer_seen(
+        self,
+        group: str,
+        member: Member,
+        consume_type: str,
+        model: str,
+        from_where: str,
+        subscriptions: Sequence[Subscription],
+    ) -> bool:
+        """A consumer's heartbeat; whether the group is not what it was."""
+        known = self.consumers.get(group)
+        if known is None:
+            known = self.consumers[group] = ConsumerGroup(group)
+        known.consume_type, known.model, known.from_where = consume_type, model, from_where
+        before = known.members.get(member.connection)
+        changed = before is None or before.client_id != member.client_id
+        known.members[member.connection] = member
+        return self._subscribe(known, subscriptions) or changed
+
+    def _subscribe(self, group: ConsumerGroup, subscriptions: Sequence[Subscription]) -> bool:
+        changed = False
+        for new in subscriptions:
+            old = group.subscriptions.get(new.topic)
+            if old is not None and (old.kind, old.expression) != (new.kind, new.expression):
+                self._conflict(group, old, new)
+            if old is None or old.version < new.version:
+                changed |= old is None or (old.kind, old.expression) != (new.kind, new.expression)
+                group.subscriptions[new.topic] = new
+        gone = set(group.subscriptions) - {each.topic for each in subscriptions}
+        for topic in gone:
+            del group.subscriptions[topic]
+        return changed or bool(gone)
+
+    def _conflict(self, group: ConsumerGroup, old: Subscription, new: Subscription) -> None:
+        """Members that want different things of a topic lose messages: each pulls what the last one said (B25)."""
+        if old.said_by == new.said_by or group.member(old.said_by) is None:
+            return
+        if not self.conflicts[group.name, new.topic]:
+            log.warning(
+                "event=subscriptions_differ group=%s topic=%s client=%s wants=%r client=%s wants=%r",
+                group.name, new.topic, old.said_by, old.expression, new.said_by, new.expression,
+            )  # fmt: skip
+        self.conflicts[group.name, new.topic] += 1
+
+    def consumer_left(self, group: str, connection: Connection) -> bool:
+        """Whether it had been a member."""
+        known = self.consumers.get(group)
+        if known is None or known.members.pop(connection, None) is None:
+            return False
+        if not known.members:
+            del self.consumers[group]
+            for key in [key for key in self.conflicts if key[0] == group]:
+                del self.conflicts[key]
+        return True
+
+    def groups_of(self, topic: str) -> Iterator[ConsumerGroup]:
+        """Groups with members that subscribe to a topic."""
+        for group in self.consumers.values():
+            if topic in group.subscriptions:
+                yield group
+
+    # -- producers ---------------------------------------------------------------------------------------------------
+
+    def producer_seen(self, group: str, member: Member) -> bool:
+        """Whether it is new."""
+        members = self._producers.setdefault(group, {})
+        is_new = member.connection not in members
+        members[member.connection] = member
+        return is_new
+
+    def producer_left(self, group: str, connection: Connection) -> None:
+        members = self._producers.get(group)
+        if members is not None:
+            members.pop(connection, None)
+            if not members:
+                del self._producers[group]
+                self._turn.pop(group, None)
+
+    def producer(self, group: str) -> Connection | None:
+        """A live producer of the group, each in turn."""
+        members = self._producers.get(group)
+        if not members:
+            return None
+        self._turn[group] += 1
+        return list(members)[self._turn[group] % len(members)]
+
+    def has_producers(self, group: str) -> bool:
+        return group in self._producers
+
+    def producer_members(self, group: str) -> list[Member]:
+        return list(self._producers.get(group, {}).values())
+
+    # -- ends --------------------------------------------------------------------------------------------------------
+
+    def closed(self, connection: Connection) -> list[str]:
+        """A connection is gone; the groups of consumers that it was a member of."""
+        for group in [group for group, members in self._producers.items() if connection in members]:
+            self.producer_left(group, connection)
+        left = [group for group, known in self.consumers.items() if connection in known.members]
+        for group in left:
+            self.consumer_left(group, connection)
+        return left
+
+    def silent(self, mono_ms: int) -> list[Connection]:
+        """Connections that have not sent a heartbeat for too long."""
+        found: dict[Connection, None] = {}
+        tables = [group.members for group in self.consumers.values()] + list(self._producers.values())
+        for members in tables:
+            for connection, member in members.items():
+                if mono_ms - member.seen_ms >= SILENT_MS:
+                    found[connection] = None
+        return list(found)

@@ -1,0 +1,170 @@
+"""What all RocketMQ connections of a broker share: members, locks, progress, windows of what is read, check-backs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.checks import CheckBack
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.filters import Filters
+from halfmoon.adapters.rocketmq.members import Members
+from halfmoon.adapters.rocketmq.message import Host
+from halfmoon.adapters.rocketmq.progress import Progress
+from halfmoon.adapters.rocketmq.to_messages import MessageWriter
+from halfmoon.adapters.rocketmq.to_records import RecordMaker
+from halfmoon.adapters.rocketmq.windows import Windows
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.queue_locks import QueueLocks
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.core.allocation import AnyAllocator
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.config import RocketmqListener
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+SWEEP_S = 10.0
+NOTIFY_CONSUMER_IDS_CHANGED = 40
+MASTER_ID = "0"
+
+Timer = Callable[[float, Callable[[], None]], object]
+"""(seconds, callback): calls back once."""
+
+
+class Node:
+    def __init__(
+        self, broker: Broker, settings: RocketmqListener, allocators: Mapping[str, AnyAllocator], later: Timer
+    ) -> None:
+        self.broker = broker
+        self.settings = settings
+        self.allocators = allocators
+        self._later = later
+        self.members = Members()
+        self.locks = QueueLocks()
+        self.filters = Filters(broker)
+        self.windows = Windows(broker)
+        self.progress = Progress(broker, later)
+        self.records = RecordMaker()
+        self.checks = CheckBack(self)
+        self.messages_out = 0
+        """Handed out to pulls."""
+        self._resets: dict[tuple[str, Partition], int] = {}
+        self._writers: dict[Host, MessageWriter] = {}
+        self._port = 0
+        self._stopped = False
+
+    def start(self, address: tuple[str, int]) -> None:
+        """The broker listens there."""
+        self._port = address[1]
+        self.broker.groups.has_foreign_members = self.members.has_consumers
+        self._later(SWEEP_S, self._sweep)
+
+    def stop(self) -> None:
+        self._stopped = True
+        self.progress.write()
+
+    def _sweep(self) -> None:
+        if self._stopped:
+            return
+        mono_ms = self.broker.clock.mono_ms()
+        for connection in self.members.silent(mono_ms):
+            connection.abort("the client has not sent a heartbeat for two minutes")
+        self.locks.expire(mono_ms)
+        for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:
+            del self._resets[key]
+        self._later(SWEEP_S, self._sweep)
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is gone."""
+        for group in self.members.closed(connection):
+            self.progress.write(group)
+            self.tell_consumers(group)
+
+    def tell_consumers(self, group: str) -> None:
+        """The members of a group have changed: they are to share the queues anew (B22)."""
+        known = self.members.consumer_group(group)
+        if known is not None:
+            for connection in list(known.members):
+                connection.tell(NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group})
+
+    def pulled(self, messages: int) -> None:
+        self.messages_out += messages
+
+    # -- progress set from outside -----------------------------------------------------------------------------------
+
+    def reset(self, group: str, partition: Partition, offset: int) -> int:
+        """Set a group's progress; the log position to wait for. Its consumers are told when they pull next, which those
+        whose pull is held do now."""
+        position = self.progress.set(group, partition, offset)
+        if self.members.has_consumers(group):
+            self._resets[group, partition] = offset
+            self.broker.hold.wake_partition(partition)
+        return position
+
+    def was_reset(self, group: str, partition: Partition) -> bool:
+        """Whether its consumers have not heard yet; what they report meanwhile does not count."""
+        return bool(self._resets) and (group, partition) in self._resets
+
+    def take_reset(self, group: str, partition: Partition) -> int | None:
+        """The offset that a consumer that pulls now has to go on from, if it was reset."""
+        return self._resets.pop((group, partition), None) if self._resets else None
+
+    # -- addresses ---------------------------------------------------------------------------------------------------
+
+    def address_for(self, connection: Connection) -> tuple[str, int]:
+        """Where this client reaches the broker: as configured, or where it has reached us."""
+        return self.settings.advertise or (connection.host, self._port)
+
+    def writer_for(self, connection: Connection) -> MessageWriter:
+        host, port = self.address_for(connection)
+        store = Host.parse(host, port)
+        if not any(store.address):  # a name: the client has reached us at this address
+            store = Host.parse(connection.host, port)
+        writer = self._writers.get(store)
+        if writer is None:
+            writer = self._writers[store] = MessageWriter(self.broker.catalog, store, self.settings.cluster)
+        return writer
+
+    # -- topics ------------------------------------------------------------------------------------------------------
+
+    def topic(self, rocketmq_name: str) -> Topic:
+        """A topic that clients may see. Raises Refused(TOPIC_NOT_EXIST)."""
+        topic = self.find_topic(rocketmq_name)
+        if topic is None:
+            raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{rocketmq_name}] not exist, apply first please!")
+        return topic
+
+    def find_topic(self, rocketmq_name: str) -> Topic | None:
+        try:
+            topic = self.broker.topic(names.from_rocketmq(rocketmq_name))
+        except Refused:
+            return None
+        return None if topic is None or topic.internal else topic
+
+    def queue(self, rocketmq_name: str, queue_id: int) -> Partition:
+        """Raises Refused(TOPIC_NOT_EXIST, INVALID_PARAMETER)."""
+        topic = self.topic(rocketmq_name)
+        if not 0 <= queue_id < len(topic.partitions):
+            raise Refused(
+                Code.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, topic:[{rocketmq_name}] topicConfig.readQueueNums:"
+                f"[{len(topic.partitions)}]",
+            )
+        return topic.partitions[queue_id]
+
+    def group_topic(self, name: str) -> Topic:
+        """A group's own topic, which is made if need be. Raises BrokerError."""
+        topic = self.broker.topic(name)
+        return self.broker.create_topic(name, 1)[0] if topic is None else topic
+
+    def ensure_group_topic(self, name: str) -> None:
+        try:
+            self.group_topic(name)
+        except BrokerError as error:
+            log.warning("event=group_topic_not_made topic=%s error=%s", name, error)

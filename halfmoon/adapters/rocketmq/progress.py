@@ -1,0 +1,77 @@
+"""Groups' progress as RocketMQ's clients report it (B14, B18): in every pull, and every five seconds.
+
+That may be thousands of times a second, so it is noted here and written down, in the table that all protocols share,
+once a second and whenever somebody wants to know. What is lost in a crash is consumed again, as with RocketMQ, which
+writes it every five seconds (org.apache.rocketmq.broker.offset.ConsumerOffsetManager).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from halfmoon.core.errors import BrokerError
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+WRITE_EVERY_S = 1.0
+
+
+class Progress:
+    def __init__(self, broker: Broker, later: Callable[[float, Callable[[], None]], object]) -> None:
+        """`later(seconds, callback)` calls back once."""
+        self._broker = broker
+        self._later = later
+        self._noted: dict[str, dict[Partition, int]] = {}
+        self._is_due = False
+
+    def note(self, group: str, partition: Partition, offset: int) -> None:
+        """The group has consumed what is below `offset`."""
+        self._noted.setdefault(group, {})[partition] = offset
+        if not self._is_due:
+            self._is_due = True
+            self._later(WRITE_EVERY_S, self._due)
+
+    def _due(self) -> None:
+        self._is_due = False
+        self.write()
+
+    def write(self, group: str | None = None) -> None:
+        """Write down what was noted: of one group, or of all."""
+        for each in [group] if group is not None else list(self._noted):
+            noted = self._noted.pop(each, None)
+            if noted:
+                self._write(each, noted)
+
+    def _write(self, group: str, noted: dict[Partition, int]) -> None:
+        broker = self._broker
+        known = broker.groups.offsets(group)
+        entries = [
+            (partition, offset, -1, "")
+            for partition, offset in noted.items()
+            if broker.catalog.partition(partition.topic.number, partition.index) is partition
+            and (partition not in known or known[partition].offset != offset)
+        ]
+        if entries:
+            try:
+                broker.groups.record(group, entries, reset=False)
+            except BrokerError as error:
+                log.error("event=progress_not_written group=%s error=%s", group, error)
+
+    def set(self, group: str, partition: Partition, offset: int) -> int:
+        """Set progress from outside; the log position to wait for. Raises BrokerError."""
+        self._noted.get(group, {}).pop(partition, None)
+        return self._broker.groups.record(group, [(partition, offset, -1, "")], reset=True)
+
+    def offset(self, group: str, partition: Partition) -> int | None:
+        """Up to where the group has consumed; None where it has never said."""
+        noted = self._noted.get(group, {}).get(partition)
+        if noted is not None:
+            return noted
+        committed = self._broker.catalog.offsets.get(group, {}).get((partition.topic.number, partition.index))
+        return None if committed is None else committed.offset

@@ -1,0 +1,236 @@
+"""Pulling: hand out what a filter lets through, or hold the request until there is something (B04, B11, B14).
+
+A pull is answered at once where something was found, or where so much was passed over without a match that the client
+shall ask again from further on. Else, if it may be held, it waits on its queue; what arrives is looked at with its
+filter, and only a match ends the wait. At its deadline it is answered with what there is, which is nothing
+(org.apache.rocketmq.broker.processor.PullMessageProcessor, longpolling.PullRequestHoldService).
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.registry import Answer, Call, refusal
+from halfmoon.adapters.rocketmq.windows import FILTERED_BYTES, READ_BYTES, Key, OpenBatch, Window
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hold import Held
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.filters import Filter
+    from halfmoon.core.catalog import Partition
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+MOST_MESSAGES = 32
+"""Of one answer, whatever was asked for (MessageStoreConfig.maxTransferCountOnMessageInMemory)."""
+MOST_BYTES = 256 << 10
+"""… but one message at least."""
+WINDOWS_AT_ONCE = 4
+"""So many windows without a match are looked at before a pull is answered."""
+
+FOUND, NO_MATCH, NOTHING, MOVED = "FOUND", "NO_MATCHED_MESSAGE", "OFFSET_OVERFLOW_ONE", "OFFSET_OVERFLOW_BADLY"
+TOO_SMALL = "OFFSET_TOO_SMALL"
+
+
+class Pull:
+    """One request. `suspend_ms` 0: it is not held."""
+
+    __slots__ = (
+        "_call",
+        "_deadline_ms",
+        "_group",
+        "_held",
+        "_key",
+        "_most",
+        "_next",
+        "_offset",
+        "_partition",
+        "_tries",
+    )
+
+    def __init__(
+        self,
+        call: Call,
+        group: str,
+        partition: Partition,
+        offset: int,
+        most: int,
+        wanted: Filter | None,
+        suspend_ms: int,
+    ) -> None:
+        self._call = call
+        self._group = group
+        self._partition = partition
+        self._offset = offset
+        self._next = offset
+        """What lies below was looked at, without a match."""
+        self._most = max(1, min(most, MOST_MESSAGES))
+        self._key: Key = (partition, wanted, call.node.writer_for(call.connection))
+        self._deadline_ms = call.broker.clock.mono_ms() + suspend_ms if suspend_ms > 0 else 0
+        self._held: Held | None = None
+        self._tries = 0
+
+    def run(self) -> Answer | None:
+        """The answer, or None: it comes later."""
+        try:
+            return self._run()
+        except BrokerError as error:
+            if error.fault is Fault.CORRUPT_MESSAGE:
+                return self._behind_damage()
+            if error.fault is Fault.OFFSET_OUT_OF_RANGE:  # the start has moved meanwhile
+                return self._answer(Code.PULL_OFFSET_MOVED, TOO_SMALL, self._partition.start_offset)
+            return refusal(error)
+
+    def _run(self) -> Answer | None:
+        partition = self._partition
+        if self._call.broker.catalog.by_queue_number.get(partition.queue_number) is not partition:
+            return Answer(Code.TOPIC_NOT_EXIST, remark="the topic was deleted")
+        reset = self._call.node.take_reset(self._group, partition)
+        if reset is not None:
+            return self._answer(Code.PULL_OFFSET_MOVED, "OFFSET_RESET", reset)
+        start, end = partition.start_offset, partition.stable_offset
+        if not start <= self._offset <= end:
+            if start == end == 0:
+                return self._answer(Code.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0)
+            low = self._offset < start
+            return self._answer(Code.PULL_OFFSET_MOVED, TOO_SMALL if low else MOVED, start if low else end)
+        while self._next < end:
+            window = self._window(self._next)
+            if window is None:
+                return None
+            found = self._take(window)
+            if found is not None:
+                return found
+            self._next = window.next
+            self._tries += 1
+            if self._tries >= WINDOWS_AT_ONCE:
+                return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
+        if self._hold():
+            return None
+        if self._next > self._offset:
+            return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
+        return self._answer(Code.PULL_NOT_FOUND, NOTHING, self._next)
+
+    def _window(self, offset: int) -> Window | None:
+        """What is to be read from `offset` on; None where it comes later, and the pull goes on by itself then."""
+        windows = self._call.node.windows
+        window = windows.find(self._key, offset)
+        if window is not None:
+            return window
+        read_bytes = READ_BYTES if self._key[1] is None else FILTERED_BYTES
+        batches = windows.batches(self._partition, offset, read_bytes)
+        if isinstance(batches, list):
+            return windows.make(self._key, offset, batches)
+        self._call.connection.awaits(1)
+        self._call.connection.in_thread(batches, self._loaded)
+        return None
+
+    def _loaded(self, batches: object, error: BaseException | None) -> None:
+        self._call.connection.awaits(-1)
+        if error is not None:
+            log.error("event=pull_failed partition=%r offset=%d", self._partition, self._next, exc_info=error)
+            self._call.reply(Answer(Code.SYSTEM_ERROR, remark=f"reading failed: {error}"))
+            return
+        assert isinstance(batches, list)
+        opened: list[OpenBatch] = batches
+        windows = self._call.node.windows
+        windows.keep(self._key, windows.make(self._key, self._next, opened))  # where `run` finds it
+        self._go_on()
+
+    def _go_on(self) -> None:
+        try:
+            answer = self.run()
+        except Exception:
+            # A programmer's error. It must not reach who called us: others are still to be woken.
+            log.exception("pull failed")
+            answer = Answer(Code.SYSTEM_ERROR, remark="the pull failed; the broker's log says why")
+        if answer is not None:
+            self._call.reply(answer)
+
+    def _take(self, window: Window) -> Answer | None:
+        """Messages of a window from where the pull is; None if there are none."""
+        offsets, starts = window.offsets, window.starts
+        low = bisect_left(offsets, self._next)
+        if low == len(offsets):
+            return None
+        high = min(low + self._most, len(offsets))
+        if starts[high] - starts[low] > MOST_BYTES:
+            high = max(low + 1, bisect_right(starts, starts[low] + MOST_BYTES, low, high) - 1)
+        if high < len(offsets):
+            self._call.node.windows.keep(self._key, window)
+            after = offsets[high - 1] + 1
+        else:
+            after = window.next
+        self._call.node.pulled(high - low)
+        body = memoryview(window.data)[starts[low] : starts[high]]
+        return self._answer(Code.SUCCESS, FOUND, after, [body])
+
+    def _answer(self, code: Code, status: str, after: int, body: list[memoryview] | None = None) -> Answer:
+        partition = self._partition
+        fields = {
+            "nextBeginOffset": str(after),
+            "minOffset": str(partition.start_offset),
+            "maxOffset": str(partition.stable_offset),
+            "suggestWhichBrokerId": "0",
+            "topicSysFlag": "0",
+            "groupSysFlag": "0",
+        }
+        return Answer(code, fields, status, body or b"")
+
+    def _behind_damage(self) -> Answer:
+        """What the disk has lost is passed over: the client goes on behind it."""
+        lost = next(high for low, high in self._partition.queue.damaged if low <= self._next < high)
+        return self._answer(Code.PULL_OFFSET_MOVED, "OFFSET_FOUND_NULL", lost)
+
+    # Waiting.
+
+    def _hold(self) -> bool:
+        """Whether it waits for messages now."""
+        broker = self._call.broker
+        mono_ms = broker.clock.mono_ms()
+        if self._deadline_ms <= mono_ms:
+            return False
+        held = self._held = Held(
+            partitions=(self._partition,),
+            missing_bytes=1,
+            deadline_ms=self._deadline_ms,
+            owner=self._call.connection.owner,
+            wake=self._woken,
+            match=None if self._key[1] is None else self._matches,
+            ready=self._is_ready,
+        )
+        broker.hold.park(held, mono_ms)
+        return True
+
+    def _is_ready(self) -> bool:
+        return self._partition.stable_offset > self._next
+
+    def _matches(self, partition: object, arrival: object) -> bool:
+        """Whether something has arrived that the filter lets through, or that has to be read in a thread."""
+        windows = self._call.node.windows
+        try:
+            for _ in range(WINDOWS_AT_ONCE):
+                if self._next >= self._partition.stable_offset:
+                    return False
+                batches = windows.batches(self._partition, self._next, FILTERED_BYTES)
+                if not isinstance(batches, list):
+                    return True
+                window = windows.make(self._key, self._next, batches)
+                if window.offsets:
+                    windows.keep(self._key, window)
+                    return True
+                self._next = window.next
+        except BrokerError:
+            pass  # it is the answer's business
+        return True
+
+    def _woken(self) -> None:
+        held, self._held = self._held, None
+        # What has come may be less than the hold service thought, as after a deletion; but the wait is over (B11).
+        if held is not None and self._call.broker.clock.mono_ms() >= held.deadline_ms:
+            self._deadline_ms = 0
+        self._tries = 0
+        self._go_on()

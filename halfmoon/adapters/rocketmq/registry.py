@@ -1,0 +1,175 @@
+"""Which request is answered by which function, and what a handler is given.
+
+A handler is a plain function (call) → Answer, or None where it answers later (`Call.reply`) or never. What it raises of
+`Refused` and BrokerError is the answer. One module per request stands in `request/`, named after its code; importing
+the package registers them all. What is not registered is answered with REQUEST_CODE_NOT_SUPPORTED.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Flag, auto
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from halfmoon.adapters.rocketmq.codes import Code, code_of
+from halfmoon.adapters.rocketmq.command import Command
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.messages import Steps
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.adapters.rocketmq.node import Node
+    from halfmoon.core.broker import Broker
+
+NO_FIELDS: Mapping[str, str] = {}
+_INT64 = range(-(1 << 63), 1 << 63)
+
+
+class Port(Flag):
+    """Where a request is answered."""
+
+    BROKER = auto()
+    NAMES = auto()
+    """The name service."""
+
+
+class Answer(NamedTuple):
+    """`body`: bytes, or pieces that are sent one behind the other."""
+
+    code: int = Code.SUCCESS
+    fields: Mapping[str, str] = NO_FIELDS
+    remark: str | None = None
+    body: bytes | Sequence[bytes | memoryview] = b""
+
+
+DONE = Answer()
+
+
+class Call:
+    """One request."""
+
+    __slots__ = ("command", "connection", "node")
+
+    def __init__(self, node: Node, connection: Connection, command: Command) -> None:
+        self.node = node
+        self.connection = connection
+        self.command = command
+
+    @property
+    def broker(self) -> Broker:
+        return self.node.broker
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """A field. Raises Refused(INVALID_PARAMETER) where it is missing and has no default."""
+        found = self.command.fields.get(name, default)
+        if found is None:
+            raise Refused(Code.INVALID_PARAMETER, f"the request has no field '{name}'")
+        return found
+
+    def number(self, name: str, default: int | None = None) -> int:
+        """A field of 64 bits at most. Raises Refused(INVALID_PARAMETER)."""
+        found = self.command.fields.get(name)
+        if found is None and default is not None:
+            return default
+        try:
+            number = int(self.text(name)) if found is None or len(found) <= 20 else 1 << 63
+        except ValueError:
+            raise Refused(Code.INVALID_PARAMETER, f"field '{name}' is no number") from None
+        if number not in _INT64:
+            raise Refused(Code.INVALID_PARAMETER, f"field '{name}' is too large")
+        return number
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        return self.command.fields.get(name, "true" if default else "false").lower() == "true"
+
+    def body(self, kind: type[msgspec.Struct]) -> msgspec.Struct:
+        """The body, which is JSON. Raises Refused(INVALID_PARAMETER)."""
+        try:
+            return msgspec.json.decode(self.command.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Refused(Code.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
+
+    def reply(self, answer: Answer) -> None:
+        self.connection.reply(self.command, answer)
+
+    def after(self, position: int, answer: Answer) -> None:
+        """Answer once the log is durable up to `position`."""
+        self.connection.awaits(1)
+
+        def durable(error: BrokerError | None) -> None:
+            self.connection.awaits(-1)
+            self.reply(answer if error is None else refusal(error))
+
+        self.node.broker.when_durable(position, durable)
+
+    def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
+        """Answer what `answered` makes of the result; it may raise as a handler does."""
+        connection = self.connection
+        connection.awaits(1)
+
+        def done(result: Any) -> None:
+            connection.awaits(-1)
+            try:
+                answer = answered(result)
+            except Exception as error:
+                answer = self._failed(error)
+            if answer is not None:
+                self.reply(answer)
+
+        def failed(error: Exception) -> None:
+            connection.awaits(-1)
+            self.reply(self._failed(error))
+
+        run_steps(steps, connection.in_thread, done, failed)
+
+    def _failed(self, error: Exception) -> Answer:
+        if isinstance(error, (Refused, BrokerError)):
+            return refusal(error)
+        peer, code = self.connection.peer, self.command.code
+        self.connection.log.error("request failed peer=%s code=%d", peer, code, exc_info=error)
+        return Answer(Code.SYSTEM_ERROR, remark="the broker met an error it did not expect; its log says more")
+
+
+def refusal(error: Refused | BrokerError) -> Answer:
+    if isinstance(error, Refused):
+        return Answer(error.code, remark=error.remark)
+    return Answer(code_of(error.fault), remark=error.message)
+
+
+Handler = Callable[[Call], Answer | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    code: int
+    name: str
+    handler: Handler
+    port: Port
+    changes: bool
+    """It changes what others rely on: only taken from this machine, as long as nobody says who they are."""
+
+
+_REQUESTS: dict[int, Request] = {}
+
+
+def request(code: int, name: str, *, port: Port = Port.BROKER, changes: bool = False) -> Callable[[Handler], Handler]:
+    """Register the decorated function for a request code. Registering one twice is a programmer's error."""
+
+    def register(handler: Handler) -> Handler:
+        assert code not in _REQUESTS, f"request {code} is registered twice"
+        _REQUESTS[code] = Request(code, name, handler, port, changes)
+        return handler
+
+    return register
+
+
+def registered() -> dict[int, Request]:
+    """Every request, by code."""
+    import halfmoon.adapters.rocketmq.request  # noqa: F401  (importing it registers the handlers)
+
+    return _REQUESTS

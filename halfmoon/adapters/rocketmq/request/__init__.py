@@ -1,0 +1,9 @@
+"""One module per request, named after its code. Importing this package registers them all."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+for _module in iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")

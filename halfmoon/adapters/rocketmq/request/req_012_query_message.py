@@ -1,0 +1,36 @@
+"""QUERY_MESSAGE (12): messages of a topic by one of their keys, or by the UNIQ_KEY that clients show as message id."""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq import lookup
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.core.messages import Results
+
+MOST = 64
+"""MessageStoreConfig.maxMsgsNumBatch."""
+
+
+@request(12, "QUERY_MESSAGE")
+def handle(call: Call) -> None:
+    topic = call.node.topic(call.text("topic"))
+    begin_ms, end_ms = max(0, call.number("beginTimestamp", 0)), max(0, call.number("endTimestamp", (1 << 63) - 1))
+    most = max(1, min(call.number("maxNum", MOST), MOST))
+
+    def answered(results: Results) -> Answer:
+        writer = call.node.writer_for(call.connection)
+        body = b"".join(
+            lookup.written(writer, lookup.found_again(topic.partitions[found.partition], found))
+            for found in results.messages
+            if found.topic == topic.name
+        )
+        fields = {
+            "indexLastUpdateTimestamp": str(call.broker.clock.wall_ms()),
+            "indexLastUpdatePhyoffset": str(call.broker.log.end),
+        }
+        if not body:
+            return Answer(Code.QUERY_NOT_FOUND, fields, "can not find message, maybe time range not correct")
+        return Answer(fields=fields, body=body)
+
+    key = call.text("key").encode()
+    call.work_out(call.broker.messages.find(topic, key, from_ms=begin_ms, to_ms=end_ms, most=most), answered)

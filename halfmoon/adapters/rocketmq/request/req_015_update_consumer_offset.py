@@ -1,0 +1,24 @@
+"""UPDATE_CONSUMER_OFFSET (15): up to where a group has consumed a queue."""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+
+
+@request(15, "UPDATE_CONSUMER_OFFSET")
+def handle(call: Call) -> Answer:
+    group = call.text("consumerGroup")
+    offset = call.number("commitOffset")
+    if offset < 0:
+        raise Refused(Code.INVALID_PARAMETER, f"an offset of {offset}")
+    partition = call.node.queue(call.text("topic"), call.number("queueId"))
+    if call.broker.groups.coordinator.is_active(group):
+        raise Refused(Code.SYSTEM_ERROR, f"members of group '{group}' speak Kafka's protocol")
+    if call.node.was_reset(group, partition):
+        return Answer(remark="Offset has been previously reset")
+    call.node.progress.note(group, partition, offset)
+    if not call.command.is_oneway:
+        call.node.progress.write(group)
+    return DONE

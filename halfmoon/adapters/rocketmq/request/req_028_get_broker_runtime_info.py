@@ -1,0 +1,25 @@
+"""GET_BROKER_RUNTIME_INFO (28): how the broker is. RocketMQ says a hundred things; these are what there is."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+import msgspec
+
+from halfmoon.adapters.rocketmq.command import VERSION
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+
+
+@request(28, "GET_BROKER_RUNTIME_INFO")
+def handle(call: Call) -> Answer:
+    log = call.broker.log
+    table = {
+        "brokerActive": "true",
+        "brokerVersion": str(VERSION),
+        "brokerVersionDesc": f"Halfmoon {version('halfmoon')}",
+        "commitLogMinOffset": str(log.start),
+        "commitLogMaxOffset": str(log.end),
+        "getMessageEntireTotal": str(call.node.messages_out),
+        "runtime": str(call.broker.clock.mono_ms()),
+    }
+    return Answer(body=msgspec.json.encode({"table": table}))

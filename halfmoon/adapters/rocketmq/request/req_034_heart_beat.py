@@ -1,0 +1,101 @@
+"""HEART_BEAT (34): a client says which groups it produces and consumes for, and what those want (B24).
+
+The answer's version is what clients take for the broker's. It does not offer heartbeats without subscriptions
+(IS_SUPPORT_HEART_BEAT_V2).
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.members import BROADCASTING, Member, Subscription
+from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.core.group_topics import retry_topic
+
+MOST_GROUPS = 1_000
+MOST_SUBSCRIPTIONS = 1_000
+
+
+class ProducerData(Struct):
+    groupName: str  # noqa: N815 (the wire's names, here and below)
+
+
+class SubscriptionData(Struct):
+    topic: str
+    subString: str | None = "*"  # noqa: N815
+    tagsSet: list[str] = []  # noqa: N815
+    codeSet: list[int] = []  # noqa: N815
+    subVersion: int = 0  # noqa: N815
+    expressionType: str | None = "TAG"  # noqa: N815
+    classFilterMode: bool = False  # noqa: N815
+
+
+class ConsumerData(Struct):
+    groupName: str  # noqa: N815
+    consumeType: str = "CONSUME_PASSIVELY"  # noqa: N815
+    messageModel: str = "CLUSTERING"  # noqa: N815
+    consumeFromWhere: str = "CONSUME_FROM_LAST_OFFSET"  # noqa: N815
+    subscriptionDataSet: list[SubscriptionData] = []  # noqa: N815
+
+
+class Heartbeat(Struct):
+    clientID: str  # noqa: N815
+    producerDataSet: list[ProducerData] = []  # noqa: N815
+    consumerDataSet: list[ConsumerData] = []  # noqa: N815
+
+
+@request(34, "HEART_BEAT")
+def handle(call: Call) -> Answer:
+    heartbeat = call.body(Heartbeat)
+    assert isinstance(heartbeat, Heartbeat)
+    consumers, producers = heartbeat.consumerDataSet, heartbeat.producerDataSet
+    if len(consumers) + len(producers) > MOST_GROUPS:
+        raise Refused(Code.INVALID_PARAMETER, f"a client is a member of {MOST_GROUPS} groups at most")
+    call.connection.client_id = heartbeat.clientID
+    for data in consumers:
+        _check(call, data)
+    for data in consumers:
+        _consumer(call, heartbeat.clientID, data)
+    for producer in producers:
+        call.node.members.producer_seen(producer.groupName, _member(call, heartbeat.clientID))
+        call.node.checks.follow(producer.groupName)
+    return DONE
+
+
+def _member(call: Call, client_id: str) -> Member:
+    command = call.command
+    return Member(client_id, call.connection, command.language, command.version, call.broker.clock.mono_ms())
+
+
+def _check(call: Call, data: ConsumerData) -> None:
+    """Raises Refused."""
+    if len(data.subscriptionDataSet) > MOST_SUBSCRIPTIONS:
+        raise Refused(Code.INVALID_PARAMETER, f"a group subscribes to {MOST_SUBSCRIPTIONS} topics at most")
+    if not data.groupName:
+        raise Refused(Code.INVALID_PARAMETER, "a group without a name")
+    if call.broker.groups.coordinator.is_active(data.groupName):
+        raise Refused(
+            Code.SYSTEM_ERROR,
+            f"members of group '{data.groupName}' speak Kafka's protocol now; a group's members speak one at a time",
+        )
+
+
+def _consumer(call: Call, client_id: str, data: ConsumerData) -> None:
+    node = call.node
+    subscriptions = [
+        Subscription(
+            each.topic, each.subString or "*", each.expressionType or "TAG", each.subVersion, tuple(each.tagsSet),
+            tuple(each.codeSet), client_id,
+        )
+        for each in data.subscriptionDataSet
+    ]  # fmt: skip
+    changed = node.members.consumer_seen(
+        data.groupName, _member(call, client_id), data.consumeType, data.messageModel, data.consumeFromWhere,
+        subscriptions,
+    )  # fmt: skip
+    if changed:
+        if data.messageModel != BROADCASTING:
+            node.ensure_group_topic(retry_topic(data.groupName))
+        node.tell_consumers(data.groupName)

@@ -1,0 +1,41 @@
+"""CONSUMER_SEND_MSG_BACK (36): a group hands a message back, to consume it again later or to give it up (B19).
+
+It goes to the group's retry topic with all it had; what becomes of it there is the retry plugin's, which absorbs a
+request that is sent again (RETRY_OF names the message).
+"""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq import lookup
+from halfmoon.adapters.rocketmq.lookup import Standing
+from halfmoon.adapters.rocketmq.registry import DONE, Call, request
+from halfmoon.core.group_topics import retry_topic
+from halfmoon.core.records import build_batch
+
+REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF"))
+FIRST_ID = "ORIGIN_MESSAGE_ID"
+
+
+@request(36, "CONSUMER_SEND_MSG_BACK")
+def handle(call: Call) -> None:
+    group = call.text("group")
+    level = call.number("delayLevel", 0)
+    limit = call.number("maxReconsumeTimes", -1)
+
+    def answered(standing: Standing) -> None:
+        partition, record = standing.partition, standing.record
+        headers = [header for header in record.headers if header[0] not in REPLACED]
+        place = f"{partition.topic.name}/{partition.index}/{standing.offset}".encode()
+        headers.append(("RETRY_OF", place))
+        if level:
+            headers.append(("DELAY", b"%d" % level))
+        if limit >= 0:
+            headers = [header for header in headers if header[0] != "MAX_RECONSUME_TIMES"]
+            headers.append(("MAX_RECONSUME_TIMES", b"%d" % limit))
+        batch = build_batch([(record.key, record.value, record.timestamp, headers)])
+        broker = call.broker
+        retry = call.node.group_topic(retry_topic(group)).partitions[0]
+        produced = broker.append(retry, memoryview(bytearray(batch)), broker.clock.wall_ms())
+        call.after(produced.position, DONE)
+
+    call.work_out(lookup.find(call.broker, call.number("offset")), answered)

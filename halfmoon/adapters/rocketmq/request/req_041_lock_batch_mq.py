@@ -1,0 +1,42 @@
+"""LOCK_BATCH_MQ (41): queues that a client wants to itself, to consume them in order (B21). The answer names those it
+has now."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+
+MOST_QUEUES = 10_000
+
+
+class MessageQueue(Struct, frozen=True):
+    topic: str
+    brokerName: str  # noqa: N815 (the wire's names, here and below)
+    queueId: int  # noqa: N815
+
+
+class LockRequest(Struct):
+    consumerGroup: str  # noqa: N815
+    clientId: str  # noqa: N815
+    mqSet: list[MessageQueue] = []  # noqa: N815
+
+
+def read(call: Call) -> LockRequest:
+    """Raises Refused(INVALID_PARAMETER)."""
+    wanted = call.body(LockRequest)
+    assert isinstance(wanted, LockRequest)
+    if len(wanted.mqSet) > MOST_QUEUES:
+        raise Refused(Code.INVALID_PARAMETER, f"{MOST_QUEUES} queues are locked at once at most")
+    return wanted
+
+
+@request(41, "LOCK_BATCH_MQ")
+def handle(call: Call) -> Answer:
+    wanted = read(call)
+    mono_ms = call.broker.clock.mono_ms()
+    held = call.node.locks.lock(wanted.consumerGroup, wanted.clientId, wanted.mqSet, mono_ms)
+    return Answer(body=msgspec.json.encode({"lockOKMQSet": held}))

@@ -1,0 +1,34 @@
+"""GET_TOPIC_STATS_INFO (202): where the queues of a topic begin and end."""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.core.catalog import Partition
+
+
+@request(202, "GET_TOPIC_STATS_INFO")
+def handle(call: Call) -> Answer:
+    name = call.text("topic")
+    rows = [
+        (
+            fastjson.message_queue(call.node.settings.broker_name, name, partition.index),
+            {
+                "lastUpdateTimestamp": last_ms(partition, partition.stable_offset),
+                "maxOffset": partition.stable_offset,
+                "minOffset": partition.start_offset,
+            },
+        )
+        for partition in call.node.topic(name).partitions
+    ]
+    return Answer(body=fastjson.body({"offsetTable": fastjson.by_queue(rows), "topicPutTps": b"0.0"}))
+
+
+def last_ms(partition: Partition, next_offset: int) -> int:
+    """The time of the last message before an offset (Unix ms); 0 where there is none."""
+    if not partition.start_offset < next_offset <= partition.stable_offset:
+        return 0
+    try:
+        return partition.queue.time_of(next_offset - 1)
+    except LookupError:
+        return 0

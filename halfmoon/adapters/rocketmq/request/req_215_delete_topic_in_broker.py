@@ -1,0 +1,16 @@
+"""DELETE_TOPIC_IN_BROKER (215): a topic and its messages."""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.registry import DONE, Call, request
+
+
+@request(215, "DELETE_TOPIC_IN_BROKER", changes=True)
+def handle(call: Call) -> None:
+    name = call.text("topic")
+    topic = call.node.find_topic(name)
+    if topic is None:
+        raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
+    call.after(call.broker.delete_topic(topic), DONE)

@@ -1,0 +1,16 @@
+"""DELETE_TOPIC_IN_NAMESRV (216): forget where a topic is. The name service here knows no more than the broker, which
+is asked to delete it first."""
+
+from __future__ import annotations
+
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, Port, request
+
+
+@request(216, "DELETE_TOPIC_IN_NAMESRV", port=Port.NAMES | Port.BROKER, changes=True)
+def handle(call: Call) -> Answer:
+    name = call.text("topic")
+    if call.node.find_topic(name) is not None:
+        raise Refused(Code.SYSTEM_ERROR, f"topic '{name}' is still in the broker; delete it there")
+    return DONE

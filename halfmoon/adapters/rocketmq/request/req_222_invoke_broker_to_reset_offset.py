@@ -1,0 +1,46 @@
+"""INVOKE_BROKER_TO_RESET_OFFSET (222): set a group back (or forward) to a time, in all queues of a topic or in one.
+
+Consumers that are online learn of it by their next pull, which is answered with the new offset; until then what they
+report does not count (ConsumerOffsetManager.resetOffset, useServerSideResetOffset).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.core.catalog import Partition
+from halfmoon.core.messages import Steps
+from halfmoon.core.store_times import first_stored_since
+
+
+@request(222, "INVOKE_BROKER_TO_RESET_OFFSET", changes=True)
+def handle(call: Call) -> None:
+    name, group = call.text("topic"), call.text("group")
+    topic = call.node.topic(name)
+    queue_id, offset = call.number("queueId", -1), call.number("offset", -1)
+    store_ms = call.number("timestamp", -1)
+    partitions = topic.partitions if queue_id < 0 else [call.node.queue(name, queue_id)]
+
+    def found(offsets: list[int]) -> None:
+        position = 0
+        rows = []
+        for partition, to in zip(partitions, offsets, strict=True):
+            position = max(position, call.node.reset(group, partition, to))
+            rows.append((fastjson.message_queue(call.node.settings.broker_name, name, partition.index), to))
+        call.after(position, Answer(body=fastjson.body({"offsetTable": fastjson.by_queue(rows)})))
+
+    call.work_out(_offsets(call, partitions, offset if queue_id >= 0 else -1, store_ms), found)
+
+
+def _offsets(call: Call, partitions: Sequence[Partition], offset: int, store_ms: int) -> Steps[list[int]]:
+    found = []
+    for partition in partitions:
+        if offset >= 0:
+            found.append(min(max(offset, partition.start_offset), partition.stable_offset))
+        elif store_ms < 0:
+            found.append(partition.stable_offset)
+        else:
+            found.append((yield from first_stored_since(call.broker, partition, store_ms)))
+    return found

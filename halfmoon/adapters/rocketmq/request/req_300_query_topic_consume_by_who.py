@@ -1,0 +1,19 @@
+"""QUERY_TOPIC_CONSUME_BY_WHO (300): the groups that consume a topic, or have."""
+
+from __future__ import annotations
+
+import msgspec
+
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+
+
+@request(300, "QUERY_TOPIC_CONSUME_BY_WHO")
+def handle(call: Call) -> Answer:
+    name = call.text("topic")
+    topic = call.node.topic(name)
+    call.node.progress.write()
+    groups = {group.name for group in call.node.members.groups_of(name)}
+    for group, progress in call.broker.catalog.offsets.items():
+        if any(number == topic.number for number, _ in progress):
+            groups.add(group)
+    return Answer(body=msgspec.json.encode({"groupList": sorted(groups)}))

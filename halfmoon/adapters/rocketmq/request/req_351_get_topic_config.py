@@ -1,0 +1,25 @@
+"""GET_TOPIC_CONFIG (351): a topic's queues and permissions."""
+
+from __future__ import annotations
+
+import msgspec
+
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.routes import permissions
+
+
+@request(351, "GET_TOPIC_CONFIG")
+def handle(call: Call) -> Answer:
+    name = call.text("topic")
+    topic = call.node.topic(name)
+    config = {
+        "attributes": {},
+        "order": False,
+        "perm": permissions(topic),
+        "readQueueNums": len(topic.partitions),
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": name,
+        "topicSysFlag": 0,
+        "writeQueueNums": len(topic.partitions),
+    }
+    return Answer(body=msgspec.json.encode(config))

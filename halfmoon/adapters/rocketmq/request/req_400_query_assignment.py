@@ -1,0 +1,51 @@
+"""QUERY_ASSIGNMENT (400): which queues are a client's, where the broker shares them out (B23).
+
+The strategies are the allocation plugins', under their names or RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec import Struct
+
+from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.members import BROADCASTING
+from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.core.allocation import Queue, allocate, sorted_members, sorted_queues
+
+NAMES = {"AVG": "averagely", "AVG_BY_CIRCLE": "averagely_by_circle", "CONSISTENT_HASH": "consistent_hash"}
+
+
+class AssignmentRequest(Struct):
+    topic: str
+    consumerGroup: str  # noqa: N815 (the wire's names, here and below)
+    clientId: str  # noqa: N815
+    strategyName: str | None = None  # noqa: N815
+    messageModel: str | None = None  # noqa: N815
+
+
+@request(400, "QUERY_ASSIGNMENT")
+def handle(call: Call) -> Answer:
+    asked = call.body(AssignmentRequest)
+    assert isinstance(asked, AssignmentRequest)
+    node = call.node
+    broker_name = node.settings.broker_name
+    topic = node.topic(asked.topic)
+    queues = [Queue(asked.topic, broker_name, index) for index in range(len(topic.partitions))]
+    if asked.messageModel != BROADCASTING:
+        group = node.members.consumer_group(asked.consumerGroup)
+        members = [] if group is None else sorted_members(group.client_ids())
+        if asked.clientId not in members:
+            raise Refused(Code.SYSTEM_ERROR, f"{asked.clientId} is no member of group {asked.consumerGroup}")
+        name = NAMES.get(asked.strategyName or "", asked.strategyName) or call.broker.settings.groups.default_assignor
+        allocator = node.allocators.get(name)
+        if allocator is None:
+            raise Refused(Code.INVALID_PARAMETER, f"no plugin that is on allocates by '{name[:100]}'")
+        queues = allocate(allocator, members, sorted_queues(queues))[asked.clientId]
+    assigned = [
+        {"messageQueue": fastjson.message_queue(each.broker, each.topic, each.queue_id), "mode": "PULL"}
+        for each in queues
+    ]
+    return Answer(body=msgspec.json.encode({"messageQueueAssignments": assigned}))

@@ -1,0 +1,56 @@
+"""What the name service says: where a topic's queues are, which brokers and topics there are (B36)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.sending import MOST_AUTO_QUEUES
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.adapters.rocketmq.node import Node
+    from halfmoon.core.catalog import Topic
+
+READ, WRITE, INHERIT = 4, 2, 1
+"""org.apache.rocketmq.common.constant.PermName."""
+
+
+def permissions(topic: Topic) -> int:
+    """A view is filled by the broker, and no RocketMQ client sends to a topic with a dot in its name."""
+    return READ if topic.view is not None or not names.is_sendable(topic.name) else READ | WRITE
+
+
+def broker_data(node: Node, connection: Connection) -> dict[str, object]:
+    host, port = node.address_for(connection)
+    return {
+        "brokerAddrs": {"0": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"},
+        "brokerName": node.settings.broker_name,
+        "cluster": node.settings.cluster,
+        "enableActingMaster": False,
+    }
+
+
+def topic_route(node: Node, connection: Connection, topic: Topic) -> dict[str, object]:
+    return _route(node, connection, permissions(topic), len(topic.partitions))
+
+
+def auto_create_route(node: Node, connection: Connection) -> dict[str, object]:
+    """What producers make of it: a topic made by sending has its permissions, and at most so many queues."""
+    return _route(node, connection, READ | WRITE | INHERIT, MOST_AUTO_QUEUES)
+
+
+def _route(node: Node, connection: Connection, perm: int, queues: int) -> dict[str, object]:
+    return {
+        "brokerDatas": [broker_data(node, connection)],
+        "filterServerTable": {},
+        "queueDatas": [
+            {
+                "brokerName": node.settings.broker_name,
+                "perm": perm,
+                "readQueueNums": queues,
+                "topicSysFlag": 0,
+                "writeQueueNums": queues,
+            }
+        ],
+    }

@@ -1,0 +1,189 @@
+"""Storing what producers send: topics that are made on demand, the limits, the answer (SendMessageProcessor)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.adapters.rocketmq import names, properties
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.message import decode_batch, message_id, physical_offset
+from halfmoon.adapters.rocketmq.registry import Answer, Call
+from halfmoon.adapters.rocketmq.to_messages import RECONSUME_TIMES, RETRY_LIMIT
+from halfmoon.adapters.rocketmq.to_records import (
+    BORN_HOST,
+    DELAYS,
+    SYSTEM_FLAGS,
+    TIMERS,
+    TRANSACTION,
+    Message,
+    plain_body,
+    split_unique,
+)
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.units import format_duration
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition, Topic
+
+MOST_AUTO_QUEUES = 8
+"""Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""
+VERBATIM = "halfmoon.rocketmq.body"
+_SENT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
+_ONE_AT_A_TIME = frozenset((*DELAYS, TRANSACTION))
+
+
+class Sent(NamedTuple):
+    """A request to send, as both its headers say it."""
+
+    group: str
+    topic: str
+    queue_id: int
+    system_flags: int
+    born_ms: int
+    flag: int
+    properties: str
+    reconsume_times: int
+    max_reconsume_times: int
+    """−1: it does not say."""
+    default_topic: str
+    default_queues: int
+
+    @property
+    def is_retry(self) -> bool:
+        return self.topic.startswith(names.RETRY_PREFIX)
+
+
+def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
+    """Store the body of a request."""
+    node = call.node
+    partition = _queue(call, sent)
+    max_bytes = partition.topic.rules.max_message_bytes
+    messages, unique, more = _messages(call, sent, partition.topic, max_bytes, batch=batch)
+    made = memoryview(bytearray(node.records.batch(messages, sent.born_ms, more)))
+    broker = node.broker
+    try:
+        produced = broker.append(partition, made, broker.clock.wall_ms())
+    except BrokerError as error:
+        broker.refused_batches[error.fault] += 1
+        raise
+    if call.command.is_oneway:
+        return None
+    place, offset = partition, produced.base_offset
+    if offset < 0:
+        place, offset = produced.diverted or (partition, 0)
+    store = node.writer_for(call.connection).store
+    first = physical_offset(place.queue_number, offset)
+    fields = {
+        "msgId": ",".join([message_id(store, first + nth) for nth in range(len(messages))]),
+        "queueId": str(partition.index),
+        "queueOffset": str(offset),
+        **_SENT,
+    }
+    if unique is not None:
+        fields["transactionId"] = unique
+    call.after(produced.position, Answer(fields=fields))
+    return None
+
+
+def _messages(
+    call: Call, sent: Sent, topic: Topic, max_bytes: int, *, batch: bool
+) -> tuple[Sequence[Message], str | None, list[tuple[bytes, bytes]]]:
+    """The messages of a request, its UNIQ_KEY, and what each has for more headers. Raises Refused."""
+    text = sent.properties.encode()
+    if len(text) > properties.MAX_BYTES:
+        raise Refused(Code.MESSAGE_ILLEGAL, f"the properties take {len(text)} bytes of {properties.MAX_BYTES}")
+    unique, _ = split_unique(text)
+    more = [(BORN_HOST, call.connection.peer.encode())]
+    body: bytes | memoryview = call.command.body
+    if topic.configs.get(VERBATIM) == "verbatim" and sent.system_flags & 1:
+        more.append((SYSTEM_FLAGS, b"%d" % sent.system_flags))
+    else:
+        body = plain_body(body, sent.system_flags, max_bytes)
+    if batch:
+        messages = [Message(each.properties, each.body, each.flag) for each in decode_batch(memoryview(body))]
+        if not messages:
+            raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
+        if sent.is_retry or any(not _ONE_AT_A_TIME.isdisjoint(_names(call, each.properties)) for each in messages):
+            raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions")
+    else:
+        messages = [Message(text, body, sent.flag)]
+        _check_features(call, sent, text)
+    if sent.is_retry:
+        more += _handed_back(call, sent)
+    return messages, None if unique is None else unique.decode(), more
+
+
+def _names(call: Call, text: bytes) -> frozenset[bytes]:
+    return call.node.records.read(split_unique(text)[1]).names
+
+
+def _check_features(call: Call, sent: Sent, text: bytes) -> None:
+    """Raises Refused(MESSAGE_ILLEGAL) for a delay that is too long."""
+    used = _names(call, text)
+    if TRANSACTION in used:
+        call.node.checks.expect(sent.group)
+    if used.isdisjoint(TIMERS):
+        return
+    found = dict(properties.decode(text))
+    now_ms = call.broker.clock.wall_ms()
+    try:
+        if b"TIMER_DELAY_SEC" in found:
+            delay_ms = 1_000 * int(found[b"TIMER_DELAY_SEC"])
+        elif b"TIMER_DELAY_MS" in found:
+            delay_ms = int(found[b"TIMER_DELAY_MS"])
+        else:
+            delay_ms = int(found.get(b"TIMER_DELIVER_MS", b"0")) - now_ms
+    except ValueError:
+        return  # the delays' own plugin says what is wrong
+    longest_ms = call.node.settings.max_delay_ms
+    if delay_ms > longest_ms:
+        raise Refused(
+            Code.MESSAGE_ILLEGAL,
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{longest_ms}ms ({format_duration(longest_ms)})",
+        )
+
+
+def _handed_back(call: Call, sent: Sent) -> list[tuple[bytes, bytes]]:
+    """A client that hands a message back by sending it: it has counted that already. A group that consumes in order
+    has tried often enough where it was."""
+    times = max(0, sent.reconsume_times - 1)
+    said = [(RECONSUME_TIMES, b"%d" % times)]
+    if sent.max_reconsume_times >= 0:
+        said.append((RETRY_LIMIT, b"%d" % sent.max_reconsume_times))
+    group = sent.topic[len(names.RETRY_PREFIX) :]
+    if call.node.locks.is_ordered(group, call.broker.clock.mono_ms()):
+        said.append((b"DELAY", b"-1"))
+    return said
+
+
+def _queue(call: Call, sent: Sent) -> Partition:
+    """Where it goes. The topic is made where producers may do that by sending. Raises Refused, BrokerError."""
+    name = names.from_rocketmq(sent.topic)
+    topic = call.broker.topic(name)
+    if topic is None:
+        topic = _made(call, sent, name)
+    if topic.internal or not names.is_sendable(name):
+        raise Refused(Code.NO_PERMISSION, f"the topic[{sent.topic}] is not for producers")
+    queue_id = sent.queue_id
+    if queue_id < 0:
+        queue_id = random.randrange(len(topic.partitions))
+    if queue_id >= len(topic.partitions):
+        raise Refused(
+            Code.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, topic:[{sent.topic}] has {len(topic.partitions)}"
+        )
+    return topic.partitions[queue_id]
+
+
+def _made(call: Call, sent: Sent, name: str) -> Topic:
+    own = sent.topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX))
+    settings = call.broker.settings.topics
+    if not own and not (settings.auto_create and sent.default_topic == names.AUTO_CREATE_TOPIC):
+        raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{sent.topic}] not exist, apply first please!")
+    if not names.is_sendable(name):
+        raise Refused(Code.MESSAGE_ILLEGAL, f"no producer may make a topic '{sent.topic[:300]}'")
+    queues = 1 if own else max(1, min(sent.default_queues, MOST_AUTO_QUEUES))
+    return call.broker.create_topic(name, queues)[0]

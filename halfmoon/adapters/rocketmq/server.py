@@ -1,0 +1,54 @@
+"""The RocketMQ listeners: one for the broker's requests, one for the name service."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING
+
+from halfmoon.adapters.rocketmq.connection import Connection
+from halfmoon.adapters.rocketmq.node import Node
+from halfmoon.adapters.rocketmq.registry import Port, registered
+from halfmoon.adapters.tcp.listener import Listener
+
+if TYPE_CHECKING:
+    from halfmoon.core.allocation import AnyAllocator
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.config import RocketmqListener, Settings
+
+
+class Server(Listener):
+    """Both of a node's. Create, start and stop it in its loop's thread."""
+
+    log = logging.getLogger("halfmoon.rocketmq")
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: Settings,
+        listener: RocketmqListener,
+        allocators: Mapping[str, AnyAllocator],
+        loop: asyncio.AbstractEventLoop,
+        *,
+        executor: Executor | None = None,
+    ) -> None:
+        """`executor` runs cold reads; None takes the loop's own."""
+        super().__init__(broker, settings, loop, executor=executor)
+        self.requests = registered()
+        self.node = Node(broker, listener, allocators, lambda delay_s, callback: loop.call_later(delay_s, callback))
+
+    async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
+        """Listen for the broker's requests; returns the address. Raises OSError."""
+        address = await self.listen(lambda: Connection(self, Port.BROKER), bind)
+        self.node.start(address)
+        return address
+
+    async def start_names(self, bind: tuple[str, int]) -> tuple[str, int]:
+        """Listen for the name service's, after `start`; returns the address. Raises OSError."""
+        return await self.listen(lambda: Connection(self, Port.NAMES), bind)
+
+    async def stop(self) -> None:
+        self.node.stop()
+        await super().stop()

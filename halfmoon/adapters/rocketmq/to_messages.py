@@ -1,0 +1,337 @@
+"""Records as the stored messages that RocketMQ's clients read, whoever produced them.
+
+The value is the body, headers are properties. What RocketMQ has a field for goes there and is no property: the flag,
+the born host, how often a message was handed back. What the broker put in place of RocketMQ's own names while a message
+waited (`halfmoon.delayed`, the half message's TRAN_MSG) reads as RocketMQ has it. A record with a key and without KEYS
+has its key for KEYS.
+
+RocketMQ's properties hold less than headers do: each name once, no empty value, no control characters 1 and 2, UTF-8,
+32 KiB in all. What does not fit is left out, and named in HALFMOON_OMITTED.
+
+A message costs some microseconds, so this is one loop over the bytes of a batch, and what the headers behind UNIQ_KEY
+read as is remembered: it tends to be the same from message to message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from halfmoon.adapters.rocketmq import names, properties
+from halfmoon.adapters.rocketmq.message import (
+    BORN_V6,
+    CODEC_MASK,
+    COMMITTED,
+    COMPRESSED,
+    MAGIC,
+    OFFSET_BITS,
+    STORE_V6,
+    Host,
+    crc32,
+    message_id,
+    physical_offset,
+)
+from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import TIMESTAMP_TYPE, BatchHeader
+from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, giving_up_group
+from halfmoon.core.record_codec import Headers, varint, varlong
+
+OMITTED = b"HALFMOON_OMITTED"
+CLUSTER = b"CLUSTER"
+RECONSUME_TIMES, RETRY_LIMIT = b"RECONSUME_TIME", b"MAX_RECONSUME_TIMES"
+RETRY_TOPIC, ORIGIN = b"RETRY_TOPIC", b"ORIGIN_MESSAGE_ID"
+DELAYED, BORN_MS = b"halfmoon.delayed", b"halfmoon.original-timestamp"
+PRODUCER_GROUP, CHECK_TIMES = b"PGROUP", b"TRAN_CHECK_TIMES"
+REAL_TOPIC, REAL_QUEUE = b"REAL_TOPIC", b"REAL_QID"
+OMITTED_ROOM = 256
+"""Bytes for HALFMOON_OMITTED and the names in it."""
+UNIQ_ROOM = 128
+
+_INTO_FIELDS = frozenset((FLAG, BORN_HOST, SYSTEM_FLAGS, RECONSUME_TIMES, RETRY_LIMIT, DELAYED, BORN_MS))
+
+_UNIQ = b"\x10" + UNIQ_KEY
+"""How a record's headers begin whose first is UNIQ_KEY."""
+_UNIQ_PROPERTY = UNIQ_KEY + properties.BETWEEN
+_HEAD = struct.Struct(">iIIiiqqiq")
+_BEHIND = struct.Struct(">iqi")
+_INT64 = struct.Struct(">q")
+_INT16 = struct.Struct(">h")
+_pack_head, _pack_behind, _pack_int16 = _HEAD.pack, _BEHIND.pack, _INT16.pack
+_REMEMBERED = 4_096
+_REMEMBERED_BYTES = 1_024
+
+Wanted = Sequence[tuple[int, record_codec.Record]]
+
+
+class Sheet:
+    """Stored messages, one behind the other, and where each begins."""
+
+    __slots__ = ("offsets", "parts", "sizes")
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+        self.sizes: list[int] = []
+        """Of each message, bytes."""
+        self.offsets: list[int] = []
+        """Queue offset of each message, ascending."""
+
+
+class _Tail(NamedTuple):
+    """What all headers but UNIQ_KEY read as."""
+
+    properties: bytes
+    flag: int
+    system_flags: int
+    born: bytes
+    """Host, packed."""
+    born_ms: int | None
+    """Where it is not the record's timestamp."""
+    reconsume_times: int
+
+
+class MessageWriter:
+    """Writes the messages of one broker as seen at one address."""
+
+    def __init__(self, catalog: Catalog, store: Host, cluster: str) -> None:
+        self._catalog = catalog
+        self.store = store
+        self._store = store.pack()
+        self._store_flag = STORE_V6 if store.is_v6 else 0
+        self._nowhere = Host(bytes(4), 0).pack()
+        self._cluster = (CLUSTER, cluster.encode())
+        self._tails: dict[tuple[bytes, bytes | None, Partition], _Tail] = {}
+
+    def write(
+        self,
+        sheet: Sheet,
+        partition: Partition,
+        header: BatchHeader,
+        body: bytes,
+        store_ms: int,
+        *,
+        from_offset: int = 0,
+        rows: Sequence[int] | None = None,
+        bounds: Sequence[int] | None = None,
+    ) -> None:
+        """Append to `sheet` the messages of a batch (decompressed `body`) from `from_offset` on; all, or those whose
+        indexes are in `rows`, which begin at `bounds`. Raises BrokerError(INVALID_RECORD)."""
+        base_offset, base_ms = header.base_offset, header.base_timestamp
+        append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
+        topic = names.to_rocketmq(partition.topic.name).encode()
+        behind_body = bytes([min(len(topic), 255)]) + topic[:255]
+        stored = _INT64.pack(store_ms) + self._store
+        fixed = _HEAD.size + len(stored) + _BEHIND.size + len(behind_body) + 2
+        queue_id, high = partition.index, partition.queue_number << OFFSET_BITS
+        store_flag = self._store_flag
+        tails = self._tails
+        parts, sizes, offsets = sheet.parts, sheet.sizes, sheet.offsets
+        count = header.record_count if rows is None else len(rows)
+        record_codec.checked_count(body, header.record_count)
+        at = 0
+        for nth in range(count):
+            index = nth
+            if rows is not None and bounds is not None:
+                index = rows[nth]
+                at = bounds[index]
+            start = at
+            try:
+                length, at = varint(body, at)
+                end = at + length
+                delta_ms, at = varlong(body, at + 1)
+                delta, at = varint(body, at)
+                key_length, at = varint(body, at)
+                key: bytes | None = None
+                if key_length >= 0:
+                    key = body[at : at + key_length]
+                    at += key_length
+                size, at = varint(body, at)
+                value = b""
+                if size > 0:
+                    value = body[at : at + size]
+                    at += size
+                headers, at = varint(body, at)
+                if not start < at <= end <= len(body) or length < 0 or len(value) != max(size, 0):
+                    raise IndexError
+                uniq = b""
+                if headers and body.startswith(_UNIQ, at) and body[at + 9] < 0x80:
+                    after = at + 10 + (body[at + 9] >> 1)
+                    uniq = body[at + 10 : after]
+                if uniq.isalnum() and after <= end:  # as all clients make it
+                    rest = body[after:end]
+                else:
+                    uniq = b""
+                    rest = body[at:end]
+            except (IndexError, record_codec.MalformedError):
+                record_codec.read_one(body, start, index, base_ms, append_ms)  # says what is wrong
+                raise record_codec.invalid(index, "it is malformed") from None
+            at = end
+            offset = base_offset + delta
+            if offset < from_offset:
+                continue
+            tail = tails.get((rest, key, partition))
+            if tail is None:
+                tail = self._read(body, start, index, base_ms, append_ms, partition, rest, bool(uniq))
+            text = tail.properties
+            if uniq:
+                text = _UNIQ_PROPERTY + uniq + b"\x02" + text
+            born_ms = tail.born_ms
+            if born_ms is None:
+                born_ms = base_ms + delta_ms if append_ms is None else append_ms
+            size = fixed + len(tail.born) + len(value) + len(text)
+            try:
+                head = _pack_head(
+                    size, MAGIC, crc32(value) & 0x7FFFFFFF, queue_id, tail.flag, offset, high | offset,
+                    tail.system_flags | store_flag, born_ms,
+                )  # fmt: skip
+            except struct.error:
+                raise record_codec.invalid(index, "its timestamp has more than 64 bits") from None
+            parts += (
+                head,
+                tail.born,
+                stored,
+                _pack_behind(tail.reconsume_times, 0, len(value)),
+                value,
+                behind_body,
+                _pack_int16(len(text)),
+                text,
+            )
+            sizes.append(size)
+            offsets.append(offset)
+
+    def _read(
+        self,
+        body: bytes,
+        start: int,
+        index: int,
+        base_ms: int,
+        append_ms: int | None,
+        partition: Partition,
+        rest: bytes,
+        has_unique: bool,
+    ) -> _Tail:
+        record = record_codec.read_one(body, start, index, base_ms, append_ms)
+        tail = self._tail(record.headers[1:] if has_unique else record.headers, record.key, partition, has_unique)
+        if len(rest) + len(record.key or b"") <= _REMEMBERED_BYTES:
+            if len(self._tails) >= _REMEMBERED:
+                self._tails.clear()
+            self._tails[rest, record.key, partition] = tail
+        return tail
+
+    def _tail(self, headers: Headers, key: bytes | None, partition: Partition, has_unique: bool) -> _Tail:
+        omitted: dict[bytes, None] = {}
+        found: dict[bytes, bytes] = {}
+        for name, content in headers:
+            raw = name.encode("utf-8", "surrogateescape")
+            if raw in found or (has_unique and raw == UNIQ_KEY):
+                omitted[raw] = None
+            elif content is not None and _is_text(raw, content):
+                found[raw] = content
+            elif raw not in _INTO_FIELDS:
+                omitted[raw] = None
+        if KEYS not in found and key is not None and _is_text(KEYS, key):
+            found[KEYS] = key
+        flags, reconsume_times = 0, min(_int32(found.get(RECONSUME_TIMES)), 0xFFFF)
+        if partition.topic.name.startswith(DEAD_LETTER_PREFIX) and giving_up_group(partition.topic.name) is not None:
+            reconsume_times += 1  # RocketMQ counts the handing back with which it was given up
+        if SYSTEM_FLAGS in found:  # the topic keeps bodies as clients have compressed them
+            flags |= _number(found[SYSTEM_FLAGS]) & (COMPRESSED | CODEC_MASK)
+        born, born_flag = self._born(found.get(BORN_HOST))
+        born_ms = _number(found[BORN_MS]) if BORN_MS in found else None
+        found.update(self._in_rocketmqs_words(found, partition))
+        if PRODUCER_GROUP in found:
+            flags |= COMMITTED
+        flag = _int32(found.get(FLAG))
+        for field in _INTO_FIELDS:
+            found.pop(field, None)
+        found[self._cluster[0]] = self._cluster[1]
+        text = _fit(found, omitted, UNIQ_ROOM if has_unique else 0)
+        return _Tail(text, flag, flags | born_flag, born, born_ms, reconsume_times)
+
+    def _in_rocketmqs_words(self, found: dict[bytes, bytes], partition: Partition) -> list[tuple[bytes, bytes]]:
+        topic = names.to_rocketmq(partition.topic.name).encode()
+        words: list[tuple[bytes, bytes]] = []
+        delayed = found.get(DELAYED)
+        if delayed is not None:
+            name, _, value = delayed.partition(b"=")
+            words.append((name, value))
+        if PRODUCER_GROUP in found:
+            words.append((b"TRAN_MSG", b"true"))
+        if words:
+            real = names.to_rocketmq(found[REAL_TOPIC].decode()).encode() if REAL_TOPIC in found else topic
+            words += [(REAL_TOPIC, real), (REAL_QUEUE, b"%d" % partition.index)]
+        if CHECK_TIMES in found:
+            words.append((b"TRANSACTION_CHECK_TIMES", found[CHECK_TIMES]))
+        if RETRY_TOPIC in found:
+            words.append((RETRY_TOPIC, names.to_rocketmq(found[RETRY_TOPIC].decode()).encode()))
+        if ORIGIN in found:
+            words.append((ORIGIN, self._origin(found[ORIGIN])))
+        return words
+
+    def _origin(self, said: bytes) -> bytes:
+        """TOPIC/PARTITION/OFFSET as a message id; as it is where that leads nowhere."""
+        name, _, rest = said.partition(b"/")
+        index, _, offset = rest.partition(b"/")
+        topic = self._catalog.by_name.get(name.decode())
+        if topic is None or not index.isdigit() or not offset.isdigit() or int(index) >= len(topic.partitions):
+            return said
+        number = topic.partitions[int(index)].queue_number
+        return message_id(self.store, physical_offset(number, int(offset) & ((1 << OFFSET_BITS) - 1))).encode()
+
+    def _born(self, said: bytes | None) -> tuple[bytes, int]:
+        if said is None:
+            return self._nowhere, 0
+        host, _, port = said.decode().rpartition(":")
+        born = Host.parse(host.strip("[]"), max(0, min(_number(port.encode()), 0xFFFF)))
+        return born.pack(), BORN_V6 if born.is_v6 else 0
+
+
+def _fit(found: dict[bytes, bytes], omitted: dict[bytes, None], reserved: int) -> bytes:
+    """As one text; what does not fit is left out, the longest first."""
+    room = properties.MAX_BYTES - reserved - (OMITTED_ROOM if omitted else 0)
+    size = sum(len(name) + len(value) + 2 for name, value in found.items())
+    if size > room:
+        room -= 0 if omitted else OMITTED_ROOM
+        for name in sorted(found, key=lambda each: len(each) + len(found[each]), reverse=True):
+            if size <= room:
+                break
+            size -= len(name) + len(found.pop(name)) + 2
+            omitted[name] = None
+    if omitted:
+        listed: list[bytes] = []
+        left = OMITTED_ROOM - 50
+        for name in omitted:
+            shown = name if properties.is_writable(name, b"-") and _is_utf8(name) else b"?"
+            if len(shown) + 1 > left:
+                listed.append(b"...")
+                break
+            left -= len(shown) + 1
+            listed.append(shown)
+        found[OMITTED] = b",".join(listed)
+    return properties.encode(found.items())
+
+
+def _is_text(name: bytes, value: bytes) -> bool:
+    return properties.is_writable(name, value) and _is_utf8(name) and _is_utf8(value)
+
+
+def _is_utf8(content: bytes) -> bool:
+    try:
+        content.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _number(content: bytes | None) -> int:
+    """What a header says, as a number of 64 bits; 0 where it is none."""
+    if content is None or len(content) > 18 or not content.removeprefix(b"-").isdigit():
+        return 0
+    return int(content)
+
+
+def _int32(content: bytes | None) -> int:
+    number = _number(content)
+    return number if -(1 << 31) <= number < 1 << 31 else 0

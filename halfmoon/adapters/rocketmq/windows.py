@@ -1,0 +1,262 @@
+"""Stretches of queues as RocketMQ's clients read them: written once, handed out in slices of 32 messages (B04).
+
+A *window* is what a filter lets through of the messages [first, next) of a partition, as stored messages one behind the
+other. Pulls go on where the last one ended, so most of them are a slice of a window that is there. A consumer at the
+end of a queue has one message a time; such windows are not kept.
+
+Batches are read as they lie in the log. A large one (Kafka's producers make them of up to some MiB, compressed or not)
+is opened once, in a thread, and windows are made of parts of it.
+
+Both caches are small and forget what was used longest ago.
+"""
+
+from __future__ import annotations
+
+import logging
+from array import array
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import CONTROL, BatchHeader, parse_header
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.filtering import matches
+from halfmoon.core.frame import HEADER_BYTES, store_ms_before
+from halfmoon.core.records import batch_body
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.filters import Filter
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+    from halfmoon.core.reading import Place
+
+log = logging.getLogger("halfmoon.rocketmq")
+
+READ_BYTES = 64 << 10
+"""So much of a queue is read for a window, …"""
+FILTERED_BYTES = 256 << 10
+"""… and so much where a filter passes over most of it."""
+WINDOW_MESSAGES = 512
+"""Most messages of a window: a millisecond."""
+LARGE_BYTES = 256 << 10
+"""A batch of this size, or a quarter of it compressed, is opened in a thread, and kept open."""
+KEPT_OPEN_BYTES = 64 << 20
+KEPT_BYTES = 16 << 20
+"""Of windows."""
+
+
+class OpenBatch:
+    """A batch, decompressed. `bounds`: where its records begin."""
+
+    __slots__ = ("body", "bounds", "end_offset", "header", "position", "rows", "store_ms")
+
+    def __init__(self, position: int, header: BatchHeader, body: bytes, store_ms: int) -> None:
+        self.position = position
+        self.header = header
+        self.body = body
+        self.store_ms = store_ms
+        self.end_offset = header.base_offset + header.last_offset_delta + 1
+        self.bounds: array[int] | None = None
+        self.rows: dict[Filter, Sequence[int]] = {}
+        """Which records a filter lets through."""
+
+    def walk(self) -> array[int]:
+        """Raises BrokerError(INVALID_RECORD)."""
+        if self.bounds is None:
+            self.bounds = record_codec.walk(self.body, self.header.record_count)
+        return self.bounds
+
+    def matching(self, wanted: Filter, on_error: Callable[[Exception], None]) -> Sequence[int]:
+        """Indexes of the records it lets through. Raises BrokerError(INVALID_RECORD)."""
+        found = matches(self.body, self.header, wanted.matcher, on_error)
+        return [index for part in found for index, _ in part]
+
+    def row_for(self, offset: int) -> int:
+        """The index of the first record at or after a queue offset. Raises BrokerError(INVALID_RECORD)."""
+        delta = offset - self.header.base_offset
+        if delta <= 0:
+            return 0
+        if self.header.record_count == self.header.last_offset_delta + 1:
+            return delta
+        bounds = self.walk()
+        return bisect_left(
+            range(len(bounds) - 1), delta, key=lambda row: record_codec.glance(self.body, bounds[row], row, 0)[0]
+        )
+
+
+class Window(NamedTuple):
+    """Stored messages of the offsets [first, next) of a partition."""
+
+    first: int
+    next: int
+    offsets: list[int]
+    starts: list[int]
+    """Where each message begins in `data`, and as last entry where the last one ends."""
+    data: bytes
+
+
+Key = tuple["Partition", "Filter | None", MessageWriter]
+Loading = Callable[[], list[OpenBatch]]
+"""A function for a thread, whose result `make` goes on with."""
+
+
+class Windows:
+    """Of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._open: OrderedDict[int, OpenBatch] = OrderedDict()
+        """By position in the log."""
+        self._open_bytes = 0
+        self._kept: OrderedDict[tuple[Key, int], Window] = OrderedDict()
+        self._by_key: dict[Key, list[Window]] = {}
+        self._kept_bytes = 0
+        self.unreadable = 0
+        """Batches that hold no records one could read."""
+        self.filter_errors = 0
+
+    # -- windows that are there --------------------------------------------------------------------------------------
+
+    def find(self, key: Key, offset: int) -> Window | None:
+        for window in self._by_key.get(key, ()):
+            if window.first <= offset < window.next:
+                self._kept.move_to_end((key, window.first))
+                return window
+        return None
+
+    def keep(self, key: Key, window: Window) -> None:
+        """Whoever pulls next may go on in it."""
+        if (key, window.first) in self._kept:
+            return
+        self._kept[key, window.first] = window
+        self._by_key.setdefault(key, []).insert(0, window)
+        self._kept_bytes += len(window.data)
+        while self._kept_bytes > KEPT_BYTES:
+            (old_key, _), old = self._kept.popitem(last=False)
+            self._kept_bytes -= len(old.data)
+            windows = self._by_key[old_key]
+            windows.remove(old)
+            if not windows:
+                del self._by_key[old_key]
+
+    # -- making them -------------------------------------------------------------------------------------------------
+
+    def batches(self, partition: Partition, offset: int, max_bytes: int) -> list[OpenBatch] | Loading:
+        """The batches from the one on that holds `offset`, opened; or a function for a thread that opens them.
+
+        Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
+        """
+        places, read = self._broker.read_framed(partition, offset, max_bytes)
+        known = self._open.get(places[0][0])
+        if known is not None:
+            self._open.move_to_end(places[0][0])
+            return [known]
+        cold = read.cold
+        if cold is not None:
+            return lambda: self._opened(places, cold())
+        if places[0][1] >= LARGE_BYTES // 4:
+            return lambda: self._opened(places[:1], read.slices[:1])
+        return self._opened(places, read.slices)
+
+    def _opened(self, places: Sequence[Place], slices: Sequence[memoryview | bytes]) -> list[OpenBatch]:
+        """May run in a thread."""
+        opened = []
+        for (position, _), piece in zip(places, slices, strict=True):
+            view = memoryview(piece)
+            batch = view[HEADER_BYTES:]
+            header = parse_header(batch)
+            store_ms = store_ms_before(view, position)
+            if store_ms is None:
+                store_ms = header.max_timestamp
+            try:
+                body = b"" if header.attributes & CONTROL else bytes(batch_body(batch))
+            except BrokerError as error:
+                body = b""
+                self._log_unreadable(header, error)
+            opened.append(OpenBatch(position, header, body, store_ms))
+            if len(body) >= LARGE_BYTES:
+                try:
+                    opened[-1].walk()
+                except BrokerError as error:
+                    opened[-1].body = b""
+                    self._log_unreadable(header, error)
+                break  # the rest when this one is read
+        return opened
+
+    def _hold_open(self, batch: OpenBatch) -> None:
+        if batch.position in self._open:
+            return
+        self._open[batch.position] = batch
+        self._open_bytes += len(batch.body)
+        while self._open_bytes > KEPT_OPEN_BYTES and len(self._open) > 1:
+            _, old = self._open.popitem(last=False)
+            self._open_bytes -= len(old.body)
+
+    def make(self, key: Key, offset: int, batches: Sequence[OpenBatch]) -> Window:
+        """What the filter lets through of these batches from `offset` on, as far as it is worth a window."""
+        partition, wanted, writer = key
+        sheet = Sheet()
+        after = offset
+        for batch in batches:
+            if len(sheet.offsets) >= WINDOW_MESSAGES:
+                break
+            if len(batch.body) >= LARGE_BYTES:
+                self._hold_open(batch)
+            room = WINDOW_MESSAGES - len(sheet.offsets)
+            after = self._write(sheet, writer, partition, wanted, batch, max(offset, after), room)
+        starts = [0]
+        total = 0
+        for size in sheet.sizes:
+            total += size
+            starts.append(total)
+        return Window(offset, after, sheet.offsets, starts, b"".join(sheet.parts))
+
+    def _write(
+        self,
+        sheet: Sheet,
+        writer: MessageWriter,
+        partition: Partition,
+        wanted: Filter | None,
+        batch: OpenBatch,
+        offset: int,
+        room: int,
+    ) -> int:
+        """Write messages of a batch from `offset` on, `room` at most; up to which offset that is all there was."""
+        if not batch.body:
+            return batch.end_offset
+        header = batch.header
+        begun = len(sheet.sizes), len(sheet.parts)
+        try:
+            if wanted is None and header.record_count <= room and offset <= header.base_offset:
+                writer.write(sheet, partition, header, batch.body, batch.store_ms)
+                return batch.end_offset
+            rows: Sequence[int]
+            if wanted is None:
+                rows = range(batch.row_for(offset), header.record_count)
+            else:
+                known = batch.rows.get(wanted)
+                rows = known if known is not None else batch.matching(wanted, self._filter_failed)
+                if len(batch.body) >= LARGE_BYTES:
+                    batch.rows[wanted] = rows
+                rows = rows[bisect_left(rows, batch.row_for(offset)) :]
+            if rows:
+                writer.write(
+                    sheet, partition, header, batch.body, batch.store_ms,
+                    from_offset=offset, rows=rows[:room], bounds=batch.walk(),
+                )  # fmt: skip
+            return batch.end_offset if len(rows) <= room else sheet.offsets[-1] + 1
+        except BrokerError as error:
+            del sheet.sizes[begun[0] :], sheet.offsets[begun[0] :], sheet.parts[begun[1] :]
+            self._log_unreadable(header, error)
+            return batch.end_offset
+
+    def _filter_failed(self, error: Exception) -> None:
+        """The message counts as no match, as in RocketMQ."""
+        self.filter_errors += 1
+
+    def _log_unreadable(self, header: BatchHeader, error: BrokerError) -> None:
+        self.unreadable += 1
+        log.warning("event=batch_skipped base_offset=%d error=%s", header.base_offset, error)

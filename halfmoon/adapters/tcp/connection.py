@@ -1,0 +1,244 @@
+"""What every connection has, whatever it speaks: the socket's side, sending, time-outs, the end.
+
+Answers that become ready together are sent together. Small pieces are joined, large ones (slices of the mapped log) go
+to the socket uncopied. A peer that does not read what it is sent is not read from, and closed in the end.
+
+No task and no await here. `receiving`, this and `listener` are the adapters' only modules with asyncio, beside each
+adapter's own connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from halfmoon.adapters.tcp.receiving import Receiving
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.listener import Listener
+
+Buffer = bytes | bytearray | memoryview
+
+WRITE_LIMIT_BYTES = 1 << 20
+"""A connection with more than this still to be sent is not read from."""
+
+JOIN_BELOW_BYTES = 4 << 10
+"""Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
+
+
+class _Gone(asyncio.Transport):
+    """In place of the transport of a connection that is lost: the two would hold each other until a garbage
+    collection."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def close(self) -> None: ...
+
+    abort = close
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+_GONE = _Gone()
+
+
+class Connection(Receiving):
+    """One accepted connection. Everything runs in the loop's thread.
+
+    Who derives from it says what a request is (`_whole`, `_handle`, `_blocked`) and what is still to be answered
+    (`_waits`, `_is_done`).
+    """
+
+    log: logging.Logger
+
+    def __init__(self, listener: Listener) -> None:
+        super().__init__(listener)
+        self.owner = object()
+        self.host = ""
+        self.port = 0
+        self.peer_host = ""
+        self.peer = "?"
+        """The client's address, for people."""
+        self._out: list[Buffer] = []
+        self._out_bytes = 0
+        self._out_total = 0
+        self._handling = False
+        """Requests are being handled: what is ready leaves when all of one read are."""
+        self._flush_scheduled = False
+        self._write_paused = False
+        self._idle_since_ms = 0
+        self._stalled_since_ms = 0
+        self._sent_before = 0
+
+    # What the adapter's connection says.
+
+    def _waits(self) -> bool:
+        """Whether requests wait for their answers: such a client is not idle."""
+        raise NotImplementedError
+
+    def _is_done(self) -> bool:
+        """While the server stops: whether all that was asked, and will be answered, is."""
+        raise NotImplementedError
+
+    def _gone(self) -> None:
+        """The connection is lost: forget what was asked."""
+        raise NotImplementedError
+
+    def _who(self) -> str:
+        """The client's name for itself, for the log."""
+        return ""
+
+    # The socket's side.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername") or ("?", 0)
+        local = transport.get_extra_info("sockname") or ("127.0.0.1", 0)
+        self.peer_host = plain_host(peer[0])
+        self.peer = f"{self.peer_host}:{peer[1]}"
+        self.host, self.port = plain_host(local[0]), local[1]
+        self._transport.set_write_buffer_limits(high=WRITE_LIMIT_BYTES)
+        self._idle_since_ms = self._stalled_since_ms = self._listener.mono_ms()
+        if not self._listener.admit(self):
+            self._closed = True
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed = True
+        self._listener.broker.hold.drop(self.owner)
+        self._gone()
+        self._out.clear()
+        self._drop_received()
+        self._listener.leave(self)
+        self._transport = _GONE
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        self._write_paused = True
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self._write_paused = False
+        self._resume_soon()
+
+    # Sending.
+
+    def _flush_soon(self) -> None:
+        """More answers probably come in this round of the loop: send them together."""
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._listener.loop.call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._flush_scheduled = False
+        self._flush()
+        if self._reading_paused:
+            self._resume_soon()
+
+    def _flush(self) -> None:
+        """Hand what is ready to the socket."""
+        out = self._out
+        if out and not self._transport.is_closing():
+            size = self._out_bytes
+            self._out = []
+            self._out_bytes = 0
+            self._out_total += size
+            self._counters.bytes_out += size
+            if len(out) == 1:
+                self._transport.write(out[0])
+            elif size < JOIN_BELOW_BYTES * len(out):
+                self._transport.write(b"".join(out))
+            else:
+                self._transport.writelines(out)
+        if self._finishing:
+            self._finish_if_done()
+
+    # The end.
+
+    def _malformed(self, reason: str) -> None:
+        self._counters.malformed += 1
+        self._close(reason)
+
+    def _close(self, reason: str | None = None) -> None:
+        """Close the connection after what was already answered has been sent."""
+        if self._closed:
+            return
+        self._closed = True
+        if reason is not None:
+            self._log_end(reason)
+        self._listener.broker.hold.drop(self.owner)
+        self._flush()
+        self._transport.close()
+
+    def _log_end(self, reason: str) -> None:
+        self.log.warning("connection closed peer=%s client=%r reason=%r", self.peer, self._who(), reason)
+
+    def finish(self) -> None:
+        """The server stops: answer what was asked, then close."""
+        self._finishing = True
+        self._pause_reading()
+        self._hurry()
+        self._finish_if_done()
+
+    def _hurry(self) -> None:
+        """Answer requests that wait for messages with what there is."""
+
+    def _finish_if_done(self) -> None:
+        if self._is_done():
+            self._closed = True
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what was not sent is lost."""
+        if not self._closed:
+            self._log_end(reason)
+        self._closed = True
+        self._transport.abort()
+
+    def sweep(self, now_ms: int, idle_timeout_ms: int | None, send_timeout_ms: int) -> None:
+        """Close a connection that is idle, does not read its answers, or stopped in the middle of a request."""
+        unsent = self._transport.get_write_buffer_size()
+        sent = self._out_total - unsent
+        if not unsent or sent != self._sent_before:
+            self._sent_before = sent
+            self._stalled_since_ms = now_ms
+        elif now_ms - self._stalled_since_ms >= send_timeout_ms:
+            self.abort("the peer does not read its answers")
+            return
+        if self._active:
+            self._active = False
+            self._idle_since_ms = now_ms
+        idle_ms = now_ms - self._idle_since_ms
+        if self._partial is not None and now_ms - self._partial_since_ms >= send_timeout_ms and self._pool.has_waiters:
+            self.abort("the peer sends its request too slowly, and others wait for the memory")
+            return
+        if self._reading_paused or self._waits() or unsent:
+            return
+        if (self._partial is not None or self._head) and idle_ms >= send_timeout_ms:
+            self.abort("the peer stopped in the middle of a request")
+        elif idle_timeout_ms is not None and idle_ms >= idle_timeout_ms:
+            self._counters.idle_closed += 1
+            self._closed = True
+            self._transport.close()
+
+    def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """Run `work` off the loop; `then(result, error)` runs in the loop."""
+
+        def done(future: asyncio.Future[object]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            then(None if error is not None else future.result(), error)
+
+        self._listener.loop.run_in_executor(self._listener.executor, work).add_done_callback(done)
+
+
+def plain_host(host: str) -> str:
+    """An IPv4 address as such, also where it reached a socket that speaks IPv6."""
+    return host.removeprefix("::ffff:")

@@ -1,0 +1,71 @@
+"""Which member of a group may consume a queue, where messages are consumed in order (B21).
+
+A member that asks gets a queue nobody else holds; it keeps it by asking again, and loses it when it has not asked for
+`expire_ms`. Nothing of it is written down: after a restart whoever asks first has the queue, and the members, which
+trust their lock for half as long, ask again at once (org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager).
+
+A lock is not given up when a connection closes: its client may be consuming still, and another must not begin.
+
+No clock: times are monotonic milliseconds that the caller passes in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+EXPIRE_MS = 60_000
+
+Queue = TypeVar("Queue", bound=Hashable)
+
+
+class Lock(NamedTuple):
+    member: str
+    until_ms: int
+
+
+class QueueLocks:
+    """The locks of all groups, by any hashable that names a queue."""
+
+    def __init__(self, expire_ms: int = EXPIRE_MS) -> None:
+        self._expire_ms = expire_ms
+        self._groups: dict[str, dict[Hashable, Lock]] = {}
+
+    def lock(self, group: str, member: str, queues: Iterable[Queue], mono_ms: int) -> list[Queue]:
+        """Those of the queues that the member holds now, newly or still."""
+        locks = self._groups.setdefault(group, {})
+        held = []
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is None or lock.member == member or lock.until_ms <= mono_ms:
+                locks[queue] = Lock(member, mono_ms + self._expire_ms)
+                held.append(queue)
+        if not locks:
+            del self._groups[group]
+        return held
+
+    def unlock(self, group: str, member: str, queues: Sequence[Hashable]) -> None:
+        """Give up queues; those that others hold are left alone."""
+        locks = self._groups.get(group, {})
+        for queue in queues:
+            lock = locks.get(queue)
+            if lock is not None and lock.member == member:
+                del locks[queue]
+        if not locks:
+            self._groups.pop(group, None)
+
+    def is_ordered(self, group: str, mono_ms: int) -> bool:
+        """Whether the group holds any lock: then it consumes in order."""
+        return any(lock.until_ms > mono_ms for lock in self._groups.get(group, {}).values())
+
+    def holder(self, group: str, queue: Hashable, mono_ms: int) -> str | None:
+        lock = self._groups.get(group, {}).get(queue)
+        return lock.member if lock is not None and lock.until_ms > mono_ms else None
+
+    def expire(self, mono_ms: int) -> None:
+        """Forget what has expired; now and then, so that groups that are gone leave nothing."""
+        for group, locks in list(self._groups.items()):
+            for queue in [queue for queue, lock in locks.items() if lock.until_ms <= mono_ms]:
+                del locks[queue]
+            if not locks:
+                del self._groups[group]

@@ -1,0 +1,42 @@
+"""Searching a queue by when its messages were stored, which RocketMQ's clients mean by a time.
+
+Store times grow along the log, so the queue is halved until the message is found; they stand in the frames, of which
+each step reads one, in a thread. (The index knows records' own timestamps; those may be anything.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halfmoon.core.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.messages import Steps
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+
+
+def frame_at(broker: Broker, partition: Partition, offset: int) -> Steps[WholeFrame | None]:
+    """The frame that holds an offset; None where it is lost, or gone."""
+    queue = partition.queue
+    found = [] if queue.damage_at(offset) else queue.places(offset, 1, min_one=True)
+    if not found:
+        return None
+    frames = FrameReader(broker.log)
+    whole: WholeFrame | None = yield lambda: frames.before(found[0][0])
+    return whole
+
+
+def first_stored_since(broker: Broker, partition: Partition, store_ms: int) -> Steps[int]:
+    """The first offset whose message was stored at `store_ms` (Unix ms) or later; the queue's end if none was."""
+    low, high = partition.start_offset, partition.stable_offset
+    while low < high:
+        middle = (low + high) // 2
+        whole = yield from frame_at(broker, partition, middle)
+        if whole is None:
+            low = middle + 1  # lost to rot: as if it were old
+        elif whole.frame.store_ms < store_ms:
+            low = max(whole.frame.base_offset + whole.frame.span, middle + 1)
+        else:
+            high = min(whole.frame.base_offset, middle)
+    return max(low, partition.start_offset)
