@@ -98,6 +98,8 @@ class TopicRules:
     """Whether records can be found by their own key (core/keys.py)."""
     delete_force: bool
     """Whether the topic may be deleted although views are filled from it."""
+    verbatim_bodies: bool
+    """Whether bodies that RocketMQ clients have compressed are kept so."""
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
@@ -168,6 +170,7 @@ _retention_ms = _integer(-1, LONG_MAX)
 _retention_bytes = _integer(-1, LONG_MAX)
 _max_message_bytes = _integer(0, INT_MAX)
 _timestamp_type = _one_of("CreateTime", "LogAppendTime")
+_rocketmq_body = _one_of("plain", "verbatim")
 
 _ROWS = (
     TopicConfig(
@@ -209,6 +212,14 @@ _ROWS = (
         _boolean,
         "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
         "halfmoon.topics.key_index",
+    ),
+    TopicConfig(
+        "halfmoon.rocketmq.body",
+        Kind.STRING,
+        lambda settings: "plain",
+        _rocketmq_body,
+        "How bodies are kept that RocketMQ clients have compressed: plain, so that all clients read them, or verbatim.",
+        "halfmoon.rocketmq.body",
     ),
     TopicConfig(
         "max.message.bytes",
@@ -395,4 +406,5 @@ def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
         headers_enabled=_boolean(value("halfmoon.headers.enable")),
         key_index=_boolean(value("halfmoon.key.index")),
         delete_force=_boolean(value("halfmoon.delete.force")),
+        verbatim_bodies=value("halfmoon.rocketmq.body") == "verbatim",
     )

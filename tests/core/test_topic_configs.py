@@ -91,14 +91,14 @@ def test_overrides_stand_before_what_the_node_says():
 
 
 def test_rules_by_default():
-    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True, False, False)
+    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True, False, False, False)
 
 
 def test_rules_for_ever():
     settings = load_settings(
         {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False, "key_index": True}}, {}, {}
     )
-    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, True, False)
+    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, True, False, False)
 
 
 def test_rules_of_a_topic():
@@ -110,6 +110,7 @@ def test_rules_of_a_topic():
         "halfmoon.headers.enable": "FALSE",
         "halfmoon.key.index": "true",
         "halfmoon.delete.force": "true",
+        "halfmoon.rocketmq.body": "verbatim",
     }
     validate(overrides)
-    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False, True, True)
+    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False, True, True, True)

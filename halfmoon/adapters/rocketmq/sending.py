@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.adapters.rocketmq import names, properties
 from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.message import decode_batch, message_id, physical_offset
+from halfmoon.adapters.rocketmq.message import COMPRESSED, decode_batch, message_id, physical_offset
 from halfmoon.adapters.rocketmq.registry import Answer, Call
-from halfmoon.adapters.rocketmq.to_messages import RECONSUME_TIMES, RETRY_LIMIT
+from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
     BORN_HOST,
     DELAYS,
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 MOST_AUTO_QUEUES = 8
 """Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""
-VERBATIM = "halfmoon.rocketmq.body"
 _SENT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _ONE_AT_A_TIME = frozenset((*DELAYS, TRANSACTION))
+_LOOKED_AT = frozenset((*TIMERS, TRANSACTION))
 
 
 class Sent(NamedTuple):
@@ -98,7 +98,7 @@ def _messages(
     unique, _ = split_unique(text)
     more = [(BORN_HOST, call.connection.peer.encode())]
     body: bytes | memoryview = call.command.body
-    if topic.configs.get(VERBATIM) == "verbatim" and sent.system_flags & 1:
+    if topic.rules.verbatim_bodies and sent.system_flags & COMPRESSED:
         more.append((SYSTEM_FLAGS, b"%d" % sent.system_flags))
     else:
         body = plain_body(body, sent.system_flags, max_bytes)
@@ -123,11 +123,13 @@ def _names(call: Call, text: bytes) -> frozenset[bytes]:
 def _check_features(call: Call, sent: Sent, text: bytes) -> None:
     """Raises Refused(MESSAGE_ILLEGAL) for a delay that is too long."""
     used = _names(call, text)
-    if TRANSACTION in used:
-        call.node.checks.expect(sent.group)
-    if used.isdisjoint(TIMERS):
+    if used.isdisjoint(_LOOKED_AT):
         return
     found = dict(properties.decode(text))
+    if TRANSACTION in found:
+        call.node.checks.expect(found.get(PRODUCER_GROUP, sent.group.encode()).decode())
+    if used.isdisjoint(TIMERS):
+        return
     now_ms = call.broker.clock.wall_ms()
     try:
         if b"TIMER_DELAY_SEC" in found:

@@ -43,6 +43,7 @@ def test_topic(client, version, keys):
         "halfmoon.delete.force": ("false", 5, False),
         "halfmoon.headers.enable": ("true", 5, False),
         "halfmoon.key.index": ("false", 5, False),
+        "halfmoon.rocketmq.body": ("plain", 5, False),
         "max.message.bytes": ("1000", 1, False),
         "message.timestamp.after.max.ms": (str(2**63 - 1), 5, False),
         "message.timestamp.before.max.ms": (str(2**63 - 1), 5, False),

@@ -1,0 +1,359 @@
+"""Requests 11 and 361: what consumers get, and how long they wait for it."""
+
+from __future__ import annotations
+
+import pytest
+from rocketmq_rig import Rig, RigClient, properties_of
+
+from halfmoon.adapters.rocketmq import windows
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.message import decode_stored
+from halfmoon.core.batch_header import assemble, parse_header
+from halfmoon.core.record_codec import Headers
+from halfmoon.core.records import build_batch
+
+HELD = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
+
+
+def bodies(client: RigClient, topic: str, offset: int = 0, **fields: object) -> list[bytes]:
+    return [message.body for message in client.read(topic, offset, **fields)]
+
+
+def kafka_batch(rig: Rig, topic: str, *rows: tuple[bytes | None, bytes | None, Headers], codec: int = 0) -> None:
+    """A batch from a Kafka client."""
+    partition = rig.broker.catalog.by_name[topic].partitions[0]
+    made = build_batch(
+        [(key, value, 1_000 + at, headers) for at, (key, value, headers) in enumerate(rows)], codec=codec
+    )
+    rig.broker.append(partition, memoryview(bytearray(made)), rig.clock.now_ms)
+    rig.turn()
+
+
+class TestAnswers:
+    def test_found(self) -> None:
+        rig = Rig()
+        rig.topic("orders", 2)
+        client = rig.client()
+        client.produce("orders", b"m0", 1, UNIQ_KEY="U0", TAGS="a", KEYS="k")
+        answer = client.pull("orders", queue=1)
+        assert (answer.code, answer.remark, answer.fields) == (0, "FOUND", {
+            "nextBeginOffset": "1", "minOffset": "0", "maxOffset": "1", "suggestWhichBrokerId": "0",
+            "topicSysFlag": "0", "groupSysFlag": "0",
+        })  # fmt: skip
+        (message,) = decode_stored(answer.body)
+        partition = rig.broker.catalog.by_name["orders"].partitions[1]
+        assert (message.queue_id, message.queue_offset, message.topic) == (1, 0, b"orders")
+        assert message.physical_offset == partition.queue_number << 40
+        assert (message.born_ms, message.store_ms) == (1_600_000_000_000, rig.clock.now_ms)
+        assert (str(message.born), str(message.store)) == ("127.0.0.1:40000", "127.0.0.1:10911")
+        assert properties_of(message) == {"UNIQ_KEY": "U0", "TAGS": "a", "KEYS": "k", "CLUSTER": "DefaultCluster"}
+
+    def test_at_most_32_messages_whatever_is_asked_for(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", *[(None, b"m%d" % n, ()) for n in range(70)])
+        client = rig.client()
+        answer = client.pull("orders", maxMsgNums=1_000)
+        assert (answer.fields["nextBeginOffset"], len(list(decode_stored(answer.body)))) == ("32", 32)
+        assert bodies(client, "orders", 64) == [b"m%d" % n for n in range(64, 70)]
+        assert bodies(client, "orders", 3, maxMsgNums=2) == [b"m3", b"m4"]
+        assert bodies(client, "orders", 3, maxMsgNums=0) == [b"m3"]
+
+    def test_at_most_256_kib_but_one_message_however_large(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", (None, bytes(300 << 10), ()), *[(None, bytes(100 << 10), ()) for _ in range(4)])
+        client = rig.client()
+        assert [len(each) >> 10 for each in bodies(client, "orders")] == [300]
+        assert [len(each) >> 10 for each in bodies(client, "orders", 1)] == [100, 100]
+
+    @pytest.mark.parametrize(("offset", "corrected"), [(11, 10), (999, 10), (1, 4)])
+    def test_an_offset_outside_the_queue(self, offset: int, corrected: int) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        kafka_batch(rig, "orders", *[(None, b"x", ())] * 10)
+        rig.broker.delete_records(partition, 4)
+        rig.turn()
+        answer = rig.client().pull("orders", offset)
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, str(corrected))
+
+    def test_an_empty_queue(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        assert client.pull("orders").code == Code.PULL_NOT_FOUND
+        moved = client.pull("orders", 5)
+        assert (moved.code, moved.fields["nextBeginOffset"]) == (Code.PULL_OFFSET_MOVED, "0")
+
+    def test_what_does_not_match_is_passed_over(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        for tag in "aabab":
+            client.produce("orders", tag.encode(), TAGS=tag)
+        assert bodies(client, "orders", subscription="b") == [b"b", b"b"]
+        answer = client.pull("orders", subscription="c")
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_RETRY_IMMEDIATELY, "5")
+        assert bodies(client, "orders", subscription="TAGS = 'a'", expressionType="SQL92") == [b"a"] * 3
+
+    @pytest.mark.parametrize(
+        ("fields", "code"),
+        [
+            ({"subscription": "x >", "expressionType": "SQL92"}, Code.SUBSCRIPTION_PARSE_FAILED),
+            ({"expressionType": "XPATH", "subscription": "x"}, Code.SYSTEM_ERROR),
+            ({"sysFlag": 12}, Code.SYSTEM_ERROR),
+            ({"sysFlag": 0}, Code.SUBSCRIPTION_NOT_EXIST),
+            ({"queueId": 1}, Code.INVALID_PARAMETER),
+            ({"queueId": -1}, Code.INVALID_PARAMETER),
+            ({"topic": "nowhere"}, Code.TOPIC_NOT_EXIST),
+            ({"topic": "SCHEDULE_TOPIC_XXXX"}, Code.TOPIC_NOT_EXIST),
+        ],
+    )
+    def test_refused(self, fields: dict[str, object], code: Code) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        client.produce("orders", b"x", DELAY="1")  # so that the internal topic exists
+        assert client.ask(11, **{
+            "consumerGroup": "g", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4,
+            "suspendTimeoutMillis": 0, **fields,
+        }).code == code  # fmt: skip
+
+    def test_361_is_the_same(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        client.produce("orders", b"x")
+        answer = client.ask(
+            361, consumerGroup="g", topic="orders", queueId=0, queueOffset=0, maxMsgNums=10, sysFlag=0x16,
+            suspendTimeoutMillis=20_000, subscription="*", subVersion=0,
+        )  # fmt: skip
+        assert [message.body for message in decode_stored(answer.body)] == [b"x"]
+
+
+class TestSubscriptions:
+    def test_a_group_pulls_what_its_heartbeat_says(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        client.beat(g=[("orders", "b", 7)])
+        for tag in "ab":
+            client.produce("orders", tag.encode(), TAGS=tag)
+        said = {"consumerGroup": "g", "sysFlag": 0, "subscription": "ignored"}
+        assert bodies(client, "orders", **said, subVersion=7) == [b"b"]
+        assert client.pull("orders", **said, subVersion=8).code == Code.SUBSCRIPTION_NOT_LATEST
+        client.beat(g=[("orders", "*", 8)])
+        assert bodies(client, "orders", **said, subVersion=8) == [b"a", b"b"]
+
+    def test_a_topic_that_the_group_does_not_subscribe_to(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        client.beat(g=[("other", "*")])
+        assert client.pull("orders", consumerGroup="g", sysFlag=0).code == Code.SUBSCRIPTION_NOT_EXIST
+
+    def test_what_was_handed_back_is_not_filtered_again(self) -> None:
+        rig = Rig()
+        rig.topic("retry.g")
+        kafka_batch(rig, "retry.g", (None, b"x", (("TAGS", b"a"), ("TIMER_DELAY_MS", b"0"))))
+        assert bodies(rig.client(), "%RETRY%g", subscription="b") == [b"x"]
+
+
+class TestHolding:
+    def held(self, rig: Rig, client: RigClient, **fields: object) -> None:
+        asked = {
+            "consumerGroup": "readers", "topic": "orders", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32,
+            "commitOffset": 0, "subscription": "*", **HELD, **fields,
+        }  # fmt: skip
+        client.send(11, **asked)
+        assert client.answers() == []
+        assert len(rig.broker.hold) == 1
+
+    def test_a_message_ends_the_wait(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client)
+        rig.client().produce("orders", b"x")
+        (answer,) = client.answers()
+        assert [message.body for message in decode_stored(answer.body)] == [b"x"]
+
+    def test_only_one_that_matches_does(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client, subscription="b")
+        producer = rig.client()
+        producer.produce("orders", b"x", TAGS="a")
+        assert (client.answers(), len(rig.broker.hold)) == ([], 1)
+        producer.produce("orders", b"y", TAGS="b")
+        (answer,) = client.answers()
+        assert [message.body for message in decode_stored(answer.body)] == [b"y"]
+        assert answer.fields["nextBeginOffset"] == "2"
+
+    def test_it_ends_in_time(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client)
+        rig.pass_time(14_999)
+        assert client.answers() == []
+        rig.pass_time(1)
+        (answer,) = client.answers()
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_NOT_FOUND, "0")
+
+    def test_at_its_end_the_client_is_told_what_was_passed_over(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client, subscription="b")
+        rig.client().produce("orders", b"x", TAGS="a")
+        rig.pass_time(15_000)
+        (answer,) = client.answers()
+        assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_RETRY_IMMEDIATELY, "1")
+
+    def test_many_wait_and_all_are_answered(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        clients = [rig.client() for _ in range(20)]
+        for client in clients:
+            client.send(11, consumerGroup="g", topic="orders", queueId=0, queueOffset=0, maxMsgNums=32, **HELD)
+        assert len(rig.broker.hold) == 20
+        rig.client().produce("orders", b"x")
+        assert [len(client.answers()) for client in clients] == [1] * 20
+
+    def test_one_that_goes_away_is_forgotten(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client)
+        client.close()
+        assert len(rig.broker.hold) == 0
+        rig.client().produce("orders", b"x")
+
+    def test_a_deleted_topic_ends_the_wait(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client)
+        rig.client().well(215, topic="orders")
+        (answer,) = client.answers()
+        assert answer.code == Code.TOPIC_NOT_EXIST
+
+    def test_it_is_not_held_where_it_does_not_ask_for_it(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        for fields in ({"sysFlag": 4, "suspendTimeoutMillis": 9_999}, {"sysFlag": 6, "suspendTimeoutMillis": 0}):
+            assert rig.client().pull("orders", **fields).code == Code.PULL_NOT_FOUND
+
+    def test_without_long_polling_it_is_held_for_a_second(self) -> None:
+        rig = Rig(hold__long_polling=False)
+        rig.topic("orders")
+        client = rig.client()
+        self.held(rig, client)
+        rig.pass_time(1_000)
+        assert client.answers()[0].code == Code.PULL_NOT_FOUND
+
+
+class TestWhatKafkaClientsProduced:
+    @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4])
+    def test_batches_in_every_codec_message_by_message(self, codec: int) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", *[(b"k%d" % n, b"v%d" % n, (("TAGS", b"t"),)) for n in range(5)], codec=codec)
+        messages = rig.client().read("orders", 2)
+        assert [(each.queue_offset, each.body, each.born_ms) for each in messages] == [
+            (n, b"v%d" % n, 1_000 + n) for n in (2, 3, 4)
+        ]
+        assert properties_of(messages[0]) == {"TAGS": "t", "KEYS": "k2", "CLUSTER": "DefaultCluster"}
+        assert str(messages[0].born) == "0.0.0.0:0"
+
+    def test_what_a_property_cannot_hold_is_left_out_and_named(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        headers: Headers = (
+            ("a", b"1"), ("a", b"2"), ("null", None), ("empty", b""), ("latin", b"\xff"), ("one", b"x\x01y"),
+            ("two\x02", b"x"), ("long", b"z" * 40_000), ("b", b"2"),
+        )  # fmt: skip
+        kafka_batch(rig, "orders", (b"\xff", None, headers))
+        (message,) = rig.client().read("orders")
+        assert (message.body, len(message.properties) <= 32_767) == (b"", True)
+        assert properties_of(message) == {
+            "a": "1", "b": "2", "CLUSTER": "DefaultCluster", "HALFMOON_OMITTED": "a,null,empty,latin,one,?,long",
+        }  # fmt: skip
+
+    def test_names_of_what_is_left_out_may_be_too_many_too(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", (None, b"x", tuple((f"name-{n}", None) for n in range(10_000))))
+        (message,) = rig.client().read("orders")
+        omitted = properties_of(message)["HALFMOON_OMITTED"]
+        assert (omitted[:14], omitted[-3:]) == ("name-0,name-1,", "...")
+        assert len(omitted) < 256
+
+    @pytest.mark.parametrize("size", [63, 64, 100, 8_191, 8_192, 70_000])
+    def test_lengths_of_any_number_of_bytes(self, size: int) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", (b"k" * min(size, 9_000), b"v" * size, (("UNIQ_KEY", b"u" * min(size, 20_000)),)))
+        (message,) = rig.client().read("orders")
+        assert message.body == b"v" * size
+        assert properties_of(message)["UNIQ_KEY"] == "u" * min(size, 20_000)
+
+    def test_a_batch_without_readable_records_is_passed_over(self) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        good = build_batch([(None, b"x", 1, ())])
+        bad = bytearray(build_batch([(None, b"xyz", 1, ())]))
+        bad[61] = 0x7E  # the record's length
+        for batch in (good, assemble(parse_header(bad), bad[61:]), good):
+            rig.broker.append(partition, memoryview(bytearray(batch)), rig.clock.now_ms)
+        rig.turn()
+        client = rig.client()
+        assert [each.queue_offset for each in client.read("orders")] == [0, 2]
+        assert rig.node.windows.unreadable == 1
+
+    def test_times_of_a_topic_that_stamps_its_records(self) -> None:
+        rig = Rig()
+        rig.topic("orders", 1, message_timestamp_type="LogAppendTime")
+        kafka_batch(rig, "orders", (None, b"x", ()))
+        (message,) = rig.client().read("orders")
+        assert (message.born_ms, message.store_ms) == (rig.clock.now_ms, rig.clock.now_ms)
+
+    def test_large_batches_are_opened_once_and_read_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(windows, "LARGE_BYTES", 4_000)
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", *[(None, b"%05d" % n, (("TAGS", b"ab"[n % 2 : n % 2 + 1]),)) for n in range(2_000)])
+        client = rig.client()
+        read: list[bytes] = []
+        while len(read) < 2_000:
+            client.send(
+                11, consumerGroup="g", topic="orders", queueId=0, queueOffset=len(read), maxMsgNums=32, sysFlag=4
+            )
+            (answer,) = client.answers()
+            read += [message.body for message in decode_stored(answer.body)]
+        assert read == [b"%05d" % n for n in range(2_000)]
+        assert len(rig.node.windows._open) == 1
+        offset, odd = 0, 0
+        while offset < 2_000:
+            answer = client.pull("orders", offset, subscription="b")
+            odd += len(list(decode_stored(answer.body)))
+            offset = int(answer.fields["nextBeginOffset"])
+        assert odd == 1_000
+
+
+def test_windows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windows, "KEPT_BYTES", 20_000)
+    rig = Rig()
+    topics = [rig.topic(f"t{n}")[0].topic.name for n in range(6)]
+    client = rig.client()
+    for topic in topics:
+        kafka_batch(rig, topic, *[(None, b"x" * 50, ())] * 64)
+    for _ in range(2):
+        for topic in topics:
+            assert len(client.read(topic)) == 32
+    kept = rig.node.windows
+    assert 0 < kept._kept_bytes <= 20_000
+    assert kept._kept_bytes == sum(len(window.data) for window in kept._kept.values())
+    assert sum(map(len, kept._by_key.values())) == len(kept._kept)
