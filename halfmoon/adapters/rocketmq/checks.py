@@ -19,7 +19,6 @@ from halfmoon.core.group_topics import check_topic
 from halfmoon.core.hold import Held
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.connection import Connection
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.core.catalog import Partition
 
@@ -77,19 +76,22 @@ class CheckBack:
     def _ask_all(self, group: str, partition: Partition) -> None:
         windows = self._node.windows
         while self._followed[group] < partition.stable_offset:
-            producer = self._node.members.producer(group)
-            if producer is None:
+            members = self._node.members.producer_members(group)
+            if not members:
                 return
             offset = max(self._followed[group], partition.start_offset)
-            key = (partition, None, self._node.writer_for(producer))
+            key = (partition, None, self._node.writer_for(members[0].connection))
             batches = windows.batches(partition, offset, READ_BYTES)
             opened = batches if isinstance(batches, list) else batches()  # just written, so it is in memory
             window = windows.make(key, offset, opened)
             self._followed[group] = max(window.next, offset + 1)
-            self._ask(group, producer, window)
+            self._ask(group, window)
 
-    def _ask(self, group: str, producer: Connection, window: Window) -> None:
+    def _ask(self, group: str, window: Window) -> None:
         for message in decode_stored(window.data):
+            producer = self._node.members.producer(group)
+            if producer is None:
+                return
             found = dict(decode(message.properties))
             real_topic = found.get(b"REAL_TOPIC", b"")
             key = found.get(b"UNIQ_KEY", b"").decode()
@@ -107,4 +109,3 @@ class CheckBack:
                 },
                 encode_stored(asked),
             )
-            producer = self._node.members.producer(group) or producer
