@@ -136,6 +136,11 @@ def set_log_append_time(batch: memoryview, now_ms: int) -> None:
     _pack_crc(batch, CRC_AT, crc32c(batch[CRC_START:]))
 
 
+def is_plain(batch: memoryview) -> bool:
+    """Whether the records of a checked batch are not compressed."""
+    return not batch[_ATTRIBUTES_AT + 1] & CODEC_MASK
+
+
 def assemble(header: BatchHeader, body: Buffer) -> bytes:
     """A batch of `header`'s fields and `body`; length, magic and CRC are computed, whatever `header` says."""
     length = HEADER_BYTES - LENGTH_END + memoryview(body).nbytes

@@ -47,8 +47,10 @@ from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
+    HEADER_BYTES,
     batch_body,
     check_batch,
+    is_plain,
     parse_header,
     set_log_append_time,
     stamp,
@@ -64,6 +66,9 @@ from halfmoon.core.views import Views
 PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
 
+
+SMALL_BYTES = 4 << 10
+"""Batches of this size are looked into for keys when they are appended."""
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position = itemgetter(0)
@@ -492,7 +497,12 @@ class Broker:
         )  # fmt: skip
         if indexed:
             before = frame.HEADER_BYTES + len(provenance)
-            self.key_index.note(position - before, before + len(batch))
+            small = len(batch) <= SMALL_BYTES and not provenance and parts == 1
+            if small and is_plain(batch) and not partition.topic.rules.key_index:
+                body = bytes(batch[HEADER_BYTES:])
+                self.key_index.note_small(position - before, before + len(batch), partition.topic.number, now_ms, body)
+            else:
+                self.key_index.note(position - before, before + len(batch))
         partition.next_offset = base_offset + span
         epochs = partition.epochs
         if not epochs or epochs[-1][0] != generation:

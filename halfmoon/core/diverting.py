@@ -109,7 +109,8 @@ class Diverting:
         pieces: list[_Piece] = []
 
         def add(target: Partition, made: Buffer, **fields: Any) -> None:
-            view = memoryview(bytearray(made if pieces else of_producer(made, header)))
+            first = not pieces and header.producer_id >= 0
+            view = memoryview(bytearray(of_producer(made, header) if first else made))
             pieces.append(_Piece(target, view, parse_header(view), **fields))
 
         if taken.kept is batch:

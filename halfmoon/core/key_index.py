@@ -37,7 +37,9 @@ SLICE = 500
 FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
 TAKEN = 20
-"""Frames that are looked into between two pauses."""
+"""Frames that are looked into between two pauses, …"""
+HASHED_SHARE = 0.1
+"""… where one whose entries are known counts for so much."""
 SCANNED = 200
 """Frames that are looked at between two pauses of a scan."""
 GOES_ON = 20_000
@@ -63,6 +65,8 @@ class KeyIndex:
         """Position and length of frames to be looked into, one after the other."""
         self._done = 0
         """How much of `_noted` is dealt with."""
+        self._hashed: dict[int, tuple[int, tuple[int, ...]]] = {}
+        """Position of noted frames whose entries are known already → store time and hashes."""
         self._gaps: list[tuple[int, int]] = []
         """Stretches of the log [from, to) that are to be scanned again."""
         self._rebuilt: Stretch | None = None
@@ -139,6 +143,17 @@ class KeyIndex:
         self._noted.append(position)
         self._noted.append(length)
 
+    def note_small(self, position: int, length: int, topic_number: int, store_ms: int, body: bytes) -> None:
+        """As `note`, of a lone frame without provenance, whose (uncompressed) body is short: to look into it now costs
+        a tenth of reading it again. Not for topics that are indexed by records' own keys."""
+        try:
+            hashes = tuple(key_hash(topic_number, key) for key in possible_keys(body) if key)
+        except OverlappingError:
+            pass
+        else:
+            self._hashed[position] = store_ms, hashes
+        self.note(position, length)
+
     def arrived(self, upto: int) -> None:
         """The log is visible up to here."""
         if self._noted or upto >= self._close_at:
@@ -213,24 +228,33 @@ class KeyIndex:
 
     def _follow(self) -> Steps:
         """Take in what was noted and is visible."""
-        taken = 0
+        taken = 0.0
         while True:
             upto = self._broker.dispatch.position
             while self._done < len(self._noted) and self._noted[self._done] < upto:
                 position, length = self._noted[self._done], self._noted[self._done + 1]
                 seen = None
-                if position >= self._broker.log.start:  # else it has expired
+                hashed = self._hashed.pop(position, None)
+                if hashed is not None:
+                    if self._close_at <= position:
+                        yield from self._close_upto(position)
+                    self._tail.saw(hashed[0])
+                    for each in hashed[1]:
+                        self._tail.add(each, position)
+                elif position >= self._broker.log.start:  # else it has expired
                     read = self._broker.reader.read([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
                     seen = yield from self._take(position, memoryview(data))
-                taken += 1
-                if taken % TAKEN == 0:
+                taken += 1 if hashed is None else HASHED_SHARE
+                if taken >= TAKEN:
+                    taken = 0.0
                     yield None
                 self._done += 2
                 if self._done == len(self._noted) or self._done >= FORGOTTEN:
                     del self._noted[: self._done]
                     self._done = 0
-                if self._tail.count >= STRETCH_ENTRIES and seen is not None and seen.part == seen.parts - 1:
+                ends_group = hashed is not None or (seen is not None and seen.part == seen.parts - 1)
+                if ends_group and self._tail.count >= STRETCH_ENTRIES:
                     yield from self._close(position + length)
             yield from self._close_upto(upto)
             self._tail.upto = upto

@@ -46,13 +46,20 @@ def test_every_kind_of_record_is_tested_and_tagged_once() -> None:
 
 def test_the_bytes_of_a_record_are_an_array_that_begins_with_its_tag() -> None:
     """What is in a log must be read for ever: this may only change together with a version."""
-    assert control.encode(control.PartitionsAdded(7, 300)) == b"\x93\xaapartitions\x07\xcd\x01\x2c"
-    assert control.encode(control.TopicCreated(1, "t", b"i", 2, {"k": "v"})) == (
-        b"\x98\xa5topic\x01\xa1t\xc4\x01i\x02\x81\xa1k\xa1v\xc2\xc0"
+    assert control.encode(control.PartitionsAdded(7, 300, 5)) == b"\x94\xaapartitions\x07\xcd\x01\x2c\x05"
+    assert control.encode(control.TopicCreated(1, "t", b"i", 2, {"k": "v"}, first_queue=6)) == (
+        b"\x99\xa5topic\x01\xa1t\xc4\x01i\x02\x81\xa1k\xa1v\xc2\xc0\x06"
     )
     view = control.TopicCreated(1, "t", b"i", 2, {}, False, control.Binding(3, [4, 5]))
-    assert control.encode(view) == b"\x98\xa5topic\x01\xa1t\xc4\x01i\x02\x80\xc2\x92\x03\x92\x04\x05"
+    assert control.encode(view) == b"\x99\xa5topic\x01\xa1t\xc4\x01i\x02\x80\xc2\x92\x03\x92\x04\x05\xff"
     assert control.encode(control.Relayed([(1, 0, 9)])) == b"\x92\xa7relayed\x91\x93\x01\x00\x09"
+
+
+def test_what_was_written_before_queues_had_numbers_is_read() -> None:
+    grown = b"\x93\xaapartitions\x07\xcd\x01\x2c"
+    assert control.decode(grown) == control.PartitionsAdded(7, 300, -1)
+    created = b"\x98\xa5topic\x01\xa1t\xc4\x01i\x02\x81\xa1k\xa1v\xc2\xc0"
+    assert control.decode(created) == control.TopicCreated(1, "t", b"i", 2, {"k": "v"}, first_queue=-1)
 
 
 def test_the_bytes_of_a_group_with_a_static_member() -> None:

@@ -20,12 +20,16 @@ from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.command import Command
 from halfmoon.adapters.rocketmq.errors import MalformedFrame, Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, refusal
+from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
 from halfmoon.core.errors import BrokerError
 
 if TYPE_CHECKING:
+    import asyncio
+
     from halfmoon.adapters.rocketmq.server import Server
+    from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 
 MAX_UNANSWERED = 8_192
 """Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
@@ -54,6 +58,14 @@ class Connection(tcp.Connection):
         self._asked: dict[int, Reply] = {}
         self.client_id = ""
         """As its heartbeats say."""
+        self.writer: MessageWriter | None = None
+        """See `Node.writer_for`."""
+        self.born_header = b""
+        """What messages that are sent on it say of where they were born."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.born_header = header(BORN_HOST, self.peer.encode())
 
     # What a connection of the adapters' says.
 

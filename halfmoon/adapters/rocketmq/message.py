@@ -27,8 +27,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.errors import MalformedFrame, Refused
+from halfmoon.adapters.rocketmq.errors import MalformedFrame
 
 MAGIC = 0xDAA320A7
 COMPRESSED, TRANSACTION_MASK, COMMITTED, BORN_V6, STORE_V6 = 1, 12, 8, 0x10, 0x20
@@ -68,6 +67,9 @@ class Host(NamedTuple):
 
     def pack(self) -> bytes:
         return self.address + _INT32.pack(self.port)
+
+    def in_hex(self) -> str:
+        return self.pack().hex().upper()
 
     def __str__(self) -> str:
         text = str(ipaddress.ip_address(self.address))
@@ -170,26 +172,11 @@ def _take(view: memoryview, at: int, length: int) -> tuple[bytes, int]:
 
 
 class BatchedMessage(NamedTuple):
+    """A message of a batch, for who sends one; how they are read is in to_records.py."""
+
     flag: int
     body: bytes
     properties: bytes
-
-
-def decode_batch(data: memoryview) -> Iterator[BatchedMessage]:
-    """The messages of a batch. Raises Refused(MESSAGE_ILLEGAL)."""
-    at = 0
-    while at < len(data):
-        try:
-            size, _magic, _crc, flag, length = _BATCHED.unpack_from(data, at)
-            body_end = at + _BATCHED.size + length
-            (properties_length,) = _INT16.unpack_from(data, body_end) if length >= 0 else (-1,)
-        except struct.error:
-            raise Refused(Code.MESSAGE_ILLEGAL, "the batch ends within a message") from None
-        end = body_end + 2 + properties_length
-        if properties_length < 0 or end != at + size or end > len(data):
-            raise Refused(Code.MESSAGE_ILLEGAL, "a message of the batch has a wrong length")
-        yield BatchedMessage(flag, bytes(data[at + _BATCHED.size : body_end]), bytes(data[body_end + 2 : end]))
-        at = end
 
 
 def encode_batch(messages: list[BatchedMessage]) -> bytes:
@@ -215,7 +202,7 @@ def place_of(physical: int) -> tuple[int, int]:
 
 
 def message_id(store: Host, physical: int) -> str:
-    return (store.pack() + _INT64.pack(physical)).hex().upper()
+    return f"{store.in_hex()}{physical & (1 << 64) - 1:016X}"
 
 
 def decode_message_id(text: str) -> tuple[Host, int]:

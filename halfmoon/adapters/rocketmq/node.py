@@ -56,6 +56,10 @@ class Node:
         """Handed out to pulls."""
         self._resets: dict[tuple[str, Partition], int] = {}
         self._writers: dict[Host, MessageWriter] = {}
+        self._known_at = -1
+        """When the catalog had changed so often, the topics under their RocketMQ names were these."""
+        self._sendable: dict[str, Topic] = {}
+        self._readable: dict[str, Topic] = {}
         self._port = 0
         self._stopped = False
 
@@ -122,6 +126,11 @@ class Node:
         return self.settings.advertise or (connection.host, self._port)
 
     def writer_for(self, connection: Connection) -> MessageWriter:
+        if connection.writer is None:
+            connection.writer = self._writer(connection)
+        return connection.writer
+
+    def _writer(self, connection: Connection) -> MessageWriter:
         host, port = self.address_for(connection)
         store = Host.parse(host, port)
         if not any(store.address):  # a name: the client has reached us at this address
@@ -147,9 +156,32 @@ class Node:
             return None
         return None if topic is None or topic.internal else topic
 
+    def sendable(self, rocketmq_name: str) -> Topic | None:
+        """A topic that RocketMQ's producers may send to, if there is one. Raises Refused(MESSAGE_ILLEGAL,
+        NO_PERMISSION)."""
+        catalog = self.broker.catalog
+        if self._known_at != catalog.changes:
+            self._known_at = catalog.changes
+            self._sendable.clear()
+            self._readable.clear()
+        known = self._sendable.get(rocketmq_name)
+        if known is not None:
+            return known
+        name = names.from_rocketmq(rocketmq_name)
+        topic = catalog.by_name.get(name)
+        if topic is not None:
+            if topic.internal or not names.is_sendable(name):
+                raise Refused(Code.NO_PERMISSION, f"the topic[{rocketmq_name}] is not for producers")
+            self._sendable[rocketmq_name] = topic
+        return topic
+
     def queue(self, rocketmq_name: str, queue_id: int) -> Partition:
         """Raises Refused(TOPIC_NOT_EXIST, INVALID_PARAMETER)."""
-        topic = self.topic(rocketmq_name)
+        topic = self._readable.get(rocketmq_name) if self._known_at == self.broker.catalog.changes else None
+        if topic is None:
+            topic = self.topic(rocketmq_name)
+            if self._known_at == self.broker.catalog.changes:
+                self._readable[rocketmq_name] = topic
         if not 0 <= queue_id < len(topic.partitions):
             raise Refused(
                 Code.INVALID_PARAMETER,

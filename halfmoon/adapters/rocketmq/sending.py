@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.adapters.rocketmq import names, properties
 from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.message import COMPRESSED, decode_batch, message_id, physical_offset
+from halfmoon.adapters.rocketmq.message import COMPRESSED, physical_offset
 from halfmoon.adapters.rocketmq.registry import Answer, Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
-    BORN_HOST,
     DELAYS,
     SYSTEM_FLAGS,
     TIMERS,
     TRANSACTION,
     Message,
+    batched,
+    header,
     plain_body,
     split_unique,
 )
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 
 MOST_AUTO_QUEUES = 8
 """Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""
-_SENT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 _ONE_AT_A_TIME = frozenset((*DELAYS, TRANSACTION))
 _LOOKED_AT = frozenset((*TIMERS, TRANSACTION))
 
@@ -59,13 +59,37 @@ class Sent(NamedTuple):
 def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     """Store the body of a request."""
     node = call.node
+    connection = call.connection
     partition = _queue(call, sent)
-    max_bytes = partition.topic.rules.max_message_bytes
-    messages, unique, more = _messages(call, sent, partition.topic, max_bytes, batch=batch)
-    made = memoryview(bytearray(node.records.batch(messages, sent.born_ms, more)))
+    text = sent.properties.encode()
+    if len(text) > properties.MAX_BYTES:
+        raise Refused(Code.MESSAGE_ILLEGAL, f"the properties take {len(text)} bytes of {properties.MAX_BYTES}")
+    unique, rest = split_unique(text)
+    rules = partition.topic.rules
+    more, more_count = connection.born_header, 1
+    body: bytes | memoryview = call.command.body
+    if sent.system_flags & COMPRESSED:
+        if rules.verbatim_bodies:
+            more += header(SYSTEM_FLAGS, b"%d" % sent.system_flags)
+            more_count += 1
+        else:
+            body = plain_body(body, sent.system_flags, rules.max_message_bytes)
+    messages: Sequence[Message]
+    if batch:
+        messages = _batch(call, sent, bytes(body))
+    else:
+        messages = (Message(text, body, sent.flag),)
+        used = node.records.read(rest).names
+        if not used.isdisjoint(_LOOKED_AT):
+            _check_features(call, sent, used, text)
+    if sent.is_retry:
+        said = _handed_back(call, sent)
+        more += b"".join([header(name, value) for name, value in said])
+        more_count += len(said)
+    made, count = node.records.batch(messages, sent.born_ms, more, more_count)
     broker = node.broker
     try:
-        produced = broker.append(partition, made, broker.clock.wall_ms())
+        produced = broker.append(partition, memoryview(bytearray(made)), broker.clock.wall_ms())
     except BrokerError as error:
         broker.refused_batches[error.fault] += 1
         raise
@@ -74,59 +98,42 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     place, offset = partition, produced.base_offset
     if offset < 0:
         place, offset = produced.diverted or (partition, 0)
-    store = node.writer_for(call.connection).store
+    store = node.writer_for(connection).store_hex
     first = physical_offset(place.queue_number, offset)
     fields = {
-        "msgId": ",".join([message_id(store, first + nth) for nth in range(len(messages))]),
+        "msgId": f"{store}{first:016X}"
+        if count == 1
+        else ",".join([f"{store}{first + nth:016X}" for nth in range(count)]),
         "queueId": str(partition.index),
         "queueOffset": str(offset),
-        **_SENT,
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
     }
     if unique is not None:
-        fields["transactionId"] = unique
+        fields["transactionId"] = unique.decode()
     call.after(produced.position, Answer(fields=fields))
     return None
 
 
-def _messages(
-    call: Call, sent: Sent, topic: Topic, max_bytes: int, *, batch: bool
-) -> tuple[Sequence[Message], str | None, list[tuple[bytes, bytes]]]:
-    """The messages of a request, its UNIQ_KEY, and what each has for more headers. Raises Refused."""
-    text = sent.properties.encode()
-    if len(text) > properties.MAX_BYTES:
-        raise Refused(Code.MESSAGE_ILLEGAL, f"the properties take {len(text)} bytes of {properties.MAX_BYTES}")
-    unique, _ = split_unique(text)
-    more = [(BORN_HOST, call.connection.peer.encode())]
-    body: bytes | memoryview = call.command.body
-    if topic.rules.verbatim_bodies and sent.system_flags & COMPRESSED:
-        more.append((SYSTEM_FLAGS, b"%d" % sent.system_flags))
-    else:
-        body = plain_body(body, sent.system_flags, max_bytes)
-    if batch:
-        messages = [Message(each.properties, each.body, each.flag) for each in decode_batch(memoryview(body))]
-        if not messages:
-            raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
-        if sent.is_retry or any(not _ONE_AT_A_TIME.isdisjoint(_names(call, each.properties)) for each in messages):
-            raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions")
-    else:
-        messages = [Message(text, body, sent.flag)]
-        _check_features(call, sent, text)
-    if sent.is_retry:
-        more += _handed_back(call, sent)
-    return messages, None if unique is None else unique.decode(), more
+def _batch(call: Call, sent: Sent, body: bytes) -> Sequence[Message]:
+    """The messages of a batch. Raises Refused(MESSAGE_ILLEGAL)."""
+    messages = list(batched(body))
+    if not messages:
+        raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
+    suspicious = sent.is_retry or any(name in body for name in _ONE_AT_A_TIME)
+    if suspicious and (sent.is_retry or any(not _ONE_AT_A_TIME.isdisjoint(_names(call, each)) for each in messages)):
+        raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions")
+    return messages
 
 
-def _names(call: Call, text: bytes) -> frozenset[bytes]:
-    return call.node.records.read(split_unique(text)[1]).names
+def _names(call: Call, message: Message) -> frozenset[bytes]:
+    return call.node.records.read(split_unique(message.properties)[1]).names
 
 
-def _check_features(call: Call, sent: Sent, text: bytes) -> None:
+def _check_features(call: Call, sent: Sent, used: frozenset[bytes], text: bytes) -> None:
     """Raises Refused(MESSAGE_ILLEGAL) for a delay that is too long."""
-    used = _names(call, text)
-    if used.isdisjoint(_LOOKED_AT):
-        return
     found = dict(properties.decode(text))
-    if TRANSACTION in found:
+    if TRANSACTION in used:
         call.node.checks.expect(found.get(PRODUCER_GROUP, sent.group.encode()).decode())
     if used.isdisjoint(TIMERS):
         return
@@ -164,12 +171,9 @@ def _handed_back(call: Call, sent: Sent) -> list[tuple[bytes, bytes]]:
 
 def _queue(call: Call, sent: Sent) -> Partition:
     """Where it goes. The topic is made where producers may do that by sending. Raises Refused, BrokerError."""
-    name = names.from_rocketmq(sent.topic)
-    topic = call.broker.topic(name)
+    topic = call.node.sendable(sent.topic)
     if topic is None:
-        topic = _made(call, sent, name)
-    if topic.internal or not names.is_sendable(name):
-        raise Refused(Code.NO_PERMISSION, f"the topic[{sent.topic}] is not for producers")
+        topic = _made(call, sent, names.from_rocketmq(sent.topic))
     queue_id = sent.queue_id
     if queue_id < 0:
         queue_id = random.randrange(len(topic.partitions))

@@ -98,6 +98,7 @@ class MessageWriter:
     def __init__(self, catalog: Catalog, store: Host, cluster: str) -> None:
         self._catalog = catalog
         self.store = store
+        self.store_hex = store.in_hex()
         self._store = store.pack()
         self._store_flag = STORE_V6 if store.is_v6 else 0
         self._nowhere = Host(bytes(4), 0).pack()
@@ -130,6 +131,7 @@ class MessageWriter:
         parts, sizes, offsets = sheet.parts, sheet.sizes, sheet.offsets
         count = header.record_count if rows is None else len(rows)
         record_codec.checked_count(body, header.record_count)
+        whole = len(body)
         at = 0
         for nth in range(count):
             index = nth
@@ -138,22 +140,55 @@ class MessageWriter:
                 at = bounds[index]
             start = at
             try:
-                length, at = varint(body, at)
+                # Numbers of one byte, and of two where they are usual, are read here: half of what a message costs
+                # would be calls.
+                length = body[at]
+                if length < 0x80:
+                    length >>= 1
+                    at += 1
+                elif body[at + 1] < 0x80:
+                    length = (length & 0x7F | body[at + 1] << 7) >> 1
+                    at += 2
+                else:
+                    length, at = varint(body, at)
                 end = at + length
-                delta_ms, at = varlong(body, at + 1)
-                delta, at = varint(body, at)
-                key_length, at = varint(body, at)
+                if body[at + 1]:
+                    delta_ms, at = varlong(body, at + 1)
+                else:
+                    delta_ms = 0
+                    at += 2
+                delta = body[at]
+                if delta < 0x80:
+                    delta >>= 1
+                    at += 1
+                else:
+                    delta, at = varint(body, at)
                 key: bytes | None = None
-                if key_length >= 0:
-                    key = body[at : at + key_length]
-                    at += key_length
-                size, at = varint(body, at)
+                if body[at] == 1:
+                    at += 1
+                else:
+                    size, at = varint(body, at)
+                    key = body[at : at + size]
+                    at += size
+                size = body[at]
+                if size < 0x80 and not size & 1:
+                    size >>= 1
+                    at += 1
+                elif body[at + 1] < 0x80 and not size & 1:
+                    size = (size & 0x7F | body[at + 1] << 7) >> 1
+                    at += 2
+                else:
+                    size, at = varint(body, at)
                 value = b""
                 if size > 0:
                     value = body[at : at + size]
                     at += size
-                headers, at = varint(body, at)
-                if not start < at <= end <= len(body) or length < 0 or len(value) != max(size, 0):
+                headers = body[at]
+                if headers < 0x80:
+                    at += 1
+                else:
+                    headers, at = varint(body, at)
+                if not start < at <= end <= whole:
                     raise IndexError
                 uniq = b""
                 if headers and body.startswith(_UNIQ, at) and body[at + 9] < 0x80:

@@ -8,8 +8,9 @@ it reads as headers is remembered.
 
 from __future__ import annotations
 
+import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq import properties
@@ -32,6 +33,19 @@ _REMEMBERED = 4_096
 _REMEMBERED_BYTES = 1_024
 """Of one text that is remembered."""
 _CODECS = {0x100: LZ4, 0x200: ZSTD}
+_BATCH_HEAD = struct.Struct(">iiiii")
+
+
+def varint(number: int) -> bytes:
+    """A number as record_codec.py draws it."""
+    encoded = bytearray()
+    put_varint(encoded, number)
+    return bytes(encoded)
+
+
+_VARINTS = [varint(number) for number in range(1_024)]
+_NULL = b"\x01"
+"""The length of what is null: zigzag −1."""
 
 
 class Message(NamedTuple):
@@ -43,11 +57,12 @@ class Message(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Properties but UNIQ_KEY, as headers."""
+    """Properties but UNIQ_KEY, as parts of a record."""
 
-    headers: bytes
+    key: bytes
+    """With its length in front."""
     header_count: int
-    key: bytes | None
+    headers: bytes
     names: frozenset[bytes]
 
 
@@ -57,69 +72,90 @@ class RecordMaker:
     def __init__(self) -> None:
         self._read: dict[bytes, Read] = {}
 
-    def batch(self, messages: Sequence[Message], born_ms: int, more: Sequence[tuple[bytes, bytes]]) -> bytes:
-        """A batch of these messages; `more`: headers that each gets besides its properties."""
-        tail = bytearray()
-        for name, value in more:
-            _put_header(tail, name, value)
-        body = bytearray()
-        for index, message in enumerate(messages):
-            self._put_record(body, index, message, tail, len(more))
-        count = len(messages)
-        header = BatchHeader(
-            base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0, attributes=0,
-            last_offset_delta=count - 1, base_timestamp=born_ms, max_timestamp=born_ms, producer_id=-1,
-            producer_epoch=-1, base_sequence=-1, record_count=count,
-        )  # fmt: skip
-        return assemble(header, body)
+    def read(self, rest: bytes) -> Read:
+        """Properties but UNIQ_KEY."""
+        return self._read.get(rest) or self._read_anew(rest)
 
-    def _put_record(self, output: bytearray, index: int, message: Message, tail: bytearray, more: int) -> None:
-        text, body, flag = message
-        uniq, rest = split_unique(text)
-        read = self._read.get(rest) or self.read(rest)
-        record = bytearray(2)  # attributes 0, timestamp delta 0
-        put_varint(record, index)
-        _put_bytes(record, read.key)
-        put_varint(record, len(body))
-        record += body
-        put_varint(record, read.header_count + more + (uniq is not None) + (flag != 0))
-        if uniq is not None:
-            _put_header(record, UNIQ_KEY, uniq)
-        record += read.headers
-        record += tail
-        if flag:
-            _put_header(record, FLAG, b"%d" % flag)
-        put_varint(output, len(record))
-        output += record
-
-    def read(self, text: bytes) -> Read:
-        """Properties but UNIQ_KEY, read and remembered."""
-        headers = bytearray()
+    def _read_anew(self, rest: bytes) -> Read:
         found: dict[bytes, bytes] = {}
-        for name, value in properties.decode(text):
-            if name not in found:  # a reader would take the last, and a map has each once
-                found[name] = value
-        for name, value in found.items():
-            _put_header(headers, name, value)
+        for name, value in properties.decode(rest):
+            found.setdefault(name, value)
+        headers = b"".join([header(name, value) for name, value in found.items()])
         key = found.get(SHARDING_KEY) or found.get(KEYS)
-        read = Read(bytes(headers), len(found), key, frozenset(found))
-        if len(text) <= _REMEMBERED_BYTES:
+        read = Read(_NULL if key is None else varint(len(key)) + key, len(found), headers, frozenset(found))
+        if len(rest) <= _REMEMBERED_BYTES:
             if len(self._read) >= _REMEMBERED:
                 self._read.clear()
-            self._read[text] = read
+            self._read[rest] = read
         return read
+
+    def batch(self, messages: Iterable[Message], born_ms: int, more: bytes, more_count: int) -> tuple[bytes, int]:
+        """A batch of these messages, and how many they are. `more`: so many encoded headers that each gets besides its
+        properties."""
+        parts: list[bytes | memoryview] = []
+        index = 0
+        for text, body, flag in messages:
+            uniq, rest = split_unique(text)
+            key, count, headers, _ = self._read.get(rest) or self._read_anew(rest)
+            size = len(body)
+            head = b"\0\0" + _varint(index) + key + _varint(size)
+            count += more_count
+            if uniq is not None:
+                count += 1
+                headers = header(UNIQ_KEY, uniq) + headers
+            if flag:
+                count += 1
+                headers += header(FLAG, b"%d" % flag)
+            tail = _varint(count) + headers + more
+            parts += (_varint(len(head) + size + len(tail)) + head, body, tail)
+            index += 1
+        made = BatchHeader(
+            base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0, attributes=0,
+            last_offset_delta=index - 1, base_timestamp=born_ms, max_timestamp=born_ms, producer_id=-1,
+            producer_epoch=-1, base_sequence=-1, record_count=index,
+        )  # fmt: skip
+        return assemble(made, b"".join(parts)), index
+
+
+def header(name: bytes, value: bytes) -> bytes:
+    """A record's header, encoded."""
+    return _varint(len(name)) + name + _varint(len(value)) + value
+
+
+def _varint(number: int) -> bytes:
+    return _VARINTS[number] if number < 1_024 else varint(number)
 
 
 def split_unique(text: bytes) -> tuple[bytes | None, bytes]:
     """The UNIQ_KEY of properties, and all the others."""
-    at = 0 if text.startswith(_UNIQ_MARK) else text.find(properties.AFTER + _UNIQ_MARK) + 1
-    if not at and not text.startswith(_UNIQ_MARK):
+    at = text.find(_UNIQ_MARK)
+    while at > 0 and text[at - 1] != 2:  # it ends another name
+        at = text.find(_UNIQ_MARK, at + 1)
+    if at < 0:
         return None, text
-    start = at + len(_UNIQ_MARK)
-    end = text.find(properties.AFTER, start)
+    end = text.find(b"\x02", at)
     if end < 0:
-        end = len(text)
-    return text[start:end] or None, text[:at] + text[end + 1 :]
+        return text[at + len(_UNIQ_MARK) :] or None, text[:at]
+    return text[at + len(_UNIQ_MARK) : end] or None, text[:at] + text[end + 1 :]
+
+
+def batched(data: bytes) -> Iterable[Message]:
+    """The messages of a batch (message.py). Raises Refused(MESSAGE_ILLEGAL)."""
+    at, end = 0, len(data)
+    while at < end:
+        if end - at < _BATCH_HEAD.size:
+            raise Refused(Code.MESSAGE_ILLEGAL, "the batch ends within a message")
+        size, _, _, flag, length = _BATCH_HEAD.unpack_from(data, at)
+        body = at + _BATCH_HEAD.size
+        behind = body + length
+        if length < 0 or behind + 2 > end:
+            raise Refused(Code.MESSAGE_ILLEGAL, "the batch ends within a message")
+        text = behind + 2
+        after = text + (data[behind] << 8 | data[behind + 1])
+        if after != at + size or after > end:
+            raise Refused(Code.MESSAGE_ILLEGAL, "a message of the batch has a wrong length")
+        yield Message(data[text:after], data[body:behind], flag)
+        at = after
 
 
 def plain_body(body: bytes | memoryview, system_flags: int, max_bytes: int) -> bytes | memoryview:
@@ -138,18 +174,3 @@ def plain_body(body: bytes | memoryview, system_flags: int, max_bytes: int) -> b
         return plain
     except (BrokerError, zlib.error) as error:
         raise Refused(Code.MESSAGE_ILLEGAL, f"the body cannot be decompressed: {error}") from None
-
-
-def _put_header(output: bytearray, name: bytes, value: bytes) -> None:
-    put_varint(output, len(name))
-    output += name
-    put_varint(output, len(value))
-    output += value
-
-
-def _put_bytes(output: bytearray, content: bytes | None) -> None:
-    if content is None:
-        output.append(1)  # zigzag −1
-    else:
-        put_varint(output, len(content))
-        output += content

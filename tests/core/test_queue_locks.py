@@ -1,0 +1,53 @@
+"""Locks of queues: one member's, renewed by asking, ended by time."""
+
+from __future__ import annotations
+
+from halfmoon.core.queue_locks import EXPIRE_MS, QueueLocks
+
+
+def test_a_queue_is_who_asks_firsts() -> None:
+    locks = QueueLocks()
+    assert locks.lock("g", "a", [1, 2], 0) == [1, 2]
+    assert locks.lock("g", "b", [2, 3], 0) == [3]
+    assert locks.lock("other", "b", [1, 2], 0) == [1, 2]
+    assert (locks.holder("g", 2, 0), locks.holder("g", 3, 0), locks.holder("g", 4, 0)) == ("a", "b", None)
+
+
+def test_a_lock_is_renewed_by_asking_and_ends_by_time() -> None:
+    locks = QueueLocks()
+    locks.lock("g", "a", [1], 0)
+    assert locks.lock("g", "a", [1], 50_000) == [1]
+    assert locks.lock("g", "b", [1], EXPIRE_MS) == []
+    assert locks.holder("g", 1, 50_000 + EXPIRE_MS - 1) == "a"
+    assert locks.holder("g", 1, 50_000 + EXPIRE_MS) is None
+    assert locks.lock("g", "b", [1], 50_000 + EXPIRE_MS) == [1]
+
+
+def test_only_who_holds_it_gives_it_up() -> None:
+    locks = QueueLocks()
+    locks.lock("g", "a", [1], 0)
+    locks.unlock("g", "b", [1, 2])
+    locks.unlock("nobody", "b", [1])
+    assert locks.holder("g", 1, 0) == "a"
+    locks.unlock("g", "a", [1])
+    assert locks.holder("g", 1, 0) is None
+    assert not locks.is_ordered("g", 0)
+
+
+def test_a_group_that_holds_any_consumes_in_order() -> None:
+    locks = QueueLocks()
+    assert not locks.is_ordered("g", 0)
+    locks.lock("g", "a", [1], 0)
+    assert locks.is_ordered("g", EXPIRE_MS - 1)
+    assert not locks.is_ordered("g", EXPIRE_MS)
+
+
+def test_what_has_expired_leaves_nothing() -> None:
+    locks = QueueLocks()
+    locks.lock("g", "a", [1], 0)
+    locks.lock("g", "a", [2], 10)
+    locks.lock("h", "a", [1], 0)
+    locks.lock("i", "a", [], 0)
+    locks.expire(EXPIRE_MS)
+    assert locks._groups.keys() == {"g"}
+    assert locks._groups["g"].keys() == {2}
