@@ -33,7 +33,7 @@ from halfmoon.core.diverting import Diverting
 from halfmoon.core.due_clock import DueClock
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.files import FileSystem
-from halfmoon.core.frame import Kind
+from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import TopicChange
@@ -496,13 +496,7 @@ class Broker:
             flags=frame.INDEXED if indexed else 0, due_ms=due_ms, part=part, parts=parts, provenance=provenance,
         )  # fmt: skip
         if indexed:
-            before = frame.HEADER_BYTES + len(provenance)
-            small = len(batch) <= SMALL_BYTES and not provenance and parts == 1
-            if small and is_plain(batch) and not partition.topic.rules.key_index:
-                body = bytes(batch[HEADER_BYTES:])
-                self.key_index.note_small(position - before, before + len(batch), partition.topic.number, now_ms, body)
-            else:
-                self.key_index.note(position - before, before + len(batch))
+            self._note_keys(partition, batch, position, provenance, base_offset, span, now_ms, due_ms, part, parts)
         partition.next_offset = base_offset + span
         epochs = partition.epochs
         if not epochs or epochs[-1][0] != generation:
@@ -512,6 +506,32 @@ class Broker:
             self.dirty = True
             self.on_dirty()
         return log.end
+
+    def _note_keys(
+        self,
+        partition: Partition,
+        batch: memoryview,
+        position: int,
+        proof: bytes,
+        base_offset: int,
+        span: int,
+        now_ms: int,
+        due_ms: int,
+        part: int,
+        parts: int,
+    ) -> None:
+        """Tell the key index of a batch, whose payload stands at `position`."""
+        topic = partition.topic
+        before = frame.HEADER_BYTES + len(proof)
+        length = before + len(batch)
+        if len(batch) > SMALL_BYTES or topic.rules.key_index or not is_plain(batch):
+            self.key_index.note(position - before, length)
+            return
+        seen = Frame(
+            Kind.BATCH, frame.INDEXED, length, len(proof), position - before, 0, self.log.generation, topic.number,
+            partition.index, 0, base_offset, span, span, now_ms, due_ms, part, parts, 0,
+        )  # fmt: skip
+        self.key_index.note_small(seen, proof, bytes(batch[HEADER_BYTES:]))
 
     def append_control(self, record: control.Any) -> int:
         """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change

@@ -38,7 +38,7 @@ FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
 TAKEN = 20
 """Frames that are looked into between two pauses, …"""
-HASHED_SHARE = 0.1
+KNOWN_SHARE = 0.1
 """… where one whose entries are known counts for so much."""
 SCANNED = 200
 """Frames that are looked at between two pauses of a scan."""
@@ -65,8 +65,8 @@ class KeyIndex:
         """Position and length of frames to be looked into, one after the other."""
         self._done = 0
         """How much of `_noted` is dealt with."""
-        self._hashed: dict[int, tuple[int, tuple[int, ...]]] = {}
-        """Position of noted frames whose entries are known already → store time and hashes."""
+        self._hashed: dict[int, tuple[Frame, list[int]]] = {}
+        """Position of noted frames that were looked into already → header and hashes."""
         self._gaps: list[tuple[int, int]] = []
         """Stretches of the log [from, to) that are to be scanned again."""
         self._rebuilt: Stretch | None = None
@@ -143,16 +143,26 @@ class KeyIndex:
         self._noted.append(position)
         self._noted.append(length)
 
-    def note_small(self, position: int, length: int, topic_number: int, store_ms: int, body: bytes) -> None:
-        """As `note`, of a lone frame without provenance, whose (uncompressed) body is short: to look into it now costs
-        a tenth of reading it again. Not for topics that are indexed by records' own keys."""
+    def note_small(self, seen: Frame, proof: bytes, body: bytes) -> None:
+        """As `note`, of a batch whose (uncompressed) body is short: to look into it now costs a tenth of reading it
+        again. Not for topics that are indexed by records' own keys."""
+        number = seen.topic_number
+        hashes: list[int] = []
+        if proof:
+            said = provenance.decode(proof)
+            if sum(run.count for run in said.sources) > SLICE:
+                self.note(seen.position, seen.length)
+                return
+            hashes += _blocks(said)
+            if seen.due_ms and said.origin is not None:
+                number = said.origin.topic_number
         try:
-            hashes = tuple(key_hash(topic_number, key) for key in possible_keys(body) if key)
+            hashes += [key_hash(number, key) for key in possible_keys(body) if key]
         except OverlappingError:
             pass
         else:
-            self._hashed[position] = store_ms, hashes
-        self.note(position, length)
+            self._hashed[seen.position] = seen, hashes
+        self.note(seen.position, seen.length)
 
     def arrived(self, upto: int) -> None:
         """The log is visible up to here."""
@@ -233,19 +243,20 @@ class KeyIndex:
             upto = self._broker.dispatch.position
             while self._done < len(self._noted) and self._noted[self._done] < upto:
                 position, length = self._noted[self._done], self._noted[self._done + 1]
-                seen = None
-                hashed = self._hashed.pop(position, None)
-                if hashed is not None:
-                    if self._close_at <= position:
+                seen: Frame | None = None
+                known = self._hashed.pop(position, None)
+                if known is not None:
+                    seen = known[0]
+                    if self._close_at <= position and self._may_close_at(seen):
                         yield from self._close_upto(position)
-                    self._tail.saw(hashed[0])
-                    for each in hashed[1]:
-                        self._tail.add(each, position)
+                    self._tail.saw(seen.store_ms)
+                    for hashed in known[1]:
+                        self._tail.add(hashed, position)
                 elif position >= self._broker.log.start:  # else it has expired
                     read = self._broker.reader.read([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
                     seen = yield from self._take(position, memoryview(data))
-                taken += 1 if hashed is None else HASHED_SHARE
+                taken += 1 if known is None else KNOWN_SHARE
                 if taken >= TAKEN:
                     taken = 0.0
                     yield None
@@ -253,8 +264,7 @@ class KeyIndex:
                 if self._done == len(self._noted) or self._done >= FORGOTTEN:
                     del self._noted[: self._done]
                     self._done = 0
-                ends_group = hashed is not None or (seen is not None and seen.part == seen.parts - 1)
-                if ends_group and self._tail.count >= STRETCH_ENTRIES:
+                if self._tail.count >= STRETCH_ENTRIES and seen is not None and seen.part == seen.parts - 1:
                     yield from self._close(position + length)
             yield from self._close_upto(upto)
             self._tail.upto = upto
@@ -347,11 +357,15 @@ class KeyIndex:
             seen = frame.decode(data, position, position)
         except BadFrameError:  # it was written just now; recovery will tell
             return None
-        if seen.part == 0 or position >= self._segment_end > self._tail.start:
+        if self._may_close_at(seen):
             yield from self._close_upto(position)
         at = HEADER_BYTES + seen.provenance_length
         yield from self._take_parts(self._tail, seen, bytes(data[HEADER_BYTES:at]), data[at:])
         return seen
+
+    def _may_close_at(self, seen: Frame) -> bool:
+        """Whether the tail may end before this frame: no file ends within a group, but with its segment."""
+        return seen.part == 0 or seen.position >= self._segment_end > self._tail.start
 
     def _take_parts(self, stretch: Stretch, seen: Frame, proof: bytes, payload: memoryview) -> Steps:
         stretch.saw(seen.store_ms)

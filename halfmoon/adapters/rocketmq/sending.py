@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from stringzilla import find
 
 from halfmoon.adapters.rocketmq import names, properties
 from halfmoon.adapters.rocketmq.codes import Code
@@ -74,19 +75,19 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
             more_count += 1
         else:
             body = plain_body(body, sent.system_flags, rules.max_message_bytes)
-    messages: Sequence[Message]
-    if batch:
-        messages = _batch(call, sent, bytes(body))
-    else:
-        messages = (Message(text, body, sent.flag),)
-        used = node.records.read(rest).names
-        if not used.isdisjoint(_LOOKED_AT):
-            _check_features(call, sent, used, text)
     if sent.is_retry:
         said = _handed_back(call, sent)
         more += b"".join([header(name, value) for name, value in said])
         more_count += len(said)
-    made, count = node.records.batch(messages, sent.born_ms, more, more_count)
+    if batch:
+        data = bytes(body)
+        _check_batch(call, sent, data)
+        made, count = node.records.batch(data, sent.born_ms, more, more_count)
+    else:
+        used = node.records.read(rest).names
+        if not used.isdisjoint(_LOOKED_AT):
+            _check_features(call, sent, used, text)
+        made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
     broker = node.broker
     try:
         produced = broker.append(partition, memoryview(bytearray(made)), broker.clock.wall_ms())
@@ -115,19 +116,14 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     return None
 
 
-def _batch(call: Call, sent: Sent, body: bytes) -> Sequence[Message]:
-    """The messages of a batch. Raises Refused(MESSAGE_ILLEGAL)."""
-    messages = list(batched(body))
-    if not messages:
-        raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
-    suspicious = sent.is_retry or any(name in body for name in _ONE_AT_A_TIME)
-    if suspicious and (sent.is_retry or any(not _ONE_AT_A_TIME.isdisjoint(_names(call, each)) for each in messages)):
-        raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions")
-    return messages
-
-
-def _names(call: Call, message: Message) -> frozenset[bytes]:
-    return call.node.records.read(split_unique(message.properties)[1]).names
+def _check_batch(call: Call, sent: Sent, data: bytes) -> None:
+    """Raises Refused(MESSAGE_ILLEGAL) where one of the messages is more than a message."""
+    if not sent.is_retry and all(find(data, name) < 0 for name in _ONE_AT_A_TIME):
+        return
+    read = call.node.records.read
+    for message in batched(data):
+        if sent.is_retry or not _ONE_AT_A_TIME.isdisjoint(read(split_unique(message.properties)[1]).names):
+            raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions")
 
 
 def _check_features(call: Call, sent: Sent, used: frozenset[bytes], text: bytes) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq import properties
@@ -44,6 +44,9 @@ def varint(number: int) -> bytes:
 
 
 _VARINTS = [varint(number) for number in range(1_024)]
+_ONE_BYTE = 64
+"""Numbers below take one byte."""
+_FEW = len(_VARINTS)
 _NULL = b"\x01"
 """The length of what is null: zigzag −1."""
 
@@ -89,32 +92,80 @@ class RecordMaker:
             self._read[rest] = read
         return read
 
-    def batch(self, messages: Iterable[Message], born_ms: int, more: bytes, more_count: int) -> tuple[bytes, int]:
-        """A batch of these messages, and how many they are. `more`: so many encoded headers that each gets besides its
-        properties."""
+    def one(self, message: Message, born_ms: int, more: bytes, more_count: int) -> bytes:
+        """A batch of one message. `more`: so many encoded headers that it gets besides its properties."""
+        return _assemble([self._record(message, 0, more, more_count)], 1, born_ms)
+
+    def batch(self, data: bytes, born_ms: int, more: bytes, more_count: int) -> tuple[bytes, int]:
+        """A batch of a batch's messages (message.py), and how many they are. Raises Refused(MESSAGE_ILLEGAL).
+
+        Of messages that differ in their UNIQ_KEY and their body's content alone, as most do, the records differ there
+        alone, too, so what stands around these is made once.
+        """
         parts: list[bytes | memoryview] = []
+        before_known = behind_known = around = None
+        sizes_known = (-1, -1)
         index = 0
-        for text, body, flag in messages:
-            uniq, rest = split_unique(text)
-            key, count, headers, _ = self._read.get(rest) or self._read_anew(rest)
-            size = len(body)
-            head = b"\0\0" + _varint(index) + key + _varint(size)
-            count += more_count
-            if uniq is not None:
-                count += 1
-                headers = header(UNIQ_KEY, uniq) + headers
-            if flag:
-                count += 1
-                headers += header(FLAG, b"%d" % flag)
-            tail = _varint(count) + headers + more
-            parts += (_varint(len(head) + size + len(tail)) + head, body, tail)
+        for flag, body_at, body_end, text_at, text_end in _bounds(data):
+            at = data.find(_UNIQ_MARK, text_at, text_end)
+            uniq_at = at + len(_UNIQ_MARK)
+            uniq_end = data.find(b"\x02", uniq_at, text_end)
+            regular = at >= 0 and uniq_end > uniq_at and (at == text_at or data[at - 1] == 2)
+            if not regular or flag or index >= _FEW:
+                message = Message(data[text_at:text_end], data[body_at:body_end], flag)
+                parts.append(self._record(message, index, more, more_count))
+                index += 1
+                continue
+            before, behind = data[text_at:at], data[uniq_end + 1 : text_end]
+            sizes = (body_end - body_at, uniq_end - uniq_at)
+            if around is None or sizes != sizes_known or before != before_known or behind != behind_known:
+                around = self._around(before + behind, len(_VARINTS[index]), *sizes, more, more_count)
+                sizes_known, before_known, behind_known = sizes, before, behind
+            parts += (
+                around[0], _VARINTS[index], around[1], data[body_at:body_end], around[2], data[uniq_at:uniq_end],
+                around[3],
+            )  # fmt: skip
             index += 1
-        made = BatchHeader(
-            base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0, attributes=0,
-            last_offset_delta=index - 1, base_timestamp=born_ms, max_timestamp=born_ms, producer_id=-1,
-            producer_epoch=-1, base_sequence=-1, record_count=index,
-        )  # fmt: skip
-        return assemble(made, b"".join(parts)), index
+            if index == _ONE_BYTE:
+                around = None  # from here on, the offset delta takes two bytes
+        if not index:
+            raise Refused(Code.MESSAGE_ILLEGAL, "a batch without a message")
+        return _assemble(parts, index, born_ms), index
+
+    def _around(
+        self, rest: bytes, delta_bytes: int, body_bytes: int, uniq_bytes: int, more: bytes, more_count: int
+    ) -> tuple[bytes, bytes, bytes, bytes]:
+        """What stands before a record's offset delta, its body and UNIQ_KEY's value, and behind that."""
+        key, count, headers, _ = self.read(rest)
+        to_body = key + _varint(body_bytes)
+        to_uniq = _varint(count + more_count + 1) + _varint(len(UNIQ_KEY)) + UNIQ_KEY + _varint(uniq_bytes)
+        behind = headers + more
+        size = 2 + delta_bytes + len(to_body) + body_bytes + len(to_uniq) + uniq_bytes + len(behind)
+        return _varint(size) + b"\0\0", to_body, to_uniq, behind
+
+    def _record(self, message: Message, index: int, more: bytes, more_count: int) -> bytes:
+        text, body, flag = message
+        uniq, rest = split_unique(text)
+        key, count, headers, _ = self.read(rest)
+        count += more_count
+        if uniq is not None:
+            count += 1
+            headers = header(UNIQ_KEY, uniq) + headers
+        if flag:
+            count += 1
+            headers += header(FLAG, b"%d" % flag)
+        head = b"\0\0" + _varint(index) + key + _varint(len(body))
+        tail = _varint(count) + headers + more
+        return b"".join((_varint(len(head) + len(body) + len(tail)), head, body, tail))
+
+
+def _assemble(parts: list[bytes | memoryview], count: int, born_ms: int) -> bytes:
+    made = BatchHeader(
+        base_offset=0, batch_length=0, leader_epoch=-1, magic=MAGIC, crc=0, attributes=0, last_offset_delta=count - 1,
+        base_timestamp=born_ms, max_timestamp=born_ms, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        record_count=count,
+    )  # fmt: skip
+    return assemble(made, b"".join(parts))
 
 
 def header(name: bytes, value: bytes) -> bytes:
@@ -139,22 +190,28 @@ def split_unique(text: bytes) -> tuple[bytes | None, bytes]:
     return text[at + len(_UNIQ_MARK) : end] or None, text[:at] + text[end + 1 :]
 
 
-def batched(data: bytes) -> Iterable[Message]:
+def batched(data: bytes) -> Iterator[Message]:
     """The messages of a batch (message.py). Raises Refused(MESSAGE_ILLEGAL)."""
+    for flag, body_at, body_end, text_at, text_end in _bounds(data):
+        yield Message(data[text_at:text_end], data[body_at:body_end], flag)
+
+
+def _bounds(data: bytes) -> Iterator[tuple[int, int, int, int, int]]:
+    """Of each message of a batch its flag, and where its body and its properties begin and end."""
     at, end = 0, len(data)
     while at < end:
         if end - at < _BATCH_HEAD.size:
             raise Refused(Code.MESSAGE_ILLEGAL, "the batch ends within a message")
         size, _, _, flag, length = _BATCH_HEAD.unpack_from(data, at)
-        body = at + _BATCH_HEAD.size
-        behind = body + length
-        if length < 0 or behind + 2 > end:
+        body_at = at + _BATCH_HEAD.size
+        body_end = body_at + length
+        text_at = body_end + 2
+        if length < 0 or text_at > end:
             raise Refused(Code.MESSAGE_ILLEGAL, "the batch ends within a message")
-        text = behind + 2
-        after = text + (data[behind] << 8 | data[behind + 1])
+        after = text_at + (data[body_end] << 8 | data[body_end + 1])
         if after != at + size or after > end:
             raise Refused(Code.MESSAGE_ILLEGAL, "a message of the batch has a wrong length")
-        yield Message(data[text:after], data[body:behind], flag)
+        yield flag, body_at, body_end, text_at, after
         at = after
 
 
