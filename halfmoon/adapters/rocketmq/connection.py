@@ -116,6 +116,7 @@ class Connection(tcp.Connection):
         except MalformedFrame as error:
             self._malformed(str(error))
         finally:
+            self._node.ends.write()
             self._handling = False
         if self._broker.dirty:
             self._broker.on_handled()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.checks import CheckBack
 from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.ends import Ends
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filters
 from halfmoon.adapters.rocketmq.members import Members
@@ -52,6 +53,7 @@ class Node:
         self.progress = Progress(broker, later)
         self.records = RecordMaker()
         self.checks = CheckBack(self)
+        self.ends = Ends(broker)
         self.messages_out = 0
         """Handed out to pulls."""
         self._resets: dict[tuple[str, Partition], int] = {}
