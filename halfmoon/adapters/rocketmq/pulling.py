@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.registry import Answer, Call, refusal
-from halfmoon.adapters.rocketmq.windows import FILTERED_BYTES, READ_BYTES, Key, OpenBatch, Window
+from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 
@@ -120,8 +120,7 @@ class Pull:
         window = windows.find(self._key, offset)
         if window is not None:
             return window
-        read_bytes = READ_BYTES if self._key[1] is None else FILTERED_BYTES
-        batches = windows.batches(self._partition, offset, read_bytes)
+        batches = windows.batches(self._partition, offset, READ_BYTES)
         if isinstance(batches, list):
             return windows.make(self._key, offset, batches)
         self._call.connection.awaits(1)
@@ -215,7 +214,7 @@ class Pull:
             for _ in range(WINDOWS_AT_ONCE):
                 if self._next >= self._partition.stable_offset:
                     return False
-                batches = windows.batches(self._partition, self._next, FILTERED_BYTES)
+                batches = windows.batches(self._partition, self._next, READ_BYTES)
                 if not isinstance(batches, list):
                     return True
                 window = windows.make(self._key, self._next, batches)

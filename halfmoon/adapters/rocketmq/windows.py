@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
 from halfmoon.core import record_codec
-from halfmoon.core.batch_header import CONTROL, BatchHeader, parse_header
+from halfmoon.core.batch_header import CODEC_MASK, CONTROL, BatchHeader, parse_header
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.filtering import matches
 from halfmoon.core.frame import HEADER_BYTES, store_ms_before
-from halfmoon.core.records import batch_body
+from halfmoon.core.records import batch_body, is_plain
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("halfmoon.rocketmq")
 
-READ_BYTES = 64 << 10
-"""So much of a queue is read for a window, …"""
-FILTERED_BYTES = 256 << 10
-"""… and so much where a filter passes over most of it."""
+READ_BYTES = 256 << 10
+"""So much of a queue is read for a window."""
 WINDOW_MESSAGES = 512
 """Most messages of a window: a millisecond."""
 LARGE_BYTES = 256 << 10
-"""A batch of this size, or a quarter of it compressed, is opened in a thread, and kept open."""
+"""A batch of this size is kept open, …"""
+COMPRESSED_BYTES = 32 << 10
+"""… and one that is compressed and has so much, or that has four times as much as a large one, opened in a thread."""
 KEPT_OPEN_BYTES = 64 << 20
 KEPT_BYTES = 16 << 20
 """Of windows."""
@@ -157,17 +157,22 @@ class Windows:
         cold = read.cold
         if cold is not None:
             return lambda: self._opened(places, cold())
-        if places[0][1] >= LARGE_BYTES // 4:
-            return lambda: self._opened(places[:1], read.slices[:1])
+        size = places[0][1]
+        if size >= COMPRESSED_BYTES:
+            plain = is_plain(memoryview(read.slices[0])[HEADER_BYTES:])
+            if not plain or size >= 4 * LARGE_BYTES:
+                return lambda: self._opened(places[:1], read.slices[:1])
         return self._opened(places, read.slices)
 
     def _opened(self, places: Sequence[Place], slices: Sequence[memoryview | bytes]) -> list[OpenBatch]:
         """May run in a thread."""
-        opened = []
+        opened: list[OpenBatch] = []
         for (position, _), piece in zip(places, slices, strict=True):
             view = memoryview(piece)
             batch = view[HEADER_BYTES:]
             header = parse_header(batch)
+            if opened and header.attributes & CODEC_MASK and len(batch) >= COMPRESSED_BYTES:
+                break  # in a thread, when it is this one's turn
             store_ms = store_ms_before(view, position)
             if store_ms is None:
                 store_ms = header.max_timestamp
