@@ -110,7 +110,10 @@ class Broker:
     def restart(self) -> Broker:
         """Stop and start again on the same data and at the same address, so that clients find it again."""
         before, config = self._given_dir, self._config
-        self._config = _over(config, {"listeners": {"kafka": {"bind": self.bootstrap_servers}}})
+        same = {"kafka": {"bind": self.bootstrap_servers}}
+        if config["listeners"].get("rocketmq"):
+            same["rocketmq"] = {"bind": self.rocketmq, "namesrv": self.namesrv}
+        self._config = _over(config, {"listeners": same})
         self._given_dir = self.data_dir
         try:
             self.stop()

@@ -6,11 +6,14 @@ import contextlib
 import socket
 import struct
 import time
+from collections import Counter
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES
 
 TIMEOUT_S = 5.0
+OPENED: Counter[str] = Counter()
+"""How many connections had this address, since somebody cleared it: of thousands, some have the same port."""
 
 
 class ClosedError(Exception):
@@ -27,6 +30,8 @@ class Peer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(TIMEOUT_S)
         self.socket.connect(address)
+        host, port = self.socket.getsockname()
+        OPENED[f"{host}:{port}"] += 1
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
         self._correlation_id = 0

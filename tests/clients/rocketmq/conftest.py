@@ -1,0 +1,44 @@
+"""A JVM with RocketMQ's client, and a broker that it talks to."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+
+from halfmoon.testing import Broker
+from tests.clients.rocketmq.java import Clients, Java
+
+_runs = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Java]:
+    started = Java(tmp_path_factory.mktemp("java"))
+    yield started
+    started.stop()
+
+
+@pytest.fixture(scope="session")
+def rocketmq_broker() -> Iterator[Broker]:
+    config = {
+        "listeners": {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}},
+        "topics": {"partitions": 4},
+        # RocketMQ's are 1s 5s 10s 30s …; retries without a level begin with the third.
+        "plugins": {
+            "delay": {"levels": "1s 2s 500ms 1500ms 3s"},
+            "transaction": {"timeout": "1s", "check_interval": "1s"},
+        },
+    }
+    with Broker(config=config) as broker:
+        yield broker
+
+
+@pytest.fixture(params=["JSON", "ROCKETMQ"])
+def clients(request: pytest.FixtureRequest, java: Java, rocketmq_broker: Broker) -> Iterator[Clients]:
+    """Each test with both headers that there are."""
+    java.serialize(request.param)
+    made = Clients(java, rocketmq_broker, str(next(_runs)))
+    yield made
+    made.close()

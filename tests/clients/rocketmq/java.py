@@ -1,0 +1,337 @@
+"""RocketMQ's own Java client, driven from Python: a JVM of the test run's, reached through py4j.
+
+Where its jars come from is Spark's affair: the JVM is started as PySpark starts its own, with RocketMQ's client and
+admin tools among `spark.jars.packages`, so a mirror that is set up for Spark serves them too. No compiler and no Maven
+is needed. What runs is a plain JVM with RocketMQ's classes: no SparkContext is made.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+
+from halfmoon.testing import Broker
+
+VERSION = "5.3.3"
+_ELSEWHERE = [
+    # In Spark's own jars, …
+    "io.netty:*", "com.google.guava:*", "org.slf4j:*", "com.google.protobuf:*", "org.lz4:*", "com.github.luben:*",
+    # … or for what neither the client nor the admin tools do: storing, gRPC.
+    "org.apache.rocketmq:rocketmq-rocksdb", "org.apache.rocketmq:rocketmq-proto", "io.grpc:*",
+    "com.squareup.okhttp3:*", "com.squareup.okio:*", "org.awaitility:*", "org.reflections:*",
+    "org.checkerframework:*", "com.google.errorprone:*",
+]  # fmt: skip
+_JAVA_OPTIONS = [
+    # Which the client does every 20 s, otherwise, and no more often than once a second.
+    "-Drocketmq.client.rebalance.waitInterval=500", "-Drocketmq.client.rebalance.minInterval=100",
+]  # fmt: skip
+CLIENT = "org.apache.rocketmq.client"
+COMMON = "org.apache.rocketmq.common"
+REMOTING = "org.apache.rocketmq.remoting.protocol"
+
+
+class Java:
+    """The JVM, and RocketMQ's classes in it."""
+
+    def __init__(self, folder: Path) -> None:
+        from pyspark import SparkConf
+        from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
+
+        (folder / "log4j2.properties").write_text("rootLogger.level = error\n")
+        options = [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}"]
+        conf = SparkConf(loadDefaults=False)
+        conf.set("spark.jars.packages", f"org.apache.rocketmq:rocketmq-tools:{VERSION}")
+        conf.set("spark.jars.excludes", ",".join(_ELSEWHERE))
+        conf.set("spark.driver.memory", "512m")
+        conf.set("spark.driver.extraJavaOptions", " ".join(options))
+        log_path = folder / "java.log"
+        with log_path.open("wb") as log:
+            try:
+                self.gateway: Any = launch_gateway(conf=conf, popen_kwargs={"stdout": log, "stderr": log})
+            except Exception as error:
+                raise AssertionError(f"no JVM with RocketMQ's client: {log_path.read_text()[-3_000:]}") from error
+        # RocketMQ's log files go there. Not from the start: Ivy's cache is in the real one.
+        self.gateway.jvm.java.lang.System.setProperty("user.home", str(folder))
+        ensure_callback_server_started(self.gateway)
+        self.process: subprocess.Popen[bytes] = self.gateway.proc
+        self._farewells = ThreadPoolExecutor(16)
+        self._leaving: list[Future[None]] = []
+
+    def let_go(self, client: Any) -> None:
+        """Shut a client down, behind the next test's back: that takes it up to three seconds."""
+        self._leaving.append(self._farewells.submit(client.shutdown))
+
+    def settle(self) -> None:
+        """Wait until those are gone."""
+        while self._leaving:
+            self._leaving.pop().result(20)
+
+    def stop(self) -> None:
+        self.settle()
+        self._farewells.shutdown()
+        assert self.process.stdin is not None
+        self.gateway._gateway_client.is_connected = False
+        self.process.stdin.close()  # Which ends it.
+        try:
+            self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.gateway.close()
+        self.gateway.shutdown()
+
+    def named(self, name: str) -> Any:
+        """A class by its full name."""
+        found = self.gateway.jvm
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+
+    def serialize(self, kind: str) -> None:
+        """Which header the requests of all clients have from now on: JSON or ROCKETMQ.
+
+        Otherwise a system property, read once per JVM.
+        """
+        types = self.named("org.apache.rocketmq.remoting.protocol.SerializeType")
+        command = self.gateway.jvm.java.lang.Class.forName(
+            "org.apache.rocketmq.remoting.protocol.RemotingCommand",
+            True,
+            self.gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader(),
+        )
+        field = command.getDeclaredField("serializeTypeConfigInThisServer")
+        field.setAccessible(True)
+        field.set(None, types.valueOf(kind))
+
+    def list(self, values: Iterable[Any]) -> Any:
+        made = self.gateway.jvm.java.util.ArrayList()
+        for value in values:
+            made.add(value)
+        return made
+
+    def set(self, values: Iterable[Any]) -> Any:
+        return self.gateway.jvm.java.util.HashSet(self.list(values))
+
+
+def interface(name: str, **methods: Callable[..., Any]) -> Any:
+    """A Python object that Java sees as one of the interface."""
+    kind = name.rpartition(".")[2]
+    body = {method: staticmethod(does) for method, does in {"toString": lambda: kind, **methods}.items()}
+    return type(kind, (), {**body, "Java": type("Java", (), {"implements": [name]})})()
+
+
+class Got:
+    """What a listener was given: MessageExt objects of Java's, in the order of their coming."""
+
+    def __init__(self) -> None:
+        self.messages: list[Any] = []
+        self.at: list[float] = []
+        """`time.monotonic()` of each."""
+
+    def add(self, message: Any) -> None:
+        self.at.append(time.monotonic())
+        self.messages.append(message)
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    def bodies(self) -> list[str]:
+        return [body(message) for message in self.messages]
+
+    def wait(self, count: int, timeout_s: float = 15) -> None:
+        until(lambda: len(self) >= count, timeout_s, lambda: f"got {len(self)} of {count}: {self.bodies()}")
+
+    def exactly(self, count: int, timeout_s: float = 15, quiet_s: float = 0.3) -> None:
+        """So many, and no more within `quiet_s`."""
+        self.wait(count, timeout_s)
+        time.sleep(quiet_s)
+        assert len(self) == count, self.bodies()
+
+
+class Clients:
+    """Java clients of one test, to be closed together."""
+
+    def __init__(self, java: Java, broker: Broker, run: str) -> None:
+        self.java = java
+        self.broker = broker
+        self._run = run
+        self._count = 0
+        self._started: list[Any] = []
+        self.admin = java.named("org.apache.rocketmq.tools.admin.DefaultMQAdminExt")(10_000)
+        self.started(self.admin)
+
+    def close(self) -> None:
+        for client in reversed(self._started):
+            self.java.let_go(client)
+
+    def name(self, what: str) -> str:
+        self._count += 1
+        return f"{what}-{self._run}-{self._count}"
+
+    def started(self, client: Any) -> Any:
+        """An instance of its own: clients with one name share their connections."""
+        self.prepare(client)
+        client.start()
+        return client
+
+    def prepare(self, client: Any) -> Any:
+        client.setNamesrvAddr(self.broker.namesrv)
+        client.setInstanceName(self.name("instance"))
+        # A new topic's route, above all a new group's retry topic's; how far a group has come; who is there.
+        client.setPollNameServerInterval(500)
+        client.setPersistConsumerOffsetInterval(500)
+        client.setHeartbeatBrokerInterval(1_000)
+        self._started.append(client)
+        return client
+
+    # What clients are made of.
+
+    def message(self, topic: str, tags: str | None, content: str | bytes, keys: str = "", **properties: str) -> Any:
+        data = content.encode() if isinstance(content, str) else content
+        made = self.java.named(f"{COMMON}.message.Message")(topic, tags, keys, data)
+        for name, value in properties.items():
+            made.putUserProperty(name, value)
+        return made
+
+    def queue(self, topic: str, number: int) -> Any:
+        return self.java.named(f"{COMMON}.message.MessageQueue")(topic, "halfmoon", number)
+
+    def by_sql(self, expression: str) -> Any:
+        return self.java.named(f"{CLIENT}.consumer.MessageSelector").bySql(expression)
+
+    def selector(self, choose: Callable[[int], int]) -> Any:
+        """`choose(number of queues)` → which of them."""
+        return interface(f"{CLIENT}.producer.MessageQueueSelector", select=lambda mqs, m, arg: mqs[choose(len(mqs))])
+
+    def callback(self, success: Callable[[Any], Any], failure: Callable[[Any], Any]) -> Any:
+        return interface(f"{CLIENT}.producer.SendCallback", onSuccess=success, onException=failure)
+
+    def topic(self, queues: int = 1) -> str:
+        config = self.java.named(f"{COMMON}.TopicConfig")(self.name("topic"))
+        config.setReadQueueNums(queues)
+        config.setWriteQueueNums(queues)
+        config.setPerm(6)
+        self.admin.createAndUpdateTopicConfig(self.broker.rocketmq, config)
+        return str(config.getTopicName())
+
+    # Clients.
+
+    def producer(self, group: str | None = None) -> Any:
+        return self.started(self.java.named(f"{CLIENT}.producer.DefaultMQProducer")(group or self.name("producers")))
+
+    def transactional(self, group: str, executed: Callable[[Any], str], checked: Callable[[Any], str]) -> Any:
+        """A transaction producer; both answer COMMIT_MESSAGE, ROLLBACK_MESSAGE or UNKNOW, given the message."""
+        states = self.java.named(f"{CLIENT}.producer.LocalTransactionState")
+        producer = self.java.named(f"{CLIENT}.producer.TransactionMQProducer")(group)
+        producer.setTransactionListener(
+            interface(
+                f"{CLIENT}.producer.TransactionListener",
+                executeLocalTransaction=lambda message, arg: states.valueOf(executed(message)),
+                checkLocalTransaction=lambda message: states.valueOf(checked(message)),
+            )
+        )
+        return self.started(producer)
+
+    def push(self, group: str | None = None) -> Any:
+        """A push consumer that begins at the first message, not yet started."""
+        consumer = self.java.named(f"{CLIENT}.consumer.DefaultMQPushConsumer")(group or self.name("group"))
+        consumer.setConsumeFromWhere(self.from_where("CONSUME_FROM_FIRST_OFFSET"))
+        # Each thread of Java's that calls Python has a connection of its own, and the others wait for Python's lock.
+        consumer.setConsumeThreadMin(2)
+        consumer.setConsumeThreadMax(2)
+        return self.prepare(consumer)
+
+    def from_where(self, name: str) -> Any:
+        return self.java.named(f"{COMMON}.consumer.ConsumeFromWhere").valueOf(name)
+
+    def listen(self, consumer: Any, decide: Callable[[Any, Any], str] | None = None, *, orderly: bool = False) -> Got:
+        """Start the consumer; `decide(message, context)` names the status, success where it does not."""
+        got = Got()
+        kind, well = ("Orderly", "SUCCESS") if orderly else ("Concurrently", "CONSUME_SUCCESS")
+        values = self.java.named(f"{CLIENT}.consumer.listener.Consume{kind}Status").values()
+        statuses = {value.toString(): value for value in values}
+
+        def consumed(messages: Any, context: Any) -> Any:
+            status = well
+            for message in messages:
+                got.add(message)
+                if decide is not None:
+                    status = decide(message, context)
+            return statuses[status]
+
+        listener = interface(f"{CLIENT}.consumer.listener.MessageListener{kind}", consumeMessage=consumed)
+        consumer.registerMessageListener(listener)
+        consumer.start()
+        return got
+
+    def consume(self, topic: str, expression: Any = "*") -> Got:
+        """What a group of its own gets: a tag expression, or a MessageSelector."""
+        consumer = self.push()
+        consumer.subscribe(topic, expression)
+        return self.listen(consumer)
+
+    def puller(self, group: str | None = None) -> Any:
+        name = f"{CLIENT}.consumer.DefaultMQPullConsumer"
+        return self.started(self.java.named(name)(group or self.name("group")))
+
+    def sql_puller(self, topic: str) -> Any:
+        """One that knows its broker's version, from a heartbeat: else the client does not ask it for SQL92."""
+        puller = self.puller()
+        puller.fetchSubscribeMessageQueues(topic)
+        factory = puller.getDefaultMQPullConsumerImpl().getRebalanceImpl().getmQClientFactory()
+        factory.updateTopicRouteInfoFromNameServer(topic)
+        factory.sendHeartbeatToAllBrokerWithLock()
+        return puller
+
+    def lite(self) -> Any:
+        """A lite pull consumer, not yet started."""
+        consumer = self.java.named(f"{CLIENT}.consumer.DefaultLitePullConsumer")(self.name("group"))
+        consumer.setConsumeFromWhere(self.from_where("CONSUME_FROM_FIRST_OFFSET"))
+        return self.prepare(consumer)
+
+    def read_all(self, topic: str, count: int, timeout_s: float = 15) -> list[Any]:
+        """The messages of the topic's first queue, as soon as there are `count`."""
+        puller, queue, found = self.puller(), self.queue(topic, 0), []
+
+        def enough() -> bool:
+            nonlocal found
+            try:
+                result = puller.pull(queue, "*", 0, 32)
+            except Py4JJavaError:
+                return False  # The topic is not there yet.
+            found = list(result.getMsgFoundList() or [])
+            return len(found) >= count
+
+        until(enough, timeout_s, lambda: f"{topic} has {len(found)} of {count}")
+        return found
+
+
+def body(message: Any) -> str:
+    return bytes(message.getBody()).decode()
+
+
+def until(met: Callable[[], Any], timeout_s: float = 15, why: Callable[[], str] | None = None) -> None:
+    end = time.monotonic() + timeout_s
+    while not met():
+        assert time.monotonic() < end, why() if why is not None else "it did not come about"
+        time.sleep(0.02)
+
+
+def refusal(call: Callable[[], Any]) -> int:
+    """The response code with which a call of Java's fails."""
+    try:
+        call()
+    except Py4JJavaError as error:
+        found = error.java_exception
+        while found is not None:
+            coded = found.getClass().getSimpleName() in ("MQBrokerException", "MQClientException")
+            if coded and found.getResponseCode() != -1:
+                return int(found.getResponseCode())
+            found = found.getCause()
+        raise
+    raise AssertionError("it did not fail")
