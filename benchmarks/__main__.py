@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import peer as peers
-from benchmarks import readings, report
+from benchmarks import readings, report, rocketmq_peer
 from benchmarks.bench import Bench, CellError
 from benchmarks.brokers import Brokers
 from benchmarks.cells import CELLS
 from benchmarks.peer import ROOT, Peer, PeerError
+from benchmarks.rocketmq_peer import RocketmqPeer
 from benchmarks.runner import run, start_brokers, warm_up
 
 PAGE = ROOT / "docs" / "performance.md"
@@ -26,10 +27,12 @@ QUICK_SCALE = 0.04
 
 
 def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, beside a real Kafka.")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, beside Kafka and RocketMQ.")
     add = parser.add_argument
     add("--kafka-peer", metavar="SCRIPT", help="runs a Kafka (else $KAFKA_PEER, else looked for beside the repository)")
-    add("--no-kafka", action="store_true", help="measure Halfmoon only")
+    add("--no-kafka", action="store_true", help="measure without Kafka")
+    add("--rocketmq-peer", metavar="FOLDER", help="runs a RocketMQ (else $ROCKETMQ_PEER, else beside the repository)")
+    add("--no-rocketmq", action="store_true", help="measure without RocketMQ, and not by its clients")
     add("--only", metavar="REGEX", default="", help="cells whose name it finds")
     add("--repeat", type=int, metavar="N", help="times that each cell is run (default 3; quick: 1)")
     add("--quick", action="store_true", help="everything once and small: a smoke test, figures mean little")
@@ -83,11 +86,13 @@ def main() -> int:
     try:
         script = None if options.no_kafka else peers.find(options.kafka_peer)
         if script is None:
-            say("no peer script (--kafka-peer, KAFKA_PEER): only Halfmoon is measured, and not by Java's tools")
+            say("no peer script (--kafka-peer, KAFKA_PEER): no Kafka is measured, nor anything by Java's tools")
         peer = Peer(script, work) if script else None
-        brokers = Brokers(work, peer)
+        folder = None if options.no_rocketmq else rocketmq_peer.find(options.rocketmq_peer)
+        rocketmq = RocketmqPeer(folder, work) if folder else None
+        brokers = Brokers(work, peer, rocketmq)
         scale = options.scale if options.scale is not None else QUICK_SCALE if options.quick else 1.0
-        bench = Bench(brokers, peer, work, scale, options.cell_limit, options.retained_batches)
+        bench = Bench(brokers, peer, rocketmq, work, scale, options.cell_limit, options.retained_batches)
         if options.leave_mb and not options.quick:
             say("taking the memory that is not needed (--leave-mb)")
             bench.ballast = ballast = readings.Ballast(work, options.leave_mb)
@@ -109,12 +114,13 @@ def main() -> int:
         shutil.rmtree(work, ignore_errors=True)
     about = report.Run(
         date=datetime.datetime.now().strftime("%Y-%m-%d"), command=_command(), machine=readings.machine(),
-        repeat=repeat, scale=scale, kafka_version=peer.kafka_version() if peer else None, cells=cells,
+        repeat=repeat, scale=scale, kafka_version=peer.kafka_version() if peer else None,
+        rocketmq_version=rocketmq.version() if rocketmq else None, cells=cells,
     )  # fmt: skip
     report.write_json(options.json, about, results)
     say("")
     say(report.as_text(report.table(results.medians())))
-    whole = peer is not None and scale >= 1 and len(cells) == len(CELLS)
+    whole = peer is not None and rocketmq is not None and scale >= 1 and len(cells) == len(CELLS)
     page = options.page or (PAGE if whole else None)
     if page is not None:
         page.write_text(report.page(about, results))

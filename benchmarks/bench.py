@@ -16,6 +16,7 @@ from pathlib import Path
 from benchmarks import readings
 from benchmarks.brokers import INTERVAL, KAFKA, SYNC, Broker, Brokers
 from benchmarks.peer import ROOT, Peer
+from benchmarks.rocketmq_peer import RocketmqPeer
 
 Figures = dict[str, float]
 ALL = (KAFKA, INTERVAL, SYNC)
@@ -46,6 +47,7 @@ class Cell:
 class Bench:
     brokers: Brokers
     peer: Peer | None
+    rocketmq: RocketmqPeer | None
     work: Path
     scale: float = 1.0
     """How much of the full amounts of work is done."""

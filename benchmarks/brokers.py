@@ -1,4 +1,4 @@
-"""The brokers that are measured: a Kafka, and Halfmoon in its two flush modes, each a subprocess."""
+"""The brokers that are measured: a Kafka, a RocketMQ, and Halfmoon in its two flush modes, each a subprocess."""
 
 from __future__ import annotations
 
@@ -9,14 +9,17 @@ import socket
 import subprocess
 import sys
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import readings
 from benchmarks.clients import wire
 from benchmarks.peer import ROOT, Peer
+from benchmarks.rocketmq_peer import RocketmqPeer
 
 KAFKA = "kafka"
+ROCKETMQ = "rocketmq"
 INTERVAL = "interval"
 SYNC = "sync"
 START_LIMIT_S = 30.0
@@ -25,7 +28,7 @@ STOP_LIMIT_S = 60.0
 
 @dataclass(slots=True)
 class Broker:
-    """A running broker. `name`: kafka, interval or sync."""
+    """A running broker. `name`: kafka, rocketmq, interval or sync."""
 
     name: str
     bootstrap: str
@@ -34,6 +37,10 @@ class Broker:
     """From the start of its process to the first Metadata answer that names a broker."""
     idle_mb: float = 0.0
     """Anonymous memory before its first work."""
+    namesrv: str = ""
+    """HOST:PORT for RocketMQ's clients, where there is one."""
+    beside_pid: int | None = None
+    """RocketMQ's name server: a process that the broker needs."""
     http: str | None = None
     """HOST:PORT of /metrics, where one was asked for."""
     process: subprocess.Popen[str] | None = None
@@ -41,10 +48,11 @@ class Broker:
 
     @property
     def is_halfmoon(self) -> bool:
-        return self.name != KAFKA
+        return self.name in (INTERVAL, SYNC)
 
     def anonymous_mb(self) -> float:
-        return readings.anonymous_mb(self.pid)
+        beside_mb = 0.0 if self.beside_pid is None else readings.anonymous_mb(self.beside_pid)
+        return readings.anonymous_mb(self.pid) + beside_mb
 
     def cpu_s(self) -> float:
         return readings.cpu_s(self.pid)
@@ -53,9 +61,10 @@ class Broker:
 class Brokers:
     """Starts and stops them; leaves nothing behind."""
 
-    def __init__(self, work: Path, peer: Peer | None) -> None:
+    def __init__(self, work: Path, peer: Peer | None, rocketmq: RocketmqPeer | None = None) -> None:
         self.work = work
         self.peer = peer
+        self.rocketmq = rocketmq
         self._running: list[Broker] = []
         self._count = 0
 
@@ -64,9 +73,19 @@ class Brokers:
         assert self.peer is not None
         self._count += 1
         name = f"kafka-{self._count}"
-        port = _free_pair()
+        port = _free_ports(2)  # its controller takes the next one
         started = self.peer.up(name, port)
         broker = Broker(KAFKA, f"127.0.0.1:{port}", started.pid, started.ready_ms, data=self.work / name)
+        self._running.append(broker)
+        return broker
+
+    def start_rocketmq(self) -> Broker:
+        """Raises PeerError."""
+        assert self.rocketmq is not None
+        # The broker takes the next port too, and the second one before it.
+        started = self.rocketmq.up(_free_ports(1), _free_ports(4) + 2)
+        broker_pid, namesrv_pid = started.pids
+        broker = Broker(ROCKETMQ, "", broker_pid, started.ready_ms, namesrv=started.namesrv, beside_pid=namesrv_pid)
         self._running.append(broker)
         return broker
 
@@ -93,7 +112,7 @@ class Brokers:
             self.stop(broker)
             raise RuntimeError(f"halfmoon did not start: {log_path.read_text()[-400:]}")
         said = dict(word.split("=", 1) for word in line.split()[1:])
-        broker.bootstrap, broker.http = said["kafka"], said.get("http")
+        broker.bootstrap, broker.http, broker.namesrv = said["kafka"], said.get("http"), said.get("namesrv", "")
         with wire.Connection(broker.bootstrap) as connection:
             assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
         broker.ready_ms = (time.perf_counter() - begun) * 1e3
@@ -111,6 +130,9 @@ class Brokers:
                 broker.process.wait()
             if broker.process.stdout is not None:
                 broker.process.stdout.close()
+        elif broker.name == ROCKETMQ:
+            assert self.rocketmq is not None
+            self.rocketmq.down()
         elif self.peer is not None and broker.data is not None:
             self.peer.down(broker.data.name)
         if broker.data is not None:
@@ -121,14 +143,16 @@ class Brokers:
             self.stop(broker)
 
 
-def _free_pair() -> int:
-    """A port that is free together with the next one, which Kafka's controller takes."""
+def _free_ports(count: int) -> int:
+    """The first of so many ports in a row that are free."""
     while True:
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port = int(first.getsockname()[1])
+        with ExitStack() as held:
+            port = 0
             try:
-                second.bind(("127.0.0.1", port + 1))
+                for number in range(count):
+                    one = held.enter_context(socket.socket())
+                    one.bind(("127.0.0.1", port + number if number else 0))
+                    port = port or int(one.getsockname()[1])
             except (OSError, OverflowError):
                 continue
             return port

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from benchmarks.brokers import INTERVAL, KAFKA, SYNC
+from benchmarks.brokers import INTERVAL, KAFKA, ROCKETMQ, SYNC
 
 Medians = dict[str, dict[str, float]]
 """Broker → figure → median."""
@@ -57,6 +57,19 @@ def _throughput(
         Goal(title, figure, target, stretch, bound=bound),
         Goal(f"{title}, sync beside interval", figure, 0.8, of=SYNC, against=INTERVAL, bound=bound_sync),
     ]
+
+
+def _rocketmq(title: str, figure: str, target: float, bound: str = "", *, less: bool = False) -> Goal:
+    """Beside a RocketMQ, by its own Java client; neither waits for the disk."""
+    return Goal(
+        f"RocketMQ {title}",
+        f"rocketmq.{figure}",
+        target,
+        None,
+        "less" if less else "more",
+        against=ROCKETMQ,
+        bound=bound,
+    )
 
 
 def _less(
@@ -288,4 +301,29 @@ GOALS: tuple[Goal, ...] = (
     Goal("delay of 1,000 ms: late by, p99, sync", "delays.time_p99_ms", 20, None, "less", SYNC, None, unit="ms"),
     Goal("half message and commit, a second", "transactions.tx_s", 5_000, 7_168, against=None),
     Goal("half message and commit, a second, sync", "transactions.tx_s", 5_000, 7_168, of=SYNC, against=None),
+    _rocketmq("sync, 8 threads, 100 B, messages/s", "sync_8_rec_s", 1.0),
+    _rocketmq("sync, 8 threads, 1 KB, messages/s", "sync_8_1k_rec_s", 1.0),
+    _rocketmq("async, 100 B, messages/s", "async_rec_s", 1.0),
+    _rocketmq("async, 1 KB, messages/s", "async_1k_rec_s", 1.0),
+    _rocketmq("batches of 100, 1 thread, messages/s", "batch_1_rec_s", 1.0),
+    _rocketmq("batches of 100, 8 threads, messages/s", "batch_8_rec_s", 1.0),
+    _rocketmq("push consume, one at a time, 100 B, messages/s", "consume_1_rec_s", 0.7),
+    _rocketmq("push consume, 32 at a time, 100 B, messages/s", "consume_32_rec_s", 0.7),
+    _rocketmq("push consume, one at a time, 1 KB, messages/s", "consume_1_1k_rec_s", 0.7),
+    _rocketmq("push consume, 32 at a time, 1 KB, messages/s", "consume_32_1k_rec_s", 0.7),
+    _rocketmq("tag filter, 1 in 10 matches, matches/s", "tag_rec_s", 0.7),
+    _rocketmq("SQL92 filter, 1 in 10 matches, matches/s", "sql_rec_s", 0.7),
+    _rocketmq("SQL92 filter of three conditions, matches/s", "sql_three_rec_s", 0.7),
+    _rocketmq("end to end, 200 messages/s, p50", "e2e_200_p50_ms", 0.5, less=True),
+    _rocketmq("end to end, 200 messages/s, p99", "e2e_200_p99_ms", 0.7, less=True),
+    _rocketmq("end to end, 2,000 messages/s, p50", "e2e_2000_p50_ms", 0.5, less=True),
+    _rocketmq("end to end, 2,000 messages/s, p99", "e2e_2000_p99_ms", 0.7, less=True),
+    _rocketmq("transactions, 1 thread, a second", "tx_1_s", 0.7),
+    _rocketmq("transactions, 8 threads, a second", "tx_8_s", 0.7),
+    _rocketmq("delay level 1 s: late by, p50", "level_p50_ms", 0.2, less=True),
+    _rocketmq("delay level 1 s: late by, p99", "level_p99_ms", 0.2, less=True),
+    _rocketmq("delay of 2,000 ms: late by, p50", "time_p50_ms", 0.2, less=True),
+    _rocketmq("delay of 2,000 ms: late by, p99", "time_p99_ms", 0.2, less=True),
+    _rocketmq("start-up", "ready_ms", 0.2, less=True),
+    _rocketmq("anonymous memory after load", "loaded_mb", 0.2, less=True),
 )

@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.bench import Cell
-from benchmarks.brokers import INTERVAL, KAFKA, SYNC
+from benchmarks.brokers import INTERVAL, KAFKA, ROCKETMQ, SYNC
 from benchmarks.goals import GOALS, Goal, Medians
 from benchmarks.runner import Results
 
-COLUMNS = ((KAFKA, "Kafka"), (INTERVAL, "Halfmoon, interval"), (SYNC, "Halfmoon, sync"))
+COLUMNS = (
+    (KAFKA, "Kafka"), (ROCKETMQ, "RocketMQ"), (INTERVAL, "Halfmoon, interval"), (SYNC, "Halfmoon, sync"),
+)  # fmt: skip
 NOT_SHOWN = ("steal",)
 
 HOW = """\
@@ -44,6 +46,8 @@ HOW = """\
 - The cold reader: a broker alone in a control group that limits its memory, page cache included. Single messages are
   produced at 200 a second, while a consumer goes once through a log of twice that size in the same 10 seconds. The
   figures `racing_` are beside a consumer that reads it over and over as fast as it comes, and takes the cores.
+- The rows of RocketMQ: its Java client against a real RocketMQ (its own default settings: ASYNC_FLUSH), and against
+  brokers of Halfmoon that were started for it. The program's JVM and the broker's are warmed up for eight seconds.
 - Idle consumers: connections that each fetch from the end of a quiet topic with the default wait of 500 ms, in a
   process of their own.
 """
@@ -59,6 +63,7 @@ class Run:
     repeat: int
     scale: float
     kafka_version: str | None
+    rocketmq_version: str | None
     cells: Sequence[Cell]
 
 
@@ -110,6 +115,7 @@ def read_json(path: Path, cells: Sequence[Cell]) -> tuple[Run, Results]:
         content["repeat"],
         content["scale"],
         content["kafka"],
+        content["rocketmq"],
         ran,
     )
     return run, Results(content["values"], content["errors"], content["skipped"], content["seconds"])
@@ -162,17 +168,23 @@ def page(run: Run, results: Results) -> str:
     medians = results.medians()
     rows = table(medians)
     verdicts = [row[-1] for row in rows[1:]]
-    kafka = f"Apache Kafka {run.kafka_version}" if run.kafka_version else "no Kafka: only Halfmoon was measured"
+    peers = [
+        f"Apache Kafka {run.kafka_version}" if run.kafka_version else "no Kafka",
+        f"Apache RocketMQ {run.rocketmq_version}" if run.rocketmq_version else "no RocketMQ",
+    ]
     steals = (values for of in results.values.values() for name, values in of.items() if name.endswith(".steal"))
     steal = max(map(max, steals), default=0.0)
     parts = [
         "# Performance",
-        "Written by `make bench`; not by hand. Halfmoon beside a real Kafka, the same clients doing the same work.",
+        "Written by `make bench`; not by hand. Halfmoon beside a real Kafka and a real RocketMQ, the same "
+        "clients doing the same work.",
         f"{sum(v != '**no**' for v in verdicts)} of {len(verdicts)} targets are reached. `x` means times the figure "
-        "that it is compared with: Kafka's, unless the row says otherwise. Without another word the row is about "
+        "that it is compared with: Kafka's or, where a row begins with RocketMQ, RocketMQ's, unless the row says "
+        "otherwise. Without another word the row is about "
         "`flush: interval`.",
         as_markdown(rows),
-        f"Measured on {run.date}: {kafka}; {', '.join(f'{name} {value}' for name, value in run.machine.items())}. "
+        f"Measured on {run.date}: {', '.join(peers)}; "
+        f"{', '.join(f'{name} {value}' for name, value in run.machine.items())}. "
         f"Median of {run.repeat} repetitions at scale {run.scale:g}, in {results.seconds / 60:.0f} minutes. "
         f"At most {steal:.0%} of a core was taken away by the machine's host during a cell.",
         f"Command: `{run.command}`",
@@ -204,6 +216,7 @@ def write_json(path: Path, run: Run, results: Results) -> None:
             })  # fmt: skip
     content = {
         "date": run.date, "command": run.command, "machine": dict(run.machine), "kafka": run.kafka_version,
+        "rocketmq": run.rocketmq_version,
         "repeat": run.repeat, "scale": run.scale, "goals": goals, "values": results.values,
         "errors": results.errors, "skipped": results.skipped, "seconds": results.seconds,
         "cells": [cell.name for cell in run.cells],

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.bench import Cell
-from benchmarks.cells import bulk, features, held, latency, one_by_one, store
+from benchmarks.cells import bulk, features, held, latency, one_by_one, remoting, store
 
-CELLS: tuple[Cell, ...] = (*bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS, *features.CELLS)
+CELLS: tuple[Cell, ...] = (
+    *bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS, *features.CELLS, *remoting.CELLS,
+)  # fmt: skip

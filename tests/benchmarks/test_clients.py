@@ -67,7 +67,7 @@ def test_partitions_are_timed_until_they_can_be_read(bootstrap) -> None:
 
 @pytest.fixture
 def bench(bootstrap, tmp_path):
-    return Bench(Brokers(tmp_path, None), None, tmp_path), Measured("interval", bootstrap, 0, 0.0)
+    return Bench(Brokers(tmp_path, None), None, None, tmp_path), Measured("interval", bootstrap, 0, 0.0)
 
 
 def test_a_load_runs_in_a_process_of_its_own(bench) -> None:

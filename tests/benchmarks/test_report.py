@@ -64,7 +64,7 @@ def test_the_page_and_the_file_say_what_was_measured_and_what_not(tmp_path) -> N
     found = results()
     found.skipped.append("cold: no control group")
     cells = [Cell("bulk", "much", lambda *_: {})]
-    run = Run("2025-01-31", "make bench", {"processor": "2 x Thing"}, 3, 1.0, "4.3.1", cells)
+    run = Run("2025-01-31", "make bench", {"processor": "2 x Thing"}, 3, 1.0, "4.3.1", "5.3.3", cells)
     text = page(run, found)
     row_begins = "| produce 1 KB, MB/s | 200 | 320 |"
     for part in ("Apache Kafka 4.3.1", "2 x Thing", "`make bench`", row_begins, "cold: no control group"):
