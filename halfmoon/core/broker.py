@@ -407,15 +407,16 @@ class Broker:
         if concerned:
             taken = self.interception.take(partition, batch, self.due_clock.now_ms())
             base_offset, end, diverted = self.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
+            places = [(place.topic.name, place.index, offset) for place, offset in diverted]
             for appended in taken.appended:
-                appended()
+                appended.call(tuple(places[appended.first : appended.last]))
         else:
-            diverted = None
+            diverted = []
             base_offset = partition.next_offset
             end = self.store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
-        return Produced(base_offset, append_ms, end, partition.start_offset, diverted)
+        return Produced(base_offset, append_ms, end, partition.start_offset, diverted[0] if diverted else None)
 
     def first_partition(self, name: str) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises

@@ -19,7 +19,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.hook_types import PutOff, Relay, Settle, Waiting
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
-from halfmoon.core.record_codec import Headers, Record
+from halfmoon.core.record_codec import Extent, Headers, Record
 from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ class Deliveries:
         """Partitions in which messages wait; a number in the wheel is a place in this list."""
         self._followed: dict[Partition, int] = {}
         """Offset up to which the wheel has followed the consume queue."""
+        self._known: dict[Partition, tuple[int, int]] = {}
+        """Offsets [from, to) of messages that their relay knows of, because it has put them there."""
         self._earlier: list[tuple[int, int, int]] = []
         """(queue, from, to): what was there at the start, and is still to be taken in."""
         self._taken: dict[Due, None] = {}
@@ -98,10 +100,14 @@ class Deliveries:
         self._earlier.sort(key=lambda earlier: self.queues[earlier[0]].topic.name in self.relays)
         self._broker.relays.add(self, self)
 
-    def waits_in(self, partition: Partition) -> None:
-        """Messages begin to wait in this partition."""
+    def waits_in(self, partition: Partition, offset: int = 0, known: int = 0) -> None:
+        """Messages begin to wait in this partition. Its relay is not told of the `known` ones from `offset` on."""
         if partition not in self._followed:
             self._know(partition, partition.start_offset)
+        if known:
+            first, last = self._known.get(partition, (0, 0))
+            # Others may have come in between. Then the relay is told of those before, too, which does no harm.
+            self._known[partition] = first if last == offset else offset, offset + known
 
     def _know(self, partition: Partition, offset: int) -> None:
         assert len(self.queues) < MAX_QUEUES
@@ -160,16 +166,21 @@ class Deliveries:
         relay = self.relays.get(partition.topic.name)
         if relay is None or relay.begin is None or partition.pending is None:
             return
-        at = partition.pending.first(begin)
-        while at is not None and at < end:
+        pending = partition.pending
+        known_from, known_to = self._known.get(partition, (0, 0))
+        after = begin
+        while (at := pending.first(after)) is not None and at < end:
+            if known_from <= at < known_to:
+                after = known_to
+                continue
             try:
                 origin, header, batch = self.look_up(partition, at)
             except LookupError:
-                at = partition.pending.first(at + 1)
+                after = at + 1
                 continue
             for offset, record in self._records(partition, header, batch):
                 relay.begin(self._waiting_message(partition, offset, record, origin))
-            at = partition.pending.first(header.base_offset + header.last_offset_delta + 1)
+            after = header.base_offset + header.last_offset_delta + 1
 
     def look_up(self, partition: Partition, offset: int) -> tuple[Origin, BatchHeader, memoryview]:
         """The frame that a waiting message stands in: where it goes, and its batch. Waits for the disk if need be.
@@ -457,7 +468,7 @@ class Deliveries:
                 out = None
             if out is None:
                 out = outgoing[target] = Outgoing(target)
-            record = frame.record(offset)
+            record = frame.extent(offset)
             size += record.end - record.start
             if size > RELEASED_BYTES and size > record.end - record.start:
                 raise BrokerError(
@@ -502,9 +513,12 @@ class _Frame:
     def holds(self, source: Partition, offset: int) -> bool:
         return source is self._source and 0 <= offset - self._first < len(self._bounds) - 1
 
-    def record(self, offset: int) -> Record:
+    def extent(self, offset: int) -> Extent:
+        """Of a message of it."""
         index = offset - self._first
-        return record_codec.read_one(self.body, self._bounds[index], index, self._base_ms, None)
+        start, end = self._bounds[index], self._bounds[index + 1]
+        _, timestamp = record_codec.glance(self.body, start, index, self._base_ms)
+        return Extent(timestamp, start, end)
 
 
 def _copy(message: Waiting, headers: Headers) -> bytearray:

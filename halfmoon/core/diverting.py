@@ -42,6 +42,8 @@ class _Piece(NamedTuple):
     due_ms: int = 0
     sources: Sequence[SourceRun] = ()
     """The waiting messages that it is made of."""
+    is_diverted: bool = False
+    known: bool = False
 
 
 class Diverting:
@@ -52,10 +54,10 @@ class Diverting:
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int, *, keyed: bool
-    ) -> tuple[int, int, tuple[Partition, int] | None]:
+    ) -> tuple[int, int, list[tuple[Partition, int]]]:
         """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), the
-        log position behind it, and where the first diverted record stands. `keyed`: as of `Broker.store`. Raises
-        BrokerError."""
+        log position behind it, and where the first record of each of `taken.diverted` stands. `keyed`: as of
+        `Broker.store`. Raises BrokerError."""
         broker = self._broker
         pieces = self._pieces(partition, batch, header, taken, now_ms)
         settled = self._waiting_runs(taken.settle)
@@ -75,15 +77,15 @@ class Diverting:
                 broker.append_control(
                     control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
                 )
-            return -1, self._acknowledge(partition, header, now_ms), None
+            return -1, self._acknowledge(partition, header, now_ms), []
         base_offset = partition.next_offset if taken.kept is not None else -1
         end = 0
-        diverted: tuple[Partition, int] | None = None
+        diverted: list[tuple[Partition, int]] = []
         for part, (piece, proof) in enumerate(zip(pieces, proofs, strict=True)):
             span = piece.header.last_offset_delta + 1
             first = piece.target.next_offset
-            if diverted is None and piece.target is not partition and not piece.sources:
-                diverted = piece.target, first
+            if piece.is_diverted:
+                diverted.append((piece.target, first))
             end = broker.store(
                 piece.target, piece.batch, piece.header.record_count, span, piece.due_ms or piece.header.max_timestamp,
                 now_ms, original_span=0 if part else header.record_count, due_ms=piece.due_ms, part=part,
@@ -91,7 +93,7 @@ class Diverting:
             )  # fmt: skip
             if piece.due_ms:
                 piece.target.wait(first, span)
-                broker.deliveries.waits_in(piece.target)
+                broker.deliveries.waits_in(piece.target, first, span if piece.known else 0)
             for run in piece.sources:
                 broker.catalog.settle(run)
         for run in settled:
@@ -120,7 +122,7 @@ class Diverting:
         if pieces:
             check_kept(pieces[0].header, header)
         for each in taken.diverted:
-            add(self._target(each), each.batch, due_ms=each.due_ms)
+            add(self._target(each), each.batch, due_ms=each.due_ms, is_diverted=True, known=each.known)
         for out in self._released(taken.release):
             released = out.batch()
             set_log_append_time(memoryview(released), now_ms)

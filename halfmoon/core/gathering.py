@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.compression import compress
 from halfmoon.core.provenance import SourceRun
-from halfmoon.core.record_codec import Record, renumber
+from halfmoon.core.record_codec import Extent, Record, renumber
 from halfmoon.core.records import LONGEST_DELTA_MS
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Gathered:
         self.whole: tuple[BatchHeader, memoryview] | None = None
         """A batch of which everything goes in, as it stands: its header and body. Nothing else is gathered then."""
 
-    def add(self, body: bytes, record: Record, timestamp: int) -> None:
+    def add(self, body: bytes, record: Record | Extent, timestamp: int) -> None:
         """A record of `body`, with this timestamp (Unix ms). Raises TimestampsTooFarApartError."""
         if not self.count:
             self.max_ms = timestamp
@@ -123,7 +123,7 @@ class Outgoing(Gathered):
         self.far_apart = True
         self._runs: list[list[int]] = []
 
-    def take(self, source: Partition, offset: int, body: bytes, record: Record) -> None:
+    def take(self, source: Partition, offset: int, body: bytes, record: Record | Extent) -> None:
         """The waiting message at `offset` of `source`, which is this record of `body`."""
         self.add(body, record, record.timestamp)
         self._name(source, offset, 1)

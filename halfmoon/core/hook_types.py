@@ -49,6 +49,8 @@ class Diverted(Struct, frozen=True):
     partition: int
     batch: bytes
     due_ms: int = 0
+    known: bool = False
+    """Whoever diverts it learns by `Redirect.appended` where it waits: `Relay.begin` is not told before a restart."""
 
 
 class HandedBack(Struct, frozen=True):
@@ -72,8 +74,9 @@ class Redirect(Struct, frozen=True):
     """Waiting messages that are done with, and are delivered nowhere."""
     cancel: tuple[bytes, ...] = ()
     """UNIQ_KEYs of messages to this topic that wait for a time: those that were sent before are not delivered."""
-    appended: Callable[[], None] | None = None
-    """Called once all of it is in the log. The batch may be refused for other reasons, and then it is not."""
+    appended: Callable[[tuple[tuple[str, int, int], ...]], None] | None = None
+    """Called once all of it is in the log, with (topic, partition, offset) of the first record of each of `diverted`.
+    The batch may be refused for other reasons, and then it is not called."""
 
 
 class PutInterceptor(Struct, frozen=True):

@@ -14,7 +14,7 @@ trimmed tail. A batch of which nothing stays takes no offset.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
@@ -38,6 +38,14 @@ Place = tuple[str, int, int]
 """Topic, partition, offset."""
 
 
+class Appended(NamedTuple):
+    """What an interceptor is to be told of: where its part of `Taken.diverted` stands."""
+
+    call: Callable[[tuple[Place, ...]], None]
+    first: int
+    last: int
+
+
 class Taken(Struct, frozen=True):
     """What became of a batch."""
 
@@ -48,7 +56,7 @@ class Taken(Struct, frozen=True):
     release: tuple[Place, ...]
     settle: tuple[Place, ...]
     cancel: tuple[bytes, ...]
-    appended: tuple[Callable[[], None], ...]
+    appended: tuple[Appended, ...]
     """To be called then."""
 
 
@@ -79,19 +87,20 @@ class Interception:
         release: list[Place] = []
         settle: list[Place] = []
         cancel: list[bytes] = []
-        appended: list[Callable[[], None]] = []
+        appended: list[Appended] = []
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
                 continue
             result = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
             if isinstance(result, Redirect):
+                first = len(diverted)
                 diverted += result.diverted
                 handed_back = result.handed_back or handed_back
                 release += result.release
                 settle += result.settle
                 cancel += result.cancel
                 if result.appended is not None:
-                    appended.append(result.appended)
+                    appended.append(Appended(result.appended, first, len(diverted)))
                 result = result.kept
             if result is not kept:
                 kept = None if result is None else _writable(result)

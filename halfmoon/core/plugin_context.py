@@ -41,7 +41,8 @@ class PluginHost(Protocol):
         ...
 
     def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether a message waits there: an interceptor has put it there, and it is not dealt with."""
+        """Whether a message waits there: an interceptor has put it there, it is stored (so whoever sent it may know
+        that), and it is not dealt with."""
         ...
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:

@@ -48,6 +48,14 @@ class Record(NamedTuple):
     end: int
 
 
+class Extent(NamedTuple):
+    """Of a record that is copied as it stands: its timestamp, and its bytes, length included."""
+
+    timestamp: int
+    start: int
+    end: int
+
+
 _make = Record._make
 
 
@@ -212,7 +220,7 @@ def write(
     output += record
 
 
-def renumber(output: bytearray, body: bytes, record: Record, offset_delta: int, timestamp_delta: int) -> None:
+def renumber(output: bytearray, body: bytes, record: Record | Extent, offset_delta: int, timestamp_delta: int) -> None:
     """Append `record` of `body` to `output` with other deltas; all that follows them stays byte for byte."""
     at = record.start + _varint_size(body, record.start)
     head = bytearray(body[at : at + 1])  # the attributes

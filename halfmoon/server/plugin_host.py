@@ -58,7 +58,8 @@ class Host:
         found = self._broker.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        return offset in (found.partitions[partition].pending or ())
+        where = found.partitions[partition]
+        return offset < where.queue.end_offset and offset in (where.pending or ())
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         found = self._broker.topic(topic)

@@ -117,8 +117,8 @@ class Transactions:
     def __init__(self, ctx: PluginContext) -> None:
         self._ctx = ctx
         self._settings = ctx.settings_as(TransactionSettings)
-        self._open: dict[Name, Place | None] = {}
-        """Names of half messages, and where these wait; None until that is known."""
+        self._open: dict[Name, Place] = {}
+        """Names of half messages, and where these wait."""
 
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
@@ -150,8 +150,14 @@ class Transactions:
         kept = rewrite(put.batch, _search, change)
         if not rows:
             return Redirect(kept)
-        half = Diverted(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms)
-        return Redirect(kept, (half,), appended=lambda: self._open.update(names))
+        half = Diverted(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms, known=True)
+
+        def appended(places: tuple[Place, ...]) -> None:
+            ((topic, partition, first),) = places
+            for offset, name in enumerate(names, first):
+                self._open[name] = topic, partition, offset
+
+        return Redirect(kept, (half,), appended=appended)
 
     def begin(self, message: Waiting) -> None:
         name = _known_name(message.record)
@@ -183,7 +189,7 @@ class Transactions:
         self._ctx.catch_up(HALF_TOPIC)
         places = {name: place for name in ended if (place := self._open.get(name)) and self._ctx.is_waiting(*place)}
 
-        def appended() -> None:
+        def appended(_: tuple[Place, ...]) -> None:
             for name in places:
                 self._open.pop(name, None)
             if len(places) < len(ended):
