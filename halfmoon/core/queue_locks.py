@@ -62,6 +62,10 @@ class QueueLocks:
         lock = self._groups.get(group, {}).get(queue)
         return lock.member if lock is not None and lock.until_ms > mono_ms else None
 
+    def held(self, mono_ms: int) -> int:
+        """How many queues are locked, of all groups."""
+        return sum(lock.until_ms > mono_ms for locks in self._groups.values() for lock in locks.values())
+
     def expire(self, mono_ms: int) -> None:
         """Forget what has expired; now and then, so that groups that are gone leave nothing."""
         for group, locks in list(self._groups.items()):

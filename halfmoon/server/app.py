@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import uvloop
 
@@ -36,6 +36,9 @@ from halfmoon.server.plugin_host import Host
 from halfmoon.server.relaying import Relaying
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -70,6 +73,7 @@ class App:
         self.settings = settings
         self._extra_plugins = plugins
         self.kafka_address: Address | None = None
+        self.rocketmq: RocketmqServer | None = None
         self.rocketmq_address: Address | None = None
         self.namesrv_address: Address | None = None
         self.http_address: Address | None = None
@@ -149,9 +153,9 @@ class App:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it
 
         loop = asyncio.get_running_loop()
-        self.rocketmq = RocketmqServer(self.broker, self.settings, listener, self.plugins.allocators, loop)
-        self.rocketmq_address = await self._listen(self.rocketmq, listener.bind)
-        self.namesrv_address = await _bound(self.rocketmq.start_names, listener.namesrv)
+        self.rocketmq = server = RocketmqServer(self.broker, self.settings, listener, self.plugins.allocators, loop)
+        self.rocketmq_address = await self._listen(server, listener.bind)
+        self.namesrv_address = await _bound(server.start_names, listener.namesrv)
 
     async def _listen(self, server: Listener, bind: Address) -> Address:
         address = await _bound(server.start, bind)

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon import __version__
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.adapters.tcp.listener import Counters
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Topic
     from halfmoon.server.app import App
@@ -141,23 +144,44 @@ def _read_requests(app: App, readings: Readings) -> None:
     put("halfmoon_holds_ended_total", hold.counters.woken_by_deadline, "deadline")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_check, "check")
     put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
-    kafka = app.kafka.counters
     names = {route.key: route.name for route in app.kafka.routes.values()}
-    for key, count in kafka.requests.items():
-        put("halfmoon_requests_total", count, "kafka", names.get(key, str(key)))
-    put("halfmoon_request_errors_total", kafka.errors, "kafka")
-    put("halfmoon_malformed_requests_total", kafka.malformed, "kafka")
-    put("halfmoon_connections", kafka.connections, "kafka")
-    put("halfmoon_connections_accepted_total", kafka.accepted, "kafka")
-    put("halfmoon_connections_refused_total", kafka.refused, "kafka")
-    put("halfmoon_connections_idle_closed_total", kafka.idle_closed, "kafka")
-    put("halfmoon_received_bytes_total", kafka.bytes_in, "kafka")
-    put("halfmoon_sent_bytes_total", kafka.bytes_out, "kafka")
+    _read_listener("kafka", app.kafka.counters, names, readings)
+    if app.rocketmq is not None:
+        _read_rocketmq(app.rocketmq, readings)
     http = app.http.counters
     put("halfmoon_malformed_requests_total", http.malformed, "http")
     put("halfmoon_connections", http.connections, "http")
     put("halfmoon_connections_accepted_total", http.accepted, "http")
     put("halfmoon_connections_refused_total", http.refused, "http")
+
+
+def _read_listener(listener: str, counters: Counters, names: Mapping[int, str], readings: Readings) -> None:
+    put = readings.put
+    for key, count in counters.requests.items():
+        put("halfmoon_requests_total", count, listener, names.get(key, str(key)))
+    put("halfmoon_request_errors_total", counters.errors, listener)
+    put("halfmoon_malformed_requests_total", counters.malformed, listener)
+    put("halfmoon_connections", counters.connections, listener)
+    put("halfmoon_connections_accepted_total", counters.accepted, listener)
+    put("halfmoon_connections_refused_total", counters.refused, listener)
+    put("halfmoon_connections_idle_closed_total", counters.idle_closed, listener)
+    put("halfmoon_received_bytes_total", counters.bytes_in, listener)
+    put("halfmoon_sent_bytes_total", counters.bytes_out, listener)
+
+
+def _read_rocketmq(server: RocketmqServer, readings: Readings) -> None:
+    put = readings.put
+    _read_listener("rocketmq", server.counters, {code: each.name for code, each in server.requests.items()}, readings)
+    node = server.node
+    put("halfmoon_rocketmq_messages_out_total", node.messages_out)
+    put("halfmoon_rocketmq_checks_total", node.checks.asked)
+    put("halfmoon_rocketmq_locked_queues", node.locks.held(server.mono_ms()))
+    for group, members in node.members.producer_groups().items():
+        put("halfmoon_rocketmq_members", len(members), group, "producer")
+    for name, consumers in node.members.consumers.items():
+        put("halfmoon_rocketmq_members", len(consumers.members), name, "consumer")
+    for conflict, count in node.members.conflicts.items():
+        put("halfmoon_rocketmq_subscription_conflicts_total", count, *conflict)
 
 
 def _read_plugins(app: App, readings: Readings) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import re
+import socket
 import urllib.request
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_rig import batch, in_loop, node, until
 
 import halfmoon.testing
+from halfmoon.adapters.rocketmq import command as wire
 from halfmoon.server import metrics, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
 from halfmoon.server.readings import GroupReading, Histogram, Readings, TopicReading
@@ -197,6 +201,35 @@ async def test_a_group_that_goes_while_it_is_read_is_left_out(tmp_path: Path) ->
         original = app.broker.groups.describe
         app.broker.groups.describe = lambda group: None if group == "a" else original(group)  # type: ignore[method-assign]
         assert [group.name for group in (await readings.take(app)).groups] == ["b"]
+
+
+def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
+    listeners = {
+        "rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"},
+        "http": {"bind": "127.0.0.1:0"},
+    }
+
+    def beat(client_id: str, expression: str) -> bytes:
+        wanted = {"topic": "orders", "subString": expression, "subVersion": 1}
+        consumers = [{"groupName": "billing", "subscriptionDataSet": [wanted]}]
+        body = {"clientID": client_id, "producerDataSet": [{"groupName": "shop"}], "consumerDataSet": consumers}
+        return wire.encode(wire.Command(34, 1, 0, 479, "JAVA", None, {}, json.dumps(body).encode(), wire.JSON))
+
+    with halfmoon.testing.Broker(config={"listeners": listeners}) as broker, contextlib.ExitStack() as clients:
+        host, _, port = broker.rocketmq.rpartition(":")
+        for client_id, expression in ("c1", "paid"), ("c2", "late"):
+            client = clients.enter_context(socket.create_connection((host, int(port)), 10))
+            client.sendall(beat(client_id, expression))
+            assert client.recv(4)
+        found = parsed(urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=10).read().decode())
+        assert found["halfmoon_requests_total"][labels(listener="rocketmq", api="HEART_BEAT")] == 2
+        assert found["halfmoon_connections"][labels(listener="rocketmq")] == 2
+        assert found["halfmoon_rocketmq_members"] == {
+            labels(group="shop", role="producer"): 2, labels(group="billing", role="consumer"): 2,
+        }  # fmt: skip
+        conflict = labels(group="billing", topic="orders", client="c1", other="c2")
+        assert found["halfmoon_rocketmq_subscription_conflicts_total"] == {conflict: 1}
+        assert found["halfmoon_rocketmq_checks_total"] == found["halfmoon_rocketmq_locked_queues"] == {labels(): 0}
 
 
 @in_loop

@@ -34,6 +34,8 @@ class CheckBack:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self.asked = 0
+        """Questions sent."""
         self._followed: dict[str, int] = {}
         """Producer group → the offset in its check topic up to which it was asked."""
 
@@ -95,6 +97,7 @@ class CheckBack:
             found = dict(decode(message.properties))
             real_topic = found.get(b"REAL_TOPIC", b"")
             key = found.get(b"UNIQ_KEY", b"").decode()
+            self.asked += 1
             asked = message._replace(topic=real_topic[:255], system_flags=message.system_flags & ~12)
             producer.tell(
                 CHECK_TRANSACTION_STATE,

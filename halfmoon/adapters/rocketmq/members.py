@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -71,8 +71,8 @@ class Members:
         self.consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Member]] = {}
         self._turn: Counter[str] = Counter()
-        self.conflicts: Counter[tuple[str, str]] = Counter()
-        """(group, topic) → how often members were found to subscribe to it differently."""
+        self.conflicts: Counter[tuple[str, str, str, str]] = Counter()
+        """(group, topic, client id, client id) → how often these members were found to subscribe to it differently."""
 
     # -- consumers ---------------------------------------------------------------------------------------------------
 
@@ -119,12 +119,13 @@ class Members:
         """Members that want different things of a topic lose messages: each pulls what the last one said (B25)."""
         if old.said_by == new.said_by or group.member(old.said_by) is None:
             return
-        if not self.conflicts[group.name, new.topic]:
+        key = (group.name, new.topic, min(old.said_by, new.said_by), max(old.said_by, new.said_by))
+        if key not in self.conflicts:
             log.warning(
                 "event=subscriptions_differ group=%s topic=%s client=%s wants=%r client=%s wants=%r",
                 group.name, new.topic, old.said_by, old.expression, new.said_by, new.expression,
             )  # fmt: skip
-        self.conflicts[group.name, new.topic] += 1
+        self.conflicts[key] += 1
 
     def consumer_left(self, group: str, connection: Connection) -> bool:
         """Whether it had been a member."""
@@ -170,6 +171,9 @@ class Members:
 
     def has_producers(self, group: str) -> bool:
         return group in self._producers
+
+    def producer_groups(self) -> Mapping[str, Mapping[Connection, Member]]:
+        return self._producers
 
     def producer_members(self, group: str) -> list[Member]:
         return list(self._producers.get(group, {}).values())

@@ -100,7 +100,7 @@ class TestMembers:
             first.beat("c1", g=[("orders", "a", 1)])
             second.beat("c2", g=[("orders", "b", 2)])
             first.beat("c1", g=[("orders", "a", 1)])
-        assert rig.node.members.conflicts == {("g", "orders"): 2}
+        assert rig.node.members.conflicts == {("g", "orders", "c1", "c2"): 2}
         (warning,) = [record.getMessage() for record in caplog.records if "subscriptions_differ" in record.getMessage()]
         assert "client=c1 wants='a' client=c2 wants='b'" in warning
 
