@@ -1,0 +1,30 @@
+"""docs/rocketmq.md says what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import yaml
+
+from halfmoon.adapters.rocketmq.registry import Port, registered
+from halfmoon.core.config import load_settings
+
+TEXT = (Path(__file__).parents[1] / "docs" / "rocketmq.md").read_text(encoding="utf-8")
+WHERE = {Port.BROKER: "broker", Port.NAMES: "name service", Port.BROKER | Port.NAMES: "broker and name service"}
+
+
+def test_the_table_of_requests() -> None:
+    table = TEXT.split("<!-- requests -->")[1].split("<!-- /requests -->")[0]
+    written = re.findall(r"^\| (\d+) \| (\w+) \| ([\w ]+) \| ([\w ]+) \|$", table, re.MULTILINE)
+    assert written == [
+        (str(code), each.name, WHERE[each.port], "this machine" if each.changes else "everywhere")
+        for code, each in sorted(registered().items())
+    ]
+
+
+def test_the_configuration() -> None:
+    (block,) = re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL)
+    listener = load_settings(yaml.safe_load(block), {}, {}).listeners.rocketmq
+    assert listener is not None
+    assert (str(listener.bind), str(listener.namesrv)) == ("127.0.0.1:10911", "127.0.0.1:9876")
