@@ -139,6 +139,14 @@ class ConsumeQueue:
         behind = self._places(limit, 1, min_one=True)
         return [place for place in found if not behind or place[0] < behind[0][0]]
 
+    def span_at(self, base: int) -> int:
+        """How many offsets the batch takes that begins at `base`; 0 where none does."""
+        for run in self.runs_from(base):
+            row = run.row_for(base)
+            if row < run.high:
+                return run.columns.span[row] if run.columns.base[row] == base else 0
+        return 0
+
     def bytes_from(self, offset: int, enough: int) -> int:
         """Bytes that a reader at `offset` could get; stops counting at `enough`."""
         count = 0

@@ -327,10 +327,13 @@ class Deliveries:
         self._broker.logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, error)
 
     def _read(self, due: list[Due]) -> Generator[Load | None, Any, list[memoryview | None]]:
-        """Of each, its origin and its batch, one behind the other, as they stand in the log."""
+        """Of each of which something waits still, its origin and its batch, one behind the other, as they stand in the
+        log."""
         places: list[tuple[int, int, int]] = []
         for at, (_, number, base) in enumerate(due):
-            queue = self.queues[number].queue
+            queue, pending = self.queues[number].queue, self.queues[number].pending
+            if pending is None or (base not in pending and not pending.count(base, base + queue.span_at(base))):
+                continue
             found = [] if queue.damage_at(base) else queue.places(base, 1, min_one=True)
             if found:
                 position, length = found[0]

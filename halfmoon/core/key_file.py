@@ -27,7 +27,7 @@ from __future__ import annotations
 import struct
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import ASIDE, File, FileSystem, Mapping, replace_file, write_all
@@ -52,6 +52,12 @@ _PLACE_MASK = (1 << 32) - 1
 def key_hash(topic_number: int, key: bytes) -> int:
     """Of a key of one topic."""
     return crc32c(key, crc32c(_TOPIC.pack(topic_number)))
+
+
+def key_hashes(topic_number: int, keys: Iterable[bytes | None]) -> list[int]:
+    """Of those of the keys that are none and not empty."""
+    seed = crc32c(_TOPIC.pack(topic_number))
+    return [crc32c(key, seed) for key in keys if key]
 
 
 def block_hash(topic_number: int, partition: int, offset: int) -> int:
@@ -92,6 +98,24 @@ class Stretch:
             bucket = self._buckets[hashed >> _BUCKET_SHIFT] = array("Q")
         bucket.append(entry)
         self.count += 1
+
+    def add_all(self, hashes: Iterable[int], position: int) -> None:
+        """As `add` for each: half the time where there are many."""
+        place = position - self.start
+        buckets = self._buckets
+        last = self._last
+        for hashed in hashes:
+            entry = hashed << 32 | place
+            if entry == last:
+                continue
+            last = entry
+            number = hashed >> _BUCKET_SHIFT
+            bucket = buckets.get(number)
+            if bucket is None:
+                bucket = buckets[number] = array("Q")
+            bucket.append(entry)
+            self.count += 1
+        self._last = last
 
     def saw(self, store_ms: int) -> None:
         """A frame that has entries was stored then (Unix ms)."""

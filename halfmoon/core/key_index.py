@@ -11,6 +11,7 @@ from __future__ import annotations
 from array import array
 from bisect import insort
 from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from halfmoon.core import control, frame, key_file, provenance, record_codec
 from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
-from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hash
+from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hashes
 from halfmoon.core.keys import OverlappingError, keys_of, possible_keys
 from halfmoon.core.provenance import Provenance, SourceRun, UnknownProvenanceError
 from halfmoon.core.records import batch_body, parse_header
@@ -157,7 +158,7 @@ class KeyIndex:
             if seen.due_ms and said.origin is not None:
                 number = said.origin.topic_number
         try:
-            hashes += [key_hash(number, key) for key in possible_keys(body) if key]
+            hashes += key_hashes(number, possible_keys(body))
         except OverlappingError:
             pass
         else:
@@ -250,8 +251,7 @@ class KeyIndex:
                     if self._close_at <= position and self._may_close_at(seen):
                         yield from self._close_upto(position)
                     self._tail.saw(seen.store_ms)
-                    for hashed in known[1]:
-                        self._tail.add(hashed, position)
+                    self._tail.add_all(known[1], position)
                 elif position >= self._broker.log.start:  # else it has expired
                     read = self._broker.reader.read([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
@@ -391,10 +391,10 @@ class KeyIndex:
         else:
             body = _body(payload)
         if body is not None:
-            for at, key in enumerate(self._keys(number, header, body)):
-                if key:
-                    stretch.add(key_hash(number, key), position)
-                if at % SLICE == SLICE - 1:
+            keys = self._keys(number, header, body)
+            while some := list(islice(keys, SLICE)):
+                stretch.add_all(key_hashes(number, some), position)
+                if len(some) == SLICE:
                     yield None
 
     def _keys(self, topic_number: int, header: BatchHeader, body: bytes) -> Iterator[bytes | None]:

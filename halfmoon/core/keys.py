@@ -75,10 +75,14 @@ def possible_unique_keys(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 def _values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
     at = _find(body, name)
-    left = len(body)
+    left = end = len(body)
     while at >= 0:
         at += len(name)
-        content = _value_at(body, at)
+        length = body[at] if at < end else 1
+        if length < 0x80:  # one byte, as most are: worth not calling for
+            content = b"" if length & 1 else body[at + 1 : at + 1 + (length >> 1)]
+        else:
+            content = _value_at(body, at)
         left -= len(content)
         if left < 0:
             raise OverlappingError

@@ -63,6 +63,12 @@ def test_places(made: tuple[ConsumeQueue, list[Batch]], offset: int, max_bytes: 
     assert queue.places(offset, max_bytes, min_one=min_one) == expected
 
 
+@given(queues(), st.integers(0, 80))
+def test_span_at(made: tuple[ConsumeQueue, list[Batch]], base: int) -> None:
+    queue, batches = made
+    assert queue.span_at(base) == next((batch.span for batch in batches if batch.base == base), 0)
+
+
 @given(queues(), st.integers(-1, 80), st.integers(1, 3000))
 def test_bytes_from(made: tuple[ConsumeQueue, list[Batch]], offset: int, enough: int) -> None:
     queue, batches = made
