@@ -665,7 +665,7 @@ class Broker:
         return self.reader.read(queue.places(offset, max_bytes, min_one=min_one))
 
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
-        """As `read`, the first batch always, with the `frame.HEADER_BYTES` bytes before each batch in front of it;
+        """As `read`, the first batch always, with the `frame.BEFORE_BYTES` bytes before each batch in front of it;
         and where each batch stands in the log."""
         if not partition.start_offset <= offset < partition.stable_offset:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
@@ -673,7 +673,7 @@ class Broker:
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
         places = queue.places(offset, max_bytes, min_one=True)
-        before = frame.HEADER_BYTES
+        before = frame.BEFORE_BYTES
         return places, self.reader.read([(position - before, length + before) for position, length in places])
 
     def bytes_available(self, partition: Partition, offset: int, enough: int) -> int:

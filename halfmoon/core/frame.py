@@ -186,16 +186,23 @@ _STORE_MS_AT = 64
 _POSITION_AT = 16
 
 
-def store_ms_before(data: Buffer, payload_position: int) -> int | None:
-    """The store time of the frame whose payload begins at this log position, from the `HEADER_BYTES` bytes before it.
+BEFORE_BYTES = HEADER_BYTES + 104
+"""So many bytes before a payload are looked at by `before_payload`, so it finds provenance lists of five source runs. A
+segment has at least as many before its first batch: its head is a snapshot, of no less than 118 bytes."""
 
-    None where its header is not just before it: there is a provenance list in between.
-    """
-    (position,) = _STORE_MS.unpack_from(data, _POSITION_AT)
-    if bytes(memoryview(data)[:4]) != MAGIC or position != payload_position - HEADER_BYTES:
-        return None
-    (store_ms,) = _STORE_MS.unpack_from(data, _STORE_MS_AT)
-    return int(store_ms)
+
+def before_payload(data: Buffer, payload_position: int) -> tuple[int, bytes] | None:
+    """Store time and provenance list of the frame whose payload begins at this log position, from the bytes before it
+    (`BEFORE_BYTES` at most). None where its header is not among them: the list is longer."""
+    view = bytes(data)
+    at = len(view) - HEADER_BYTES
+    while at >= 0:
+        (position,) = _STORE_MS.unpack_from(view, at + _POSITION_AT)
+        if view.startswith(MAGIC, at) and position == payload_position - (len(view) - at):
+            (store_ms,) = _STORE_MS.unpack_from(view, at + _STORE_MS_AT)
+            return int(store_ms), view[at + HEADER_BYTES :]
+        at = view.rfind(MAGIC, 0, at + len(MAGIC) - 1)
+    return None
 
 
 def check_payload(frame: Frame, payload: memoryview) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from pathlib import Path
 
 import crcmod.predefined
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from halfmoon.core import frame
 from halfmoon.core.batch_header import stamp
 from halfmoon.core.frame import HEADER_BYTES, BadFrameError, Kind, UnknownVersionError, check_payload, decode, encode
+from halfmoon.testing import Broker
 from tests.core.bench import batch
 
 
@@ -116,3 +118,33 @@ def test_a_whole_frame_of_an_unknown_version_is_refused_and_not_taken_for_damage
     damaged[40] ^= 1
     with pytest.raises(BadFrameError):
         decode(memoryview(bytes(damaged)), 5000, 5000)
+
+
+@pytest.mark.parametrize("proof", [b"", b"P" * 23, frame.MAGIC * 5, b"P" * (frame.BEFORE_BYTES - HEADER_BYTES)])
+def test_the_header_is_found_before_the_payload(proof: bytes) -> None:
+    head = encode(
+        Kind.BATCH, HEADER_BYTES + len(proof) + 100, 5000, 4000, 3, 1, 0, 1, 0, 1, 1, 1_700_000_000_000,
+        provenance=proof,
+    )  # fmt: skip
+    payload_position = 5000 + HEADER_BYTES + len(proof)
+    before = (bytes(frame.BEFORE_BYTES) + head)[-frame.BEFORE_BYTES :]
+    assert frame.before_payload(before, payload_position) == (1_700_000_000_000, proof)
+    assert frame.before_payload(before, payload_position + 1) is None
+    assert frame.before_payload(before[-HEADER_BYTES + 1 :], payload_position) is None
+
+
+def test_a_header_too_far_before_the_payload_is_not_found() -> None:
+    proof = b"P" * (frame.BEFORE_BYTES - HEADER_BYTES + 1)
+    head = encode(
+        Kind.BATCH, HEADER_BYTES + len(proof) + 100, 5000, 4000, 3, 1, 0, 1, 0, 1, 1, 1, provenance=proof
+    )  # fmt: skip
+    assert frame.before_payload(head[-frame.BEFORE_BYTES :], 5000 + HEADER_BYTES + len(proof)) is None
+
+
+def test_a_segment_has_as_much_before_its_first_batch_as_is_read(tmp_path: Path) -> None:
+    with Broker(data_dir=str(tmp_path)) as broker:
+        assert broker.app is not None
+        first = broker.app.broker.log.end
+    smallest_head = decode(memoryview((tmp_path / "log" / f"{0:020}").read_bytes()), 0, 0).length
+    assert smallest_head <= first
+    assert smallest_head + HEADER_BYTES >= frame.BEFORE_BYTES

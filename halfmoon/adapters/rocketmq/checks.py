@@ -12,6 +12,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.message import decode_stored, encode_stored
+from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.properties import decode
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window
 from halfmoon.core.errors import BrokerError
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("halfmoon.rocketmq")
 
 CHECK_TRANSACTION_STATE = 39
-HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 WAIT_MS = 60_000
 
 

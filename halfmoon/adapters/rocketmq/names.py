@@ -14,6 +14,9 @@ RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"
 AUTO_CREATE_TOPIC = "TBW102"
 """TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: what producers ask for to learn how topics are made."""
 
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+"""TopicValidator.RMQ_SYS_TRANS_HALF_TOPIC: where half messages wait."""
+
 _SENDABLE = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 """TopicValidator: what RocketMQ's producers send to."""
 

@@ -116,9 +116,11 @@ class MessageWriter:
         from_offset: int = 0,
         rows: Sequence[int] | None = None,
         bounds: Sequence[int] | None = None,
+        prepared: Sequence[int] = (),
     ) -> None:
         """Append to `sheet` the messages of a batch (decompressed `body`) from `from_offset` on; all, or those whose
-        indexes are in `rows`, which begin at `bounds`. Raises BrokerError(INVALID_RECORD)."""
+        indexes are in `rows`, which begin at `bounds`. `prepared`: of each, where it waited as a half message. Raises
+        BrokerError(INVALID_RECORD)."""
         base_offset, base_ms = header.base_offset, header.base_timestamp
         append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
         topic = names.to_rocketmq(partition.topic.name).encode()
@@ -131,7 +133,7 @@ class MessageWriter:
         parts, sizes, offsets = sheet.parts, sheet.sizes, sheet.offsets
         count = header.record_count if rows is None else len(rows)
         record_codec.checked_count(body, header.record_count)
-        whole = len(body)
+        whole, waited = len(body), len(prepared)
         at = 0
         for nth in range(count):
             index = nth
@@ -227,7 +229,7 @@ class MessageWriter:
                 head,
                 tail.born,
                 stored,
-                _pack_behind(tail.reconsume_times, 0, len(value)),
+                _pack_behind(tail.reconsume_times, prepared[index] if index < waited else 0, len(value)),
                 value,
                 behind_body,
                 _pack_int16(len(text)),

@@ -19,12 +19,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from halfmoon.adapters.rocketmq.message import physical_offset
+from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
-from halfmoon.core import record_codec
+from halfmoon.core import provenance, record_codec
 from halfmoon.core.batch_header import CODEC_MASK, CONTROL, BatchHeader, parse_header
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.filtering import matches
-from halfmoon.core.frame import HEADER_BYTES, store_ms_before
+from halfmoon.core.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.records import batch_body, is_plain
 
 if TYPE_CHECKING:
@@ -51,13 +53,17 @@ KEPT_BYTES = 16 << 20
 class OpenBatch:
     """A batch, decompressed. `bounds`: where its records begin."""
 
-    __slots__ = ("body", "bounds", "end_offset", "header", "position", "rows", "store_ms")
+    __slots__ = ("body", "bounds", "end_offset", "header", "position", "prepared", "rows", "store_ms")
 
-    def __init__(self, position: int, header: BatchHeader, body: bytes, store_ms: int) -> None:
+    def __init__(
+        self, position: int, header: BatchHeader, body: bytes, store_ms: int, prepared: Sequence[int] = ()
+    ) -> None:
         self.position = position
         self.header = header
         self.body = body
         self.store_ms = store_ms
+        self.prepared = prepared
+        """Of committed half messages: where each waited, as in message ids."""
         self.end_offset = header.base_offset + header.last_offset_delta + 1
         self.bounds: array[int] | None = None
         self.rows: dict[Filter, Sequence[int]] = {}
@@ -159,7 +165,7 @@ class Windows:
             return lambda: self._opened(places, cold())
         size = places[0][1]
         if size >= COMPRESSED_BYTES:
-            plain = is_plain(memoryview(read.slices[0])[HEADER_BYTES:])
+            plain = is_plain(memoryview(read.slices[0])[BEFORE_BYTES:])
             if not plain or size >= 4 * LARGE_BYTES:
                 return lambda: self._opened(places[:1], read.slices[:1])
         return self._opened(places, read.slices)
@@ -169,19 +175,17 @@ class Windows:
         opened: list[OpenBatch] = []
         for (position, _), piece in zip(places, slices, strict=True):
             view = memoryview(piece)
-            batch = view[HEADER_BYTES:]
+            batch = view[BEFORE_BYTES:]
             header = parse_header(batch)
             if opened and header.attributes & CODEC_MASK and len(batch) >= COMPRESSED_BYTES:
                 break  # in a thread, when it is this one's turn
-            store_ms = store_ms_before(view, position)
-            if store_ms is None:
-                store_ms = header.max_timestamp
+            store_ms, proof = before_payload(view[:BEFORE_BYTES], position) or (header.max_timestamp, b"")
             try:
                 body = b"" if header.attributes & CONTROL else bytes(batch_body(batch))
             except BrokerError as error:
                 body = b""
                 self._log_unreadable(header, error)
-            opened.append(OpenBatch(position, header, body, store_ms))
+            opened.append(OpenBatch(position, header, body, store_ms, self._prepared(proof) if proof else ()))
             if len(body) >= LARGE_BYTES:
                 try:
                     opened[-1].walk()
@@ -190,6 +194,21 @@ class Windows:
                     self._log_unreadable(header, error)
                 break  # the rest when this one is read
         return opened
+
+    def _prepared(self, proof: bytes) -> list[int]:
+        """Where the half messages waited that a batch was made of; empty where it was not made of any."""
+        try:
+            sources = provenance.decode(proof).sources
+        except provenance.UnknownProvenanceError:
+            return []
+        found: list[int] = []
+        for run in sources:
+            half = self._broker.catalog.partition(run.topic_number, run.partition)
+            if half is None or half.topic.name != HALF_TOPIC:
+                return []
+            first = physical_offset(half.queue_number, run.first_offset)
+            found += range(first, first + run.count)
+        return found
 
     def _hold_open(self, batch: OpenBatch) -> None:
         if batch.position in self._open:
@@ -236,7 +255,7 @@ class Windows:
         begun = len(sheet.sizes), len(sheet.parts)
         try:
             if wanted is None and header.record_count <= room and offset <= header.base_offset:
-                writer.write(sheet, partition, header, batch.body, batch.store_ms)
+                writer.write(sheet, partition, header, batch.body, batch.store_ms, prepared=batch.prepared)
                 return batch.end_offset
             rows: Sequence[int]
             if wanted is None:
@@ -250,7 +269,7 @@ class Windows:
             if rows:
                 writer.write(
                     sheet, partition, header, batch.body, batch.store_ms,
-                    from_offset=offset, rows=rows[:room], bounds=batch.walk(),
+                    from_offset=offset, rows=rows[:room], bounds=batch.walk(), prepared=batch.prepared,
                 )  # fmt: skip
             return batch.end_offset if len(rows) <= room else sheet.offsets[-1] + 1
         except BrokerError as error:

@@ -153,13 +153,29 @@ class TestTransactions:
         assert client.read("orders", queue=1) == []
         self.end(client, 8)
         (message,) = client.read("orders", queue=1)
-        assert (message.body, message.system_flags & 12) == (b"half", 8)
+        assert (message.body, message.system_flags & 12, message.prepared_offset) == (b"half", 8, physical)
         said = properties_of(message)
         assert (said["UNIQ_KEY"], said["TRAN_MSG"], said["PGROUP"]) == ("U1", "true", "p")
         assert (said["REAL_TOPIC"], said["REAL_QID"]) == ("orders", "1")
         self.end(client, 8)
         self.end(client, 12)
         assert len(client.read("orders", queue=1)) == 1
+
+    def test_committed_together(self) -> None:
+        rig = Rig()
+        rig.topic("orders", 2)
+        client = rig.client()
+        waited = [decode_message_id(self.half(client, f"U{number}")["msgId"])[1] for number in range(12)]
+        ends = [
+            client.encode(37, oneway=True, producerGroup="p", commitOrRollback=8, msgId=f"U{number}", topic="orders")
+            for number in (0, 1, 2, 4, 5, 7)
+        ]
+        client.feed(b"".join(ends))
+        rig.turns()
+        found = client.read("orders", queue=1)
+        assert [properties_of(message)["UNIQ_KEY"] for message in found] == ["U0", "U1", "U2", "U4", "U5", "U7"]
+        assert [message.prepared_offset for message in found] == [waited[number] for number in (0, 1, 2, 4, 5, 7)]
+        assert client.read("orders", 1, 1)[0].prepared_offset == waited[1]
 
     def test_rolled_back(self) -> None:
         rig = Rig()
