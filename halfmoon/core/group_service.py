@@ -7,7 +7,7 @@ what it rests on is durable. Progress is one table for all protocols, kept by th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from halfmoon.core import control
 from halfmoon.core.catalog import Partition
@@ -21,15 +21,53 @@ from halfmoon.core.groups.messages import (
     GroupSettings,
     Join,
     JoinResult,
+    MemberDescription,
     Persist,
     Sync,
     SyncResult,
 )
+from halfmoon.core.groups.model import State
+from halfmoon.core.groups.views import GROUP_TYPE
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
 
 Left = list[tuple[str, str | None, Fault | None]]
+
+
+class ForeignGroups(Protocol):
+    """Groups whose live members speak another protocol than Kafka's, and agree among themselves who reads what. A
+    group's members speak one protocol at a time."""
+
+    protocol_type: str
+
+    def has_members(self, group: str) -> bool: ...
+
+    def members(self, group: str) -> Sequence[MemberDescription]: ...
+
+    def groups(self) -> Iterable[str]:
+        """Those that have members."""
+        ...
+
+    def write_progress(self, group: str) -> None:
+        """Somebody is about to look at a group's progress, or to change it: record what is not recorded yet."""
+        ...
+
+
+class _NoForeignGroups:
+    protocol_type = ""
+
+    def has_members(self, group: str) -> bool:
+        return False
+
+    def members(self, group: str) -> Sequence[MemberDescription]:
+        return ()
+
+    def groups(self) -> Iterable[str]:
+        return ()
+
+    def write_progress(self, group: str) -> None:
+        pass
 
 
 class GroupService:
@@ -50,8 +88,7 @@ class GroupService:
         )
         self._persisted = 0
         self._unwritten: BrokerError | None = None
-        self.has_foreign_members: Callable[[str], bool] = lambda group: False
-        """Whether a group has live members that speak another protocol than Kafka's. Only one at a time may."""
+        self.foreign: ForeignGroups = _NoForeignGroups()
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -62,9 +99,10 @@ class GroupService:
     # -- membership ------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, reply: Callable[[JoinResult], None]) -> None:
-        if self.has_foreign_members(join.group):
+        if self.foreign.has_members(join.group):
             reply(JoinResult(Fault.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
             return
+        self.foreign.write_progress(join.group)
         self._carry_out(self.coordinator.join(join, reply, self._broker.clock.mono_ms()))
 
     def sync(self, sync: Sync, reply: Callable[[SyncResult], None]) -> None:
@@ -135,8 +173,9 @@ class GroupService:
         Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27).
         """
         broker = self._broker
+        self.foreign.write_progress(group)
         has_offsets = group in broker.catalog.offsets
-        if self.has_foreign_members(group):
+        if self.foreign.has_members(group):
             raise BrokerError(Fault.UNKNOWN_MEMBER_ID, f"group '{group}' has members that speak another protocol")
         fault = self.coordinator.check_commit(
             group, generation, member_id, instance_id, broker.clock.mono_ms(), has_offsets=has_offsets
@@ -154,6 +193,7 @@ class GroupService:
 
     def offsets(self, group: str) -> dict[Partition, Committed]:
         """A group's progress; empty for a group that has none."""
+        self.foreign.write_progress(group)
         catalog = self._broker.catalog
         found = {}
         for (number, index), committed in catalog.offsets.get(group, {}).items():
@@ -164,27 +204,38 @@ class GroupService:
 
     def delete_offsets(self, group: str, partitions: Sequence[Partition]) -> int:
         """Forget progress; returns the log position to wait for."""
+        self.foreign.write_progress(group)
         entries = [(p.topic.number, p.index) for p in partitions]
         return self._broker.append_control(control.OffsetsDeleted(group, entries))
 
     def check_offset_delete(self, group: str) -> Fault | None:
+        if self.foreign.has_members(group):
+            return Fault.NON_EMPTY_GROUP
         return self.coordinator.check_offset_delete(group, has_offsets=group in self._broker.catalog.offsets)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
-        return self.coordinator.list(states, types, self._broker.catalog.offsets)
+        found = {each.group: each for each in self.coordinator.list((), types, self._broker.catalog.offsets)}
+        for name in self.foreign.groups() if not types or GROUP_TYPE in types else ():
+            found[name] = GroupListing(name, self.foreign.protocol_type, State.STABLE.value, GROUP_TYPE)
+        wanted = {state.lower() for state in states}
+        return [found[name] for name in sorted(found) if not wanted or found[name].state.lower() in wanted]
 
     def describe(self, group: str) -> GroupDescription | None:
+        members = tuple(self.foreign.members(group))
+        if members:
+            return GroupDescription(group, State.STABLE.value, self.foreign.protocol_type, "", 0, members)
         return self.coordinator.describe(group, has_offsets=group in self._broker.catalog.offsets)
 
     def delete(self, group: str) -> int:
         """Forget a group and its offsets; returns the log position to wait for. Raises BrokerError."""
+        self.foreign.write_progress(group)
         has_offsets = group in self._broker.catalog.offsets
         described = self.coordinator.describe(group, has_offsets=has_offsets)
         if described is None:
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND)
-        if self.coordinator.is_active(group) or self.has_foreign_members(group):
+        if self.coordinator.is_active(group) or self.foreign.has_members(group):
             raise BrokerError(Fault.NON_EMPTY_GROUP)
         position = self._broker.append_control(control.GroupDeleted(group))
         self.coordinator.delete(group, has_offsets)
@@ -202,7 +253,7 @@ class GroupService:
         catalog = self._broker.catalog
         due = []
         for group in set(catalog.offsets) | set(catalog.groups):
-            if self.coordinator.is_active(group) or self.has_foreign_members(group):
+            if self.coordinator.is_active(group) or self.foreign.has_members(group):
                 continue
             last_ms = max((c.commit_ms for c in catalog.offsets.get(group, {}).values()), default=0)
             if group in catalog.groups:

@@ -87,13 +87,16 @@ def batch_body(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) ->
     return _open(batch, max_bytes)[1]
 
 
-def iter_records(batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT) -> Iterator[Record]:
-    """The records of a batch, in order, holes or not. A control batch's too: the caller looks at the header.
+def iter_records(
+    batch: Buffer, *, max_bytes: int = DEFAULT_DECOMPRESSED_LIMIT, created: bool = False
+) -> Iterator[Record]:
+    """The records of a batch, in order, holes or not. A control batch's too: the caller looks at the header. With
+    `created` their timestamps are their producers', also where the broker has stamped the batch.
 
     Raises BrokerError as `batch_body`, and INVALID_RECORD in the middle of the iteration where a record is malformed.
     """
     header, body = _open(batch, max_bytes)
-    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
+    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE and not created else None
     return record_codec.read(
         bytes(body), header.record_count, header.last_offset_delta, header.base_timestamp, append_time
     )

@@ -38,16 +38,33 @@ class CheckBack:
         """Questions sent."""
         self._followed: dict[str, int] = {}
         """Producer group → the offset in its check topic up to which it was asked."""
+        self._unasked: set[str] = set()
+        """Groups with producers, and nothing to ask them about yet."""
 
     def follow(self, group: str) -> None:
         """Producers of this group are connected; if they have sent half messages, or may have, ask them from now on."""
         if group in self._followed:
             return
         topic = self._node.broker.topic(check_topic(group))
-        if topic is not None:
-            partition = topic.partitions[0]
-            self._followed[group] = partition.stable_offset
+        if topic is None:
+            self._unasked.add(group)
+            return
+        partition = topic.partitions[0]
+        # Of what came while no producer was connected the next check brings another.
+        self._followed[group] = partition.start_offset if group in self._unasked else partition.stable_offset
+        self._unasked.discard(group)
+        if partition.stable_offset > self._followed[group]:
+            self._arrived(group, partition)
+        else:
             self._wait(group, partition)
+
+    def look_again(self) -> None:
+        """Now and then: somebody else may have sent the first half message of a group, which is asked about now."""
+        for group in list(self._unasked):
+            if self._node.members.has_producers(group):
+                self.follow(group)
+            else:
+                self._unasked.discard(group)
 
     def expect(self, group: str) -> None:
         """A producer of this group sends a half message: there are questions to come. Raises BrokerError."""
@@ -98,7 +115,7 @@ class CheckBack:
             real_topic = found.get(b"REAL_TOPIC", b"")
             key = found.get(b"UNIQ_KEY", b"").decode()
             self.asked += 1
-            asked = message._replace(topic=real_topic[:255], system_flags=message.system_flags & ~12)
+            asked = message._replace(topic=real_topic, system_flags=message.system_flags & ~12)
             producer.tell(
                 CHECK_TRANSACTION_STATE,
                 {

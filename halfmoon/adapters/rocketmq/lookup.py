@@ -33,7 +33,7 @@ def find(broker: Broker, physical: int) -> Steps[Standing]:
     partition = broker.catalog.by_queue_number.get(number)
     if partition is not None and partition.start_offset <= offset < partition.stable_offset:
         whole = yield from frame_at(broker, partition, offset)
-        for record in iter_records(whole.payload) if whole is not None else ():
+        for record in iter_records(whole.payload, created=True) if whole is not None else ():
             if whole is not None and whole.frame.base_offset + record.offset_delta == offset:
                 return Standing(partition, offset, record, whole.frame.store_ms)
     raise Refused(Code.QUERY_NOT_FOUND, f"can not find message by the offset, {physical}")

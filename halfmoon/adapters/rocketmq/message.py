@@ -29,7 +29,9 @@ from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import MalformedFrame
 
-MAGIC = 0xDAA320A7
+MAGIC, LONG_TOPIC_MAGIC = 0xDAA320A7, 0xDAA320AB
+"""MessageVersion V1, and V2: the topic's length has two bytes there. In V1 it is one, and clients read it as signed."""
+LONGEST_SHORT_TOPIC = 127
 COMPRESSED, TRANSACTION_MASK, COMMITTED, BORN_V6, STORE_V6 = 1, 12, 8, 0x10, 0x20
 CODEC_MASK = 0x700
 """Bits 8 to 10 of the system flags: how a body is compressed (MessageSysFlag, CompressionType)."""
@@ -99,6 +101,15 @@ class StoredMessage(NamedTuple):
         return message_id(self.store, self.physical_offset)
 
 
+def magic_for(topic: bytes) -> int:
+    return MAGIC if len(topic) <= LONGEST_SHORT_TOPIC else LONG_TOPIC_MAGIC
+
+
+def topic_field(topic: bytes) -> bytes:
+    """A topic's name with its length."""
+    return len(topic).to_bytes(1 if len(topic) <= LONGEST_SHORT_TOPIC else 2, "big") + topic
+
+
 def encode_stored(message: StoredMessage) -> bytes:
     flags = message.system_flags & ~(BORN_V6 | STORE_V6)
     flags |= (BORN_V6 if message.born.is_v6 else 0) | (STORE_V6 if message.store.is_v6 else 0)
@@ -109,15 +120,14 @@ def encode_stored(message: StoredMessage) -> bytes:
             message.store.pack(),
             _AFTER_STORE.pack(message.reconsume_times, message.prepared_offset, len(message.body)),
             message.body,
-            bytes([len(message.topic)]),
-            message.topic,
+            topic_field(message.topic),
             _INT16.pack(len(message.properties)),
             message.properties,
         ]
     )
     head = _BEFORE_BORN.pack(
-        _BEFORE_BORN.size + len(rest), MAGIC, crc32(message.body) & 0x7FFFFFFF, message.queue_id, message.flag,
-        message.queue_offset, message.physical_offset, flags, message.born_ms,
+        _BEFORE_BORN.size + len(rest), magic_for(message.topic), crc32(message.body) & 0x7FFFFFFF, message.queue_id,
+        message.flag, message.queue_offset, message.physical_offset, flags, message.born_ms,
     )  # fmt: skip
     return head + rest
 
@@ -137,7 +147,7 @@ def decode_stored(data: bytes | memoryview) -> Iterator[StoredMessage]:
 
 def _decode_one(view: memoryview) -> tuple[StoredMessage, int]:
     size, magic, crc, queue_id, flag, offset, physical, flags, born_ms = _BEFORE_BORN.unpack_from(view)
-    if magic != MAGIC or not _BEFORE_BORN.size < size <= len(view):
+    if magic not in (MAGIC, LONG_TOPIC_MAGIC) or not _BEFORE_BORN.size < size <= len(view):
         raise MalformedFrame(f"no stored message: size {size}, magic {magic:#x}")
     view = view[:size]
     at = _BEFORE_BORN.size
@@ -146,7 +156,8 @@ def _decode_one(view: memoryview) -> tuple[StoredMessage, int]:
     store, at = _host(view, at + 8, 16 if flags & STORE_V6 else 4)
     reconsume_times, prepared, length = _AFTER_STORE.unpack_from(view, at)
     body, at = _take(view, at + _AFTER_STORE.size, length)
-    topic, at = _take(view, at + 1, view[at])
+    length_bytes = 1 if magic == MAGIC else 2
+    topic, at = _take(view, at + length_bytes, int.from_bytes(view[at : at + length_bytes], "big"))
     (length,) = _INT16.unpack_from(view, at)
     properties, at = _take(view, at + 2, length)
     if at != size or crc32(body) & 0x7FFFFFFF != crc:

@@ -12,6 +12,7 @@ from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.ends import Ends
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filters
+from halfmoon.adapters.rocketmq.groups import Groups
 from halfmoon.adapters.rocketmq.members import Members
 from halfmoon.adapters.rocketmq.message import Host
 from halfmoon.adapters.rocketmq.progress import Progress
@@ -68,7 +69,7 @@ class Node:
     def start(self, address: tuple[str, int]) -> None:
         """The broker listens there."""
         self._port = address[1]
-        self.broker.groups.has_foreign_members = self.members.has_consumers
+        self.broker.groups.foreign = Groups(self.members, self.progress)
         self._later(SWEEP_S, self._sweep)
 
     def stop(self) -> None:
@@ -82,6 +83,7 @@ class Node:
         for connection in self.members.silent(mono_ms):
             connection.abort("the client has not sent a heartbeat for two minutes")
         self.locks.expire(mono_ms)
+        self.checks.look_again()
         for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:
             del self._resets[key]
         self._later(SWEEP_S, self._sweep)

@@ -31,7 +31,9 @@ class Progress:
         self._is_due = False
 
     def note(self, group: str, partition: Partition, offset: int) -> None:
-        """The group has consumed what is below `offset`."""
+        """The group has consumed what is below `offset`. It does not count where it is Kafka's members that consume."""
+        if self._broker.groups.coordinator.is_active(group):
+            return
         self._noted.setdefault(group, {})[partition] = offset
         if not self._is_due:
             self._is_due = True
@@ -50,13 +52,13 @@ class Progress:
 
     def _write(self, group: str, noted: dict[Partition, int]) -> None:
         broker = self._broker
-        known = broker.groups.offsets(group)
-        entries = [
-            (partition, offset, -1, "")
-            for partition, offset in noted.items()
-            if broker.catalog.partition(partition.topic.number, partition.index) is partition
-            and (partition not in known or known[partition].offset != offset)
-        ]
+        known = broker.catalog.offsets.get(group, {})
+        entries = []
+        for partition, offset in noted.items():
+            place = partition.topic.number, partition.index
+            exists = broker.catalog.partition(*place) is partition
+            if exists and (place not in known or known[place].offset != offset):
+                entries.append((partition, offset, -1, ""))
         if entries:
             try:
                 broker.groups.record(group, entries, reset=False)

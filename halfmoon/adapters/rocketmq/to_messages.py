@@ -24,17 +24,18 @@ from halfmoon.adapters.rocketmq.message import (
     CODEC_MASK,
     COMMITTED,
     COMPRESSED,
-    MAGIC,
     OFFSET_BITS,
     STORE_V6,
     Host,
     crc32,
+    magic_for,
     message_id,
     physical_offset,
+    topic_field,
 )
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
 from halfmoon.core import record_codec
-from halfmoon.core.batch_header import TIMESTAMP_TYPE, BatchHeader
+from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.catalog import Catalog, Partition
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, giving_up_group
 from halfmoon.core.record_codec import Headers, varint, varlong
@@ -122,9 +123,8 @@ class MessageWriter:
         indexes are in `rows`, which begin at `bounds`. `prepared`: of each, where it waited as a half message. Raises
         BrokerError(INVALID_RECORD)."""
         base_offset, base_ms = header.base_offset, header.base_timestamp
-        append_ms = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
         topic = names.to_rocketmq(partition.topic.name).encode()
-        behind_body = bytes([min(len(topic), 255)]) + topic[:255]
+        behind_body, magic = topic_field(topic), magic_for(topic)
         stored = _INT64.pack(store_ms) + self._store
         fixed = _HEAD.size + len(stored) + _BEHIND.size + len(behind_body) + 2
         queue_id, high = partition.index, partition.queue_number << OFFSET_BITS
@@ -202,7 +202,7 @@ class MessageWriter:
                     uniq = b""
                     rest = body[at:end]
             except (IndexError, record_codec.MalformedError):
-                record_codec.read_one(body, start, index, base_ms, append_ms)  # says what is wrong
+                record_codec.read_one(body, start, index, base_ms, None)  # says what is wrong
                 raise record_codec.invalid(index, "it is malformed") from None
             at = end
             offset = base_offset + delta
@@ -210,17 +210,17 @@ class MessageWriter:
                 continue
             tail = tails.get((rest, key, partition))
             if tail is None:
-                tail = self._read(body, start, index, base_ms, append_ms, partition, rest, bool(uniq))
+                tail = self._read(body, start, index, base_ms, partition, rest, bool(uniq))
             text = tail.properties
             if uniq:
                 text = _UNIQ_PROPERTY + uniq + b"\x02" + text
             born_ms = tail.born_ms
             if born_ms is None:
-                born_ms = base_ms + delta_ms if append_ms is None else append_ms
+                born_ms = base_ms + delta_ms  # also where the broker has stamped the batch: deltas stay the producer's
             size = fixed + len(tail.born) + len(value) + len(text)
             try:
                 head = _pack_head(
-                    size, MAGIC, crc32(value) & 0x7FFFFFFF, queue_id, tail.flag, offset, high | offset,
+                    size, magic, crc32(value) & 0x7FFFFFFF, queue_id, tail.flag, offset, high | offset,
                     tail.system_flags | store_flag, born_ms,
                 )  # fmt: skip
             except struct.error:
@@ -244,12 +244,11 @@ class MessageWriter:
         start: int,
         index: int,
         base_ms: int,
-        append_ms: int | None,
         partition: Partition,
         rest: bytes,
         has_unique: bool,
     ) -> _Tail:
-        record = record_codec.read_one(body, start, index, base_ms, append_ms)
+        record = record_codec.read_one(body, start, index, base_ms, None)
         tail = self._tail(record.headers[1:] if has_unique else record.headers, record.key, partition, has_unique)
         if len(rest) + len(record.key or b"") <= _REMEMBERED_BYTES:
             if len(self._tails) >= _REMEMBERED:
@@ -262,18 +261,22 @@ class MessageWriter:
         found: dict[bytes, bytes] = {}
         for name, content in headers:
             raw = name.encode("utf-8", "surrogateescape")
-            if raw in found or (has_unique and raw == UNIQ_KEY):
+            # The last of one name counts, as for filters and everybody else, also where that says nothing here.
+            if found.pop(raw, None) is not None or (has_unique and raw == UNIQ_KEY):
                 omitted[raw] = None
-            elif content is not None and _is_text(raw, content):
+            if content is not None and _is_text(raw, content):
                 found[raw] = content
             elif raw not in _INTO_FIELDS:
                 omitted[raw] = None
-        if KEYS not in found and key is not None and _is_text(KEYS, key):
-            found[KEYS] = key
+        if KEYS not in found and key is not None:
+            if _is_text(KEYS, key):
+                found[KEYS] = key
+            else:
+                omitted[KEYS] = None
         flags, reconsume_times = 0, min(_int32(found.get(RECONSUME_TIMES)), 0xFFFF)
         if partition.topic.name.startswith(DEAD_LETTER_PREFIX) and giving_up_group(partition.topic.name) is not None:
             reconsume_times += 1  # RocketMQ counts the handing back with which it was given up
-        if SYSTEM_FLAGS in found:  # the topic keeps bodies as clients have compressed them
+        if SYSTEM_FLAGS in found and partition.topic.rules.verbatim_bodies:  # as clients have compressed them
             flags |= _number(found[SYSTEM_FLAGS]) & (COMPRESSED | CODEC_MASK)
         born, born_flag = self._born(found.get(BORN_HOST))
         born_ms = _number(found[BORN_MS]) if BORN_MS in found else None

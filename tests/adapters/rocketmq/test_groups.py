@@ -175,11 +175,46 @@ class TestProgress:
         client = rig.client()
         client.send(15, oneway=True, consumerGroup="g", topic="orders", queueId=0, commitOffset=7)
         assert offset(client) == 7
-        assert rig.broker.groups.offsets("g") == {}
+        assert rig.broker.catalog.offsets.get("g") is None
         rig.pass_time(1_000)
-        assert rig.broker.groups.offsets("g")[partition].offset == 7
+        place = partition.topic.number, partition.index
+        assert rig.broker.catalog.offsets["g"][place].offset == 7
         rig.broker.groups.commit("g", -1, "", None, [(partition, 3, -1, "")])
         assert offset(client) == 3
+
+    def test_whoever_asks_knows_at_once(self) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        client = rig.client()
+        client.send(15, oneway=True, consumerGroup="g", topic="orders", queueId=0, commitOffset=7)
+        assert rig.broker.groups.offsets("g")[partition].offset == 7
+
+    def test_what_comes_behind_a_goodbye_does_not_take_back_what_others_commit(self) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        client = rig.client()
+        client.send(15, oneway=True, consumerGroup="g", topic="orders", queueId=0, commitOffset=5)
+        rig.broker.groups.commit("g", -1, "", None, [(partition, 8, -1, "")])
+        rig.pass_time(1_000)
+        assert rig.broker.groups.offsets("g")[partition].offset == 8
+
+    def test_groups_with_live_members_are_shown_and_kept(self) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        client = rig.client()
+        client.beat("c1", g=[("orders", "*")])
+        groups = rig.broker.groups
+        described = groups.describe("g")
+        assert described is not None
+        assert (described.state, described.protocol_type) == ("Stable", "rocketmq")
+        assert [(member.client_id, member.client_host) for member in described.members] == [("c1", "/127.0.0.1")]
+        assert [(each.group, each.state) for each in groups.list(["stable"])] == [("g", "Stable")]
+        assert groups.list(["Empty"]) == []
+        assert groups.check_offset_delete("g") is Fault.NON_EMPTY_GROUP
+        with pytest.raises(BrokerError):
+            groups.commit("g", -1, "", None, [(partition, 1, -1, "")])
+        client.close()
+        assert groups.list() == []
 
     def test_pulls_bring_it(self) -> None:
         rig = Rig()

@@ -279,7 +279,7 @@ class TestWhatKafkaClientsProduced:
         (message,) = rig.client().read("orders")
         assert (message.body, len(message.properties) <= 32_767) == (b"", True)
         assert properties_of(message) == {
-            "a": "1", "b": "2", "CLUSTER": "DefaultCluster", "HALFMOON_OMITTED": "a,null,empty,latin,one,?,long",
+            "a": "2", "b": "2", "CLUSTER": "DefaultCluster", "HALFMOON_OMITTED": "a,null,empty,latin,one,?,KEYS,long",
         }  # fmt: skip
 
     def test_names_of_what_is_left_out_may_be_too_many_too(self) -> None:
@@ -313,12 +313,28 @@ class TestWhatKafkaClientsProduced:
         assert [each.queue_offset for each in client.read("orders")] == [0, 2]
         assert rig.node.windows.unreadable == 1
 
-    def test_times_of_a_topic_that_stamps_its_records(self) -> None:
+    def test_a_topic_that_stamps_its_records_leaves_the_born_time_alone(self) -> None:
         rig = Rig()
         rig.topic("orders", 1, message_timestamp_type="LogAppendTime")
         kafka_batch(rig, "orders", (None, b"x", ()))
         (message,) = rig.client().read("orders")
-        assert (message.born_ms, message.store_ms) == (rig.clock.now_ms, rig.clock.now_ms)
+        assert (message.born_ms, message.store_ms) == (1_000, rig.clock.now_ms)
+
+    def test_a_forged_flag_of_the_adapters_own_changes_no_body(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        kafka_batch(rig, "orders", (None, b"plain", (("__SYSFLAG", b"1"),)))
+        (message,) = rig.client().read("orders")
+        assert (message.body, message.system_flags) == (b"plain", 0)
+
+    @pytest.mark.parametrize("length", [127, 128, 249])
+    def test_long_topic_names(self, length: int) -> None:
+        rig = Rig()
+        name = "t" * length
+        rig.topic(name)
+        kafka_batch(rig, name, (None, b"1", ()), (None, b"2", ()))
+        found = rig.client().read(name)
+        assert [(message.topic.decode(), message.body) for message in found] == [(name, b"1"), (name, b"2")]
 
     def test_large_batches_are_opened_once_and_read_in_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(windows, "LARGE_BYTES", 4_000)

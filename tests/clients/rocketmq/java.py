@@ -237,6 +237,11 @@ class Clients:
         )
         return self.started(producer)
 
+    def kill(self, producer: Any) -> None:
+        """What a broker sees when a producer's process dies: its connections close, and it has not said goodbye."""
+        factory = producer.getDefaultMQProducerImpl().getMqClientFactory()
+        self.java.let_go(factory.getMQClientAPIImpl().getRemotingClient())
+
     def push(self, group: str | None = None) -> Any:
         """A push consumer that begins at the first message, not yet started."""
         consumer = self.java.named(f"{CLIENT}.consumer.DefaultMQPushConsumer")(group or self.name("group"))

@@ -13,7 +13,7 @@ from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.records import build_batch
 
 REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF"))
-FIRST_ID = "ORIGIN_MESSAGE_ID"
+BORN_MS = "halfmoon.original-timestamp"
 
 
 @request(36, "CONSUMER_SEND_MSG_BACK")
@@ -32,7 +32,10 @@ def handle(call: Call) -> None:
         if limit >= 0:
             headers = [header for header in headers if header[0] != "MAX_RECONSUME_TIMES"]
             headers.append(("MAX_RECONSUME_TIMES", b"%d" % limit))
-        batch = build_batch([(record.key, record.value, record.timestamp, headers)])
+        # One that has waited before says when it was born; the delay's plugin would put its last arrival there.
+        born = dict(record.headers).get(BORN_MS) or b""
+        born_ms = int(born) if born.isdigit() and len(born) < 19 else record.timestamp
+        batch = build_batch([(record.key, record.value, born_ms, headers)])
         broker = call.broker
         retry = call.node.group_topic(retry_topic(group)).partitions[0]
         produced = broker.append(retry, memoryview(bytearray(batch)), broker.clock.wall_ms())

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 from halfmoon.core.catalog import Partition
 from halfmoon.core.messages import Steps
@@ -19,6 +21,8 @@ from halfmoon.core.store_times import first_stored_since
 def handle(call: Call) -> None:
     name, group = call.text("topic"), call.text("group")
     topic = call.node.topic(name)
+    if call.broker.groups.coordinator.is_active(group):
+        raise Refused(Code.SYSTEM_ERROR, f"members of group '{group}' speak Kafka's protocol, which cannot tell them")
     queue_id, offset = call.number("queueId", -1), call.number("offset", -1)
     store_ms = call.number("timestamp", -1)
     partitions = topic.partitions if queue_id < 0 else [call.node.queue(name, queue_id)]
