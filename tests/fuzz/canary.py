@@ -37,11 +37,7 @@ class Canary:
         """The longest that an answer took."""
 
     def start(self) -> None:
-        with Peer(self._address) as peer:
-            creatable = CreateTopicsRequest.CreatableTopic
-            configs = [creatable.CreatableTopicConfig(name="retention.bytes", value="1000000")]
-            topic = creatable(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
-            peer.ask(19, 5, topics=[topic], timeout_ms=1000, validate_only=False)
+        self._create()
         self._thread.start()
 
     def stop(self) -> None:
@@ -61,9 +57,19 @@ class Canary:
             self.check()
             time.sleep(0.001)
 
+    def _create(self) -> None:
+        with Peer(self._address) as peer:
+            creatable = CreateTopicsRequest.CreatableTopic
+            configs = [creatable.CreatableTopicConfig(name="retention.bytes", value="1000000")]
+            topic = creatable(name=TOPIC, num_partitions=1, replication_factor=1, assignments=[], configs=configs)
+            peer.ask(19, 5, topics=[topic], timeout_ms=1000, validate_only=False)
+
+    def _connect(self) -> Any:
+        return Peer(self._address)
+
     def _run(self) -> None:
         try:
-            with Peer(self._address) as writer, Peer(self._address) as reader:
+            with self._connect() as writer, self._connect() as reader:
                 while not self._over.is_set():
                     self._round(writer, reader)
                     self.rounds += 1
@@ -71,7 +77,7 @@ class Canary:
         except BaseException:
             self._error = traceback.format_exc()
 
-    def _round(self, writer: Peer, reader: Peer) -> None:
+    def _round(self, writer: Any, reader: Any) -> None:
         offset = self._next_offset
         value = b"%020d" % offset + bytes(VALUE_BYTES)
         reader.send(reader.request(1, 11, **_fetch(offset)))

@@ -40,6 +40,8 @@ class BrokerProcess:
         self.host, self.port = "127.0.0.1", 0
         self.http = ""
         """Where /metrics is, if `sections` have an http listener."""
+        self.rocketmq, self.names = ("", 0), ("", 0)
+        """Where RocketMQ's clients connect, and their name service, if `sections` have such a listener."""
         self.lines: list[str] = []
         """Everything logged so far, as far as `read_log` has looked."""
 
@@ -65,8 +67,9 @@ class BrokerProcess:
             self._process.wait()
             raise AssertionError(f"the broker did not start: {line!r} {self._log.read_text()}")
         self.port = int(match[1])
-        http = re.search(r" http=(\S+)", line)
-        self.http = "" if http is None else http[1]
+        others = dict(re.findall(r" (\w+)=(\S+)", line))
+        self.http = others.get("http", "")
+        self.rocketmq, self.names = _address(others.get("rocketmq")), _address(others.get("namesrv"))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -123,10 +126,23 @@ class BrokerProcess:
                 return int(line.split()[1]) * 1024
         raise AssertionError("no RssAnon in /proc")
 
+    def sockets(self) -> int:
+        """How many it has open, those that it listens on among them."""
+        found = 0
+        for link in Path(f"/proc/{self.pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # closed meanwhile
+                found += str(link.readlink()).startswith("socket:")
+        return found
+
     def cpu_s(self) -> float:
         """Seconds of processor time used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(") ")[2].split()
         return (int(fields[11]) + int(fields[12])) / 100
+
+
+def _address(text: str | None) -> tuple[str, int]:
+    host, _, port = (text or ":0").rpartition(":")
+    return host, int(port)
 
 
 class MemoryWatch:

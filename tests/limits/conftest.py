@@ -17,15 +17,18 @@ from tests.fuzz.process import BrokerProcess
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
-    """`start(max_connections=3)` → a running broker with these limits, and metrics."""
+    """`start(max_connections=3)` → a running broker with these limits, and metrics; with RocketMQ's ports if asked."""
     with ExitStack() as stack:
 
-        def start(*, log: dict[str, Any] | None = None, **limits: Any) -> BrokerProcess:
+        def start(*, log: dict[str, Any] | None = None, rocketmq: bool = False, **limits: Any) -> BrokerProcess:
+            listeners: dict[str, Any] = {"http": {"bind": "127.0.0.1:0"}}
+            if rocketmq:
+                listeners["rocketmq"] = {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}
             return stack.enter_context(
                 BrokerProcess(
                     tmp_path,
                     log={"segment_bytes": "16MiB", "flush": "interval", **(log or {})},
-                    listeners={"http": {"bind": "127.0.0.1:0"}},
+                    listeners=listeners,
                     limits=limits,
                 )
             )
