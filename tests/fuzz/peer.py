@@ -29,7 +29,11 @@ class Peer:
         if receive_bytes:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
         self.socket.settimeout(TIMEOUT_S)
-        self.socket.connect(address)
+        try:
+            self.socket.connect(address)
+        except OSError:
+            self.socket.close()
+            raise
         host, port = self.socket.getsockname()
         OPENED[f"{host}:{port}"] += 1
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

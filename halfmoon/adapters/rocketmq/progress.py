@@ -43,14 +43,16 @@ class Progress:
         self._is_due = False
         self.write()
 
-    def write(self, group: str | None = None) -> None:
-        """Write down what was noted: of one group, or of all."""
+    def write(self, group: str | None = None) -> int:
+        """Write down what was noted: of one group, or of all; the log position to wait for."""
+        position = 0
         for each in [group] if group is not None else list(self._noted):
             noted = self._noted.pop(each, None)
             if noted:
-                self._write(each, noted)
+                position = max(position, self._write(each, noted))
+        return position
 
-    def _write(self, group: str, noted: dict[Partition, int]) -> None:
+    def _write(self, group: str, noted: dict[Partition, int]) -> int:
         broker = self._broker
         known = broker.catalog.offsets.get(group, {})
         entries = []
@@ -61,9 +63,10 @@ class Progress:
                 entries.append((partition, offset, -1, ""))
         if entries:
             try:
-                broker.groups.record(group, entries, reset=False)
+                return broker.groups.record(group, entries, reset=False)
             except BrokerError as error:
                 log.error("event=progress_not_written group=%s error=%s", group, error)
+        return 0
 
     def set(self, group: str, partition: Partition, offset: int) -> int:
         """Set progress from outside; the log position to wait for. Raises BrokerError."""

@@ -8,7 +8,7 @@ from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
 
 
 @request(15, "UPDATE_CONSUMER_OFFSET")
-def handle(call: Call) -> Answer:
+def handle(call: Call) -> Answer | None:
     group = call.text("consumerGroup")
     offset = call.number("commitOffset")
     if offset < 0:
@@ -20,5 +20,5 @@ def handle(call: Call) -> Answer:
         return Answer(remark="Offset has been previously reset")
     call.node.progress.note(group, partition, offset)
     if not call.command.is_oneway:
-        call.node.progress.write(group)
-    return DONE
+        call.after(call.node.progress.write(group), DONE)
+    return None
