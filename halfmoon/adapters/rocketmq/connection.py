@@ -2,8 +2,9 @@
 
 - A frame that cannot be read closes this connection, with a logged reason, and touches nothing else. A request that is
   not offered, or makes no sense, is answered with a code and a remark.
-- A client that does not read its answers, or has `MAX_UNANSWERED` requests in the air, is not read from until that has
-  changed. Held pulls do not count: a consumer of many queues holds one for each.
+- A client that does not read its answers, has `MAX_UNANSWERED` requests in the air or `MAX_WORKED_OUT` in threads, is
+  not read from until that has changed. Held pulls do not count: a consumer of many queues holds one for each, up to
+  `pulling.MAX_HELD`; beyond that they do not wait.
 - Answers bear the number of their request, so they leave as they come.
 - The broker asks clients, too (`ask`, `tell`): what has become of a transaction, what a consumer is doing.
 """
@@ -33,9 +34,13 @@ if TYPE_CHECKING:
 
 MAX_UNANSWERED = 8_192
 """Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
+MAX_WORKED_OUT = 8
+"""Requests of one connection that may be worked out in threads, which all connections share; answers may take MiBs."""
 REQUEST_COST = 512
 """What a request counts for in a turn (`CONTROL_TURN_BYTES`), besides an eighth of its bytes: a turn is some 120 small
 requests, or half a megabyte of large ones, and takes about five milliseconds."""
+UNKNOWN = -1
+"""Counts requests of codes that are not offered."""
 MAX_ASKED = 1_000
 """Questions to one client that may wait for its answer."""
 
@@ -57,6 +62,9 @@ class Connection(tcp.Connection):
         self._requests = server.requests
         self._port = port
         self._unanswered = 0
+        self._worked_out = 0
+        self.held = 0
+        """Pulls that wait for messages."""
         self._opaque = 0
         self._asked: dict[int, Reply] = {}
         self.client_id = ""
@@ -90,7 +98,7 @@ class Connection(tcp.Connection):
     def _blocked(self) -> bool:
         if self._out_bytes > tcp.WRITE_LIMIT_BYTES:
             self._flush()
-        return self._write_paused or self._unanswered >= MAX_UNANSWERED
+        return self._write_paused or self._unanswered >= MAX_UNANSWERED or self._worked_out >= MAX_WORKED_OUT
 
     def _whole(self, start: memoryview) -> int:
         (size,) = _SIZE.unpack_from(start)
@@ -104,6 +112,7 @@ class Connection(tcp.Connection):
     def _handle(self, view: memoryview) -> tuple[int, bool]:
         pos = 0
         end = len(view)
+        node = self._node
         self._handling = True
         try:
             while end - pos >= 4 and not self._closed:
@@ -113,6 +122,9 @@ class Connection(tcp.Connection):
                 self._turn_bytes += REQUEST_COST + (size >> 3)
                 pos += size
                 self._take(wire.decode(view[pos - size + 4 : pos]))
+                if node.extra_cost:
+                    self._turn_bytes += node.extra_cost
+                    node.extra_cost = 0
         except MalformedFrame as error:
             self._malformed(str(error))
         finally:
@@ -130,8 +142,8 @@ class Connection(tcp.Connection):
                 reply(command)
             return
         code = command.code
-        self._counters.requests[code] += 1
         route = self._requests.get(code)
+        self._counters.requests[code if route is not None else UNKNOWN] += 1
         if route is None or self._port not in route.port:
             self._counters.errors += 1
             self.reply(command, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {code} is not supported"))
@@ -160,6 +172,18 @@ class Connection(tcp.Connection):
         """So many more of its requests wait for the log (or fewer)."""
         self._unanswered += more
 
+    def works_out(self, more: int) -> None:
+        """So many more of its requests are worked out in threads (or fewer)."""
+        self._unanswered += more
+        self._worked_out += more
+        if more < 0 and self._reading_paused:
+            self._resume_soon()
+
+    @property
+    def is_deaf(self) -> bool:
+        """It does not read: what it need not be told is not kept for it."""
+        return self._closed or self._write_paused or self._out_bytes > tcp.WRITE_LIMIT_BYTES
+
     # Answers, and questions.
 
     def reply(self, command: Command, answer: Answer) -> None:
@@ -172,14 +196,15 @@ class Connection(tcp.Connection):
         self._send([head, *pieces] if length else [head], len(head) + length)
 
     def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """A request to the client that it does not answer."""
-        if not self._closed:
+        """A request to the client that it does not answer; dropped where it does not read. Those there are come again:
+        clients share queues anew every 20 s by themselves, and a half message has another check."""
+        if not self.is_deaf:
             self._next_opaque()
             self._request(code, wire.ONEWAY, fields, body)
 
     def ask(self, code: int, fields: Mapping[str, str], body: bytes, reply: Reply) -> None:
         """A request to the client; `reply` is called once."""
-        if len(self._asked) >= MAX_ASKED or self._closed:
+        if len(self._asked) >= MAX_ASKED or self.is_deaf:
             reply(None)
             return
         self._asked[self._next_opaque()] = reply

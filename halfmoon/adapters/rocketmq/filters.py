@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.rocketmq.codes import Code
@@ -14,7 +14,10 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
 
 TAG = "TAG"
-_KEPT = 1_000
+_KEPT_CHARACTERS = 128 << 10
+"""Of expressions. A compiled one takes up to a hundred times as much."""
+COMPILE_COST = 8
+"""What a character of an expression counts for in a turn (connection.py): 16 KiB of SQL92 take 40 ms to compile."""
 
 
 class Filter(NamedTuple):
@@ -28,8 +31,11 @@ class Filter(NamedTuple):
 class Filters:
     """Compiles each expression once, as long as it is in use."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, spend: Callable[[int], None]) -> None:
+        """`spend(cost)` is told what compiling counts for in a turn."""
         self._broker = broker
+        self._spend = spend
+        self._characters = 0
         self._compiled: OrderedDict[tuple[str, str], Filter] = OrderedDict()
 
     @property
@@ -49,11 +55,14 @@ class Filters:
         compiler = self._languages.get(kind.lower())
         if compiler is None:
             raise Refused(Code.SYSTEM_ERROR, f"the broker does not support consumers that filter by {kind[:40]}")
+        self._spend(COMPILE_COST * len(expression))
         try:
             made = Filter(kind, expression, compiler(expression))
         except FilterSyntaxError as error:
             raise Refused(Code.SUBSCRIPTION_PARSE_FAILED, f"the expression cannot be compiled: {error}") from None
         self._compiled[kind, expression] = made
-        if len(self._compiled) > _KEPT:
-            self._compiled.popitem(last=False)
+        self._characters += len(expression)
+        while self._characters > _KEPT_CHARACTERS and len(self._compiled) > 1:
+            (_, old), _ = self._compiled.popitem(last=False)
+            self._characters -= len(old)
         return made

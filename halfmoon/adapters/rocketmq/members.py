@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("halfmoon.rocketmq")
 
 SILENT_MS = 120_000
+CONSUMER, PRODUCER = "consumer", "producer"
 BROADCASTING, CLUSTERING = "BROADCASTING", "CLUSTERING"
 
 
@@ -70,6 +71,7 @@ class Members:
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Member]] = {}
+        self._memberships: dict[Connection, set[tuple[str, str]]] = {}
         self._turn: Counter[str] = Counter()
         self.conflicts: Counter[tuple[str, str, str, str]] = Counter()
         """(group, topic, client id, client id) → how often these members were found to subscribe to it differently."""
@@ -99,6 +101,7 @@ class Members:
         before = known.members.get(member.connection)
         changed = before is None or before.client_id != member.client_id
         known.members[member.connection] = member
+        self._memberships.setdefault(member.connection, set()).add((CONSUMER, group))
         return self._subscribe(known, subscriptions) or changed
 
     def _subscribe(self, group: ConsumerGroup, subscriptions: Sequence[Subscription]) -> bool:
@@ -132,6 +135,7 @@ class Members:
         known = self.consumers.get(group)
         if known is None or known.members.pop(connection, None) is None:
             return False
+        self._leave(connection, CONSUMER, group)
         if not known.members:
             del self.consumers[group]
             for key in [key for key in self.conflicts if key[0] == group]:
@@ -151,10 +155,12 @@ class Members:
         members = self._producers.setdefault(group, {})
         is_new = member.connection not in members
         members[member.connection] = member
+        self._memberships.setdefault(member.connection, set()).add((PRODUCER, group))
         return is_new
 
     def producer_left(self, group: str, connection: Connection) -> None:
         members = self._producers.get(group)
+        self._leave(connection, PRODUCER, group)
         if members is not None:
             members.pop(connection, None)
             if not members:
@@ -180,13 +186,26 @@ class Members:
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
+    def memberships(self, connection: Connection) -> Set[tuple[str, str]]:
+        """(role, group) of all groups that it is a member of; roles are `consumer` and `producer`."""
+        return self._memberships.get(connection, frozenset())
+
+    def _leave(self, connection: Connection, role: str, group: str) -> None:
+        mine = self._memberships.get(connection)
+        if mine is not None:
+            mine.discard((role, group))
+            if not mine:
+                del self._memberships[connection]
+
     def closed(self, connection: Connection) -> list[str]:
         """A connection is gone; the groups of consumers that it was a member of."""
-        for group in [group for group, members in self._producers.items() if connection in members]:
-            self.producer_left(group, connection)
-        left = [group for group, known in self.consumers.items() if connection in known.members]
-        for group in left:
-            self.consumer_left(group, connection)
+        left = []
+        for role, group in sorted(self.memberships(connection)):
+            if role == PRODUCER:
+                self.producer_left(group, connection)
+            else:
+                self.consumer_left(group, connection)
+                left.append(group)
         return left
 
     def silent(self, mono_ms: int) -> list[Connection]:

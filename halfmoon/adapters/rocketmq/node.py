@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("halfmoon.rocketmq")
 
 SWEEP_S = 10.0
+MOST_NOT_MADE = 1_000
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 MASTER_ID = "0"
 
@@ -49,7 +50,9 @@ class Node:
         self._later = later
         self.members = Members()
         self.locks = QueueLocks()
-        self.filters = Filters(broker)
+        self.filters = Filters(broker, self.spend)
+        self.extra_cost = 0
+        """What the request that is being handled has cost besides its bytes (see connection.REQUEST_COST)."""
         self.windows = Windows(broker)
         self.progress = Progress(broker, later)
         self.records = RecordMaker()
@@ -63,6 +66,8 @@ class Node:
         """When the catalog had changed so often, the topics under their RocketMQ names were these."""
         self._sendable: dict[str, Topic] = {}
         self._readable: dict[str, Topic] = {}
+        self._not_made: set[str] = set()
+        """Topics of groups that could not be made, and were logged."""
         self._port = 0
         self._stopped = False
 
@@ -71,6 +76,9 @@ class Node:
         self._port = address[1]
         self.broker.groups.foreign = Groups(self.members, self.progress)
         self._later(SWEEP_S, self._sweep)
+
+    def spend(self, cost: int) -> None:
+        self.extra_cost += cost
 
     def stop(self) -> None:
         self._stopped = True
@@ -150,7 +158,7 @@ class Node:
         """A topic that clients may see. Raises Refused(TOPIC_NOT_EXIST)."""
         topic = self.find_topic(rocketmq_name)
         if topic is None:
-            raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{rocketmq_name}] not exist, apply first please!")
+            raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{rocketmq_name[:300]}] not exist, apply first please!")
         return topic
 
     def find_topic(self, rocketmq_name: str) -> Topic | None:
@@ -203,4 +211,8 @@ class Node:
         try:
             self.group_topic(name)
         except BrokerError as error:
-            log.warning("event=group_topic_not_made topic=%s error=%s", name, error)
+            if name not in self._not_made:
+                if len(self._not_made) >= MOST_NOT_MADE:
+                    self._not_made.clear()
+                self._not_made.add(name)
+                log.warning("event=group_topic_not_made topic=%s error=%s", name, error)

@@ -28,6 +28,8 @@ MOST_MESSAGES = 32
 """Of one answer, whatever was asked for (MessageStoreConfig.maxTransferCountOnMessageInMemory)."""
 MOST_BYTES = 256 << 10
 """… but one message at least."""
+MAX_HELD = 4_096
+"""Pulls of one connection that may wait: one message may wake them all."""
 WINDOWS_AT_ONCE = 4
 """So many windows without a match are looked at before a pull is answered."""
 
@@ -123,12 +125,12 @@ class Pull:
         batches = windows.batches(self._partition, offset, READ_BYTES)
         if isinstance(batches, list):
             return windows.make(self._key, offset, batches)
-        self._call.connection.awaits(1)
+        self._call.connection.works_out(1)
         self._call.connection.in_thread(batches, self._loaded)
         return None
 
     def _loaded(self, batches: object, error: BaseException | None) -> None:
-        self._call.connection.awaits(-1)
+        self._call.connection.works_out(-1)
         if error is not None:
             log.error("event=pull_failed partition=%r offset=%d", self._partition, self._next, exc_info=error)
             self._call.reply(Answer(Code.SYSTEM_ERROR, remark=f"reading failed: {error}"))
@@ -190,13 +192,16 @@ class Pull:
         """Whether it waits for messages now."""
         broker = self._call.broker
         mono_ms = broker.clock.mono_ms()
-        if self._deadline_ms <= mono_ms:
+        connection = self._call.connection
+        if self._deadline_ms <= mono_ms or connection.held >= MAX_HELD:
             return False
+        connection.held += 1
+        self._call.forget_content()
         held = self._held = Held(
             partitions=(self._partition,),
             missing_bytes=1,
             deadline_ms=self._deadline_ms,
-            owner=self._call.connection.owner,
+            owner=connection.owner,
             wake=self._woken,
             match=None if self._key[1] is None else self._matches,
             ready=self._is_ready,
@@ -228,6 +233,7 @@ class Pull:
 
     def _woken(self) -> None:
         held, self._held = self._held, None
+        self._call.connection.held -= 1
         # What has come may be less than the hold service thought, as after a deletion; but the wait is over (B11).
         if held is not None and self._call.broker.clock.mono_ms() >= held.deadline_ms:
             self._deadline_ms = 0

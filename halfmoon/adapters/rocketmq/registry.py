@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.core.broker import Broker
 
+LONGEST_GROUP = 255
+"""Validators.CHARACTER_MAX_LENGTH."""
+MOST_JSON_BYTES = 2 << 20
+"""Of a body that is JSON: reading so much takes 60 ms."""
 NO_FIELDS: Mapping[str, str] = {}
 _INT64 = range(-(1 << 63), 1 << 63)
 
@@ -71,6 +75,10 @@ class Call:
             raise Refused(Code.INVALID_PARAMETER, f"the request has no field '{name}'")
         return found
 
+    def group(self, name: str, default: str | None = None) -> str:
+        """A field that names a group. Raises Refused(INVALID_PARAMETER)."""
+        return checked_group(self.text(name, default))
+
     def number(self, name: str, default: int | None = None) -> int:
         """A field of 64 bits at most. Raises Refused(INVALID_PARAMETER)."""
         found = self.command.fields.get(name)
@@ -89,10 +97,17 @@ class Call:
 
     def body(self, kind: type[msgspec.Struct]) -> msgspec.Struct:
         """The body, which is JSON. Raises Refused(INVALID_PARAMETER)."""
+        if len(self.command.body) > MOST_JSON_BYTES:
+            raise Refused(Code.INVALID_PARAMETER, f"a body of {len(self.command.body)} bytes")
         try:
             return msgspec.json.decode(self.command.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(Code.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
+
+    def forget_content(self) -> None:
+        """The request is going to wait, and has been read: what it said is not to be kept meanwhile."""
+        command = self.command
+        command.fields, command.body, command.remark = {}, b"", None
 
     def reply(self, answer: Answer) -> None:
         self.connection.reply(self.command, answer)
@@ -110,10 +125,10 @@ class Call:
     def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Answer what `answered` makes of the result; it may raise as a handler does."""
         connection = self.connection
-        connection.awaits(1)
+        connection.works_out(1)
 
         def done(result: Any) -> None:
-            connection.awaits(-1)
+            connection.works_out(-1)
             try:
                 answer = answered(result)
             except Exception as error:
@@ -122,7 +137,7 @@ class Call:
                 self.reply(answer)
 
         def failed(error: Exception) -> None:
-            connection.awaits(-1)
+            connection.works_out(-1)
             self.reply(self._failed(error))
 
         run_steps(steps, connection.in_thread, done, failed)
@@ -133,6 +148,13 @@ class Call:
         peer, code = self.connection.peer, self.command.code
         self.connection.log.error("request failed peer=%s code=%d", peer, code, exc_info=error)
         return Answer(Code.SYSTEM_ERROR, remark="the broker met an error it did not expect; its log says more")
+
+
+def checked_group(name: str) -> str:
+    """A group's name. Raises Refused(INVALID_PARAMETER) where no client would take it (Validators.checkGroup)."""
+    if len(name) > LONGEST_GROUP:
+        raise Refused(Code.INVALID_PARAMETER, f"a group's name has at most {LONGEST_GROUP} characters")
+    return name
 
 
 def refusal(error: Refused | BrokerError) -> Answer:

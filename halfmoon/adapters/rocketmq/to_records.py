@@ -109,8 +109,8 @@ class RecordMaker:
         for flag, body_at, body_end, text_at, text_end in _bounds(data):
             at = data.find(_UNIQ_MARK, text_at, text_end)
             uniq_at = at + len(_UNIQ_MARK)
-            uniq_end = data.find(b"\x02", uniq_at, text_end)
-            regular = at >= 0 and uniq_end > uniq_at and (at == text_at or data[at - 1] == 2)
+            uniq_end = data.find(b"\x02", uniq_at, text_end) if at >= 0 else -1
+            regular = uniq_end > uniq_at and (at == text_at or data[at - 1] == 2)
             if not regular or flag or index >= _FEW:
                 message = Message(data[text_at:text_end], data[body_at:body_end], flag)
                 parts.append(self._record(message, index, more, more_count))

@@ -45,7 +45,11 @@ LARGE_BYTES = 256 << 10
 """A batch of this size is kept open, …"""
 COMPRESSED_BYTES = 32 << 10
 """… and one that is compressed and has so much, or that has four times as much as a large one, opened in a thread."""
+MOST_LOGGED = 1_000
+"""Batches that cannot be read are logged once, as long as there are no more of them."""
 KEPT_OPEN_BYTES = 64 << 20
+KEPT_FILTERS = 8
+"""Filters of which an open batch keeps what they let through: groups that read it side by side."""
 KEPT_BYTES = 16 << 20
 """Of windows."""
 
@@ -120,6 +124,7 @@ class Windows:
         self._kept: OrderedDict[tuple[Key, int], Window] = OrderedDict()
         self._by_key: dict[Key, list[Window]] = {}
         self._kept_bytes = 0
+        self._logged: set[BatchHeader] = set()
         self.unreadable = 0
         """Batches that hold no records one could read."""
         self.filter_errors = 0
@@ -264,7 +269,9 @@ class Windows:
                 known = batch.rows.get(wanted)
                 rows = known if known is not None else batch.matching(wanted, self._filter_failed)
                 if len(batch.body) >= LARGE_BYTES:
-                    batch.rows[wanted] = rows
+                    if len(batch.rows) >= KEPT_FILTERS:
+                        del batch.rows[next(iter(batch.rows))]
+                    batch.rows[wanted] = array("I", rows)
                 rows = rows[bisect_left(rows, batch.row_for(offset)) :]
             if rows:
                 writer.write(
@@ -283,4 +290,9 @@ class Windows:
 
     def _log_unreadable(self, header: BatchHeader, error: BrokerError) -> None:
         self.unreadable += 1
+        if header in self._logged:
+            return
+        if len(self._logged) >= MOST_LOGGED:
+            self._logged.clear()
+        self._logged.add(header)
         log.warning("event=batch_skipped base_offset=%d error=%s", header.base_offset, error)

@@ -9,7 +9,7 @@ from halfmoon.adapters.rocketmq.sending import Sent, send
 @request(10, "SEND_MESSAGE")
 def handle(call: Call) -> Answer | None:
     sent = Sent(
-        group=call.text("producerGroup"),
+        group=call.group("producerGroup"),
         topic=call.text("topic"),
         queue_id=call.number("queueId"),
         system_flags=call.number("sysFlag"),

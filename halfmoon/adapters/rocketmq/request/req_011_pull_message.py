@@ -20,7 +20,7 @@ COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8
 @request(11, "PULL_MESSAGE")
 def handle(call: Call) -> Answer | None:
     node = call.node
-    group, topic = call.text("consumerGroup"), call.text("topic")
+    group, topic = call.group("consumerGroup"), call.text("topic")
     flags = call.number("sysFlag")
     partition = node.queue(topic, call.number("queueId"))
     wanted = _filter(call, group, topic, flags)

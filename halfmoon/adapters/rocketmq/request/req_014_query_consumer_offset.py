@@ -17,7 +17,7 @@ MEMORY_SHARE = 0.4
 @request(14, "QUERY_CONSUMER_OFFSET")
 def handle(call: Call) -> Answer:
     partition = call.node.queue(call.text("topic"), call.number("queueId"))
-    offset = call.node.progress.offset(call.text("consumerGroup"), partition)
+    offset = call.node.progress.offset(call.group("consumerGroup"), partition)
     if offset is None and call.flag("setZeroIfNotFound", default=True) and _begins_in_memory(call, partition):
         offset = 0
     if offset is None:

@@ -9,7 +9,7 @@ from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
 
 @request(15, "UPDATE_CONSUMER_OFFSET")
 def handle(call: Call) -> Answer | None:
-    group = call.text("consumerGroup")
+    group = call.group("consumerGroup")
     offset = call.number("commitOffset")
     if offset < 0:
         raise Refused(Code.INVALID_PARAMETER, f"an offset of {offset}")

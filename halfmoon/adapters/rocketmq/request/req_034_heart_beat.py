@@ -10,12 +10,14 @@ from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.members import BROADCASTING, Member, Subscription
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.adapters.rocketmq.members import BROADCASTING, CONSUMER, PRODUCER, Member, Subscription
+from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, checked_group, request
 from halfmoon.core.group_topics import retry_topic
 
 MOST_GROUPS = 1_000
-MOST_SUBSCRIPTIONS = 1_000
+"""That one client is a member of."""
+MOST_SUBSCRIPTIONS = 10_000
+"""Of all its groups."""
 
 
 class ProducerData(Struct):
@@ -51,8 +53,13 @@ def handle(call: Call) -> Answer:
     heartbeat = call.body(Heartbeat)
     assert isinstance(heartbeat, Heartbeat)
     consumers, producers = heartbeat.consumerDataSet, heartbeat.producerDataSet
-    if len(consumers) + len(producers) > MOST_GROUPS:
+    named = {(CONSUMER, data.groupName) for data in consumers} | {(PRODUCER, data.groupName) for data in producers}
+    if len(named | call.node.members.memberships(call.connection)) > MOST_GROUPS:
         raise Refused(Code.INVALID_PARAMETER, f"a client is a member of {MOST_GROUPS} groups at most")
+    if sum(len(data.subscriptionDataSet) for data in consumers) > MOST_SUBSCRIPTIONS:
+        raise Refused(Code.INVALID_PARAMETER, f"a client subscribes to {MOST_SUBSCRIPTIONS} topics at most")
+    for producer in producers:
+        checked_group(producer.groupName)
     call.connection.client_id = heartbeat.clientID
     for data in consumers:
         _check(call, data)
@@ -71,9 +78,7 @@ def _member(call: Call, client_id: str) -> Member:
 
 def _check(call: Call, data: ConsumerData) -> None:
     """Raises Refused."""
-    if len(data.subscriptionDataSet) > MOST_SUBSCRIPTIONS:
-        raise Refused(Code.INVALID_PARAMETER, f"a group subscribes to {MOST_SUBSCRIPTIONS} topics at most")
-    if not data.groupName:
+    if not checked_group(data.groupName):
         raise Refused(Code.INVALID_PARAMETER, "a group without a name")
     if call.broker.groups.coordinator.is_active(data.groupName):
         raise Refused(

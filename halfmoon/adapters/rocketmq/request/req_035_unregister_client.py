@@ -7,7 +7,7 @@ from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
 
 @request(35, "UNREGISTER_CLIENT")
 def handle(call: Call) -> Answer:
-    producers, consumers = call.text("producerGroup", ""), call.text("consumerGroup", "")
+    producers, consumers = call.group("producerGroup", ""), call.group("consumerGroup", "")
     node = call.node
     if producers:
         node.members.producer_left(producers, call.connection)

@@ -18,7 +18,7 @@ BORN_MS = "halfmoon.original-timestamp"
 
 @request(36, "CONSUMER_SEND_MSG_BACK")
 def handle(call: Call) -> None:
-    group = call.text("group")
+    group = call.group("group")
     level = call.number("delayLevel", 0)
     limit = call.number("maxReconsumeTimes", -1)
 

@@ -14,7 +14,7 @@ STATES = {8: b"commit", 12: b"rollback"}
 @request(37, "END_TRANSACTION")
 def handle(call: Call) -> Answer | None:
     state = STATES.get(call.number("commitOrRollback"))
-    group = call.text("producerGroup")
+    group = call.group("producerGroup")
     key = call.text("msgId", "") or call.text("transactionId")
     if state is None:
         return DONE

@@ -11,7 +11,7 @@ from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 
 @request(38, "GET_CONSUMER_LIST_BY_GROUP")
 def handle(call: Call) -> Answer:
-    name = call.text("consumerGroup")
+    name = call.group("consumerGroup")
     group = call.node.members.consumer_group(name)
     if group is None:
         raise Refused(Code.SYSTEM_ERROR, f"no consumer for this group, {name}")

@@ -12,7 +12,7 @@ from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 
 @request(203, "GET_CONSUMER_CONNECTION_LIST")
 def handle(call: Call) -> Answer:
-    name = call.text("consumerGroup")
+    name = call.group("consumerGroup")
     group = call.node.members.consumer_group(name)
     if group is None:
         raise Refused(Code.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")

@@ -10,7 +10,7 @@ from halfmoon.core.catalog import Topic
 
 @request(208, "GET_CONSUME_STATS")
 def handle(call: Call) -> Answer:
-    node, group = call.node, call.text("consumerGroup")
+    node, group = call.node, call.group("consumerGroup")
     node.progress.write(group)
     rows = []
     for topic in _topics(call, group, call.text("topic", "")):

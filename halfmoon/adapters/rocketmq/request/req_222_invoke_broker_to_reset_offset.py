@@ -19,7 +19,7 @@ from halfmoon.core.store_times import first_stored_since
 
 @request(222, "INVOKE_BROKER_TO_RESET_OFFSET", changes=True)
 def handle(call: Call) -> None:
-    name, group = call.text("topic"), call.text("group")
+    name, group = call.text("topic"), call.group("group")
     topic = call.node.topic(name)
     if call.broker.groups.coordinator.is_active(group):
         raise Refused(Code.SYSTEM_ERROR, f"members of group '{group}' speak Kafka's protocol, which cannot tell them")

@@ -8,11 +8,12 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 
 CODE = 307
+LONGEST_REMARK = 1_000
 
 
 @request(CODE, "GET_CONSUMER_RUNNING_INFO")
 def handle(call: Call) -> None:
-    name, client_id = call.text("consumerGroup"), call.text("clientId")
+    name, client_id = call.group("consumerGroup"), call.text("clientId")
     group = call.node.members.consumer_group(name)
     member = None if group is None else group.member(client_id)
     if member is None:
@@ -22,6 +23,10 @@ def handle(call: Call) -> None:
         if answer is None:
             call.reply(Answer(Code.CONSUMER_NOT_ONLINE, remark=f"the consumer [{client_id}] has gone"))
         else:
-            call.reply(Answer(answer.code, answer.fields, answer.remark, bytes(answer.body)))
+            # What it says is handed on as far as every header can hold it.
+            code = answer.code if 0 <= answer.code <= 0x7FFF else Code.SYSTEM_ERROR
+            remark = None if answer.remark is None else answer.remark[:LONGEST_REMARK]
+            call.reply(Answer(code, remark=remark, body=bytes(answer.body)))
 
-    member.connection.ask(CODE, call.command.fields, b"", said)
+    fields = {"consumerGroup": name, "clientId": client_id, "jstackEnable": str(call.flag("jstackEnable")).lower()}
+    member.connection.ask(CODE, fields, b"", said)
