@@ -17,6 +17,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,18 +82,23 @@ class Peer:
         # Only the node started here is meant, whatever else the environment says.
         kept = {k: v for k, v in os.environ.items() if k not in ("EXTRA_PROPS", "TRACED_PORT", "REPEAT", "TAG")}
         env = {**kept, "KAFKA_LIB": self._jars, "PYTHON": sys.executable, **env}
-        log = self.work / "peer.log"
-        try:
-            with log.open("w") as errors:
-                ran = subprocess.run(
-                    [str(self.script), *arguments], env=env, text=True, check=False, timeout=limit_s,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise PeerError(f"`{arguments[0]}` took longer than {limit_s:.0f} s") from None
-        if ran.returncode:
-            raise PeerError(f"`{' '.join(arguments)}` failed: {(log.read_text() or ran.stdout)[-400:].strip()}")
-        return ran.stdout
+        return run_script(self.script, arguments, env, self.work / "peer.log", limit_s)
+
+
+def run_script(script: Path, arguments: Sequence[str], env: Mapping[str, str], log: Path, limit_s: float) -> str:
+    """What a script prints; what it says besides is in `log`. Raises PeerError."""
+    said = " ".join([script.name, *arguments])
+    try:
+        with log.open("w") as errors:
+            ran = subprocess.run(
+                [str(script), *arguments], env=env, text=True, check=False, timeout=limit_s,
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise PeerError(f"`{said}` took longer than {limit_s:.0f} s") from None
+    if ran.returncode:
+        raise PeerError(f"`{said}` failed: {(log.read_text() or ran.stdout)[-400:].strip()}")
+    return ran.stdout
 
 
 def parse_rows(text: str) -> dict[str, dict[str, float]]:

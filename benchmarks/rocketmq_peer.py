@@ -17,11 +17,10 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.peer import ROOT, PeerError
+from benchmarks.peer import ROOT, PeerError, run_script
 
 BESIDE_THE_REPOSITORY = ROOT.parent / "shared" / "peers" / "rocketmq"
 UP_LIMIT_S = 300.0
@@ -112,19 +111,8 @@ class RocketmqPeer:
         return found[1] if found else "unknown"
 
     def _call(self, arguments: list[str], env: dict[str, str], limit_s: float) -> str:
-        log = self._state / "peer.log"
-        try:
-            with log.open("w") as errors:
-                ran = subprocess.run(
-                    [str(self.folder / arguments[0]), *arguments[1:]],
-                    env={**os.environ, "PEER_DIR": str(self._state), **env}, text=True, check=False, timeout=limit_s,
-                    stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise PeerError(f"`{arguments[0]}` took longer than {limit_s:.0f} s") from None
-        if ran.returncode:
-            raise PeerError(f"`{' '.join(arguments)}` failed: {(log.read_text() or ran.stdout)[-400:].strip()}")
-        return ran.stdout
+        own = {**os.environ, "PEER_DIR": str(self._state), **env}
+        return run_script(self.folder / arguments[0], arguments[1:], own, self._state / "peer.log", limit_s)
 
 
 def find(given: str | None) -> Path | None:
