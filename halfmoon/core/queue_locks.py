@@ -15,6 +15,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 EXPIRE_MS = 60_000
+MOST_LOCKS = 100_000
+"""Of all groups: each takes some 300 bytes."""
 
 Queue = TypeVar("Queue", bound=Hashable)
 
@@ -30,13 +32,18 @@ class QueueLocks:
     def __init__(self, expire_ms: int = EXPIRE_MS) -> None:
         self._expire_ms = expire_ms
         self._groups: dict[str, dict[Hashable, Lock]] = {}
+        self._count = 0
 
     def lock(self, group: str, member: str, queues: Iterable[Queue], mono_ms: int) -> list[Queue]:
-        """Those of the queues that the member holds now, newly or still."""
+        """Those of the queues that the member holds now, newly or still. None is given out while `MOST_LOCKS` are."""
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:
             lock = locks.get(queue)
+            if lock is None:
+                if self._count >= MOST_LOCKS:
+                    continue
+                self._count += 1
             if lock is None or lock.member == member or lock.until_ms <= mono_ms:
                 locks[queue] = Lock(member, mono_ms + self._expire_ms)
                 held.append(queue)
@@ -51,6 +58,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.member == member:
                 del locks[queue]
+                self._count -= 1
         if not locks:
             self._groups.pop(group, None)
 
@@ -71,5 +79,6 @@ class QueueLocks:
         for group, locks in list(self._groups.items()):
             for queue in [queue for queue, lock in locks.items() if lock.until_ms <= mono_ms]:
                 del locks[queue]
+                self._count -= 1
             if not locks:
                 del self._groups[group]

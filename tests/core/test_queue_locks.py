@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from halfmoon.core import queue_locks
 from halfmoon.core.queue_locks import EXPIRE_MS, QueueLocks
 
 
@@ -51,3 +54,15 @@ def test_what_has_expired_leaves_nothing() -> None:
     locks.expire(EXPIRE_MS)
     assert locks._groups.keys() == {"g"}
     assert locks._groups["g"].keys() == {2}
+
+
+def test_there_are_no_more_of_them_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_locks, "MOST_LOCKS", 3)
+    locks = QueueLocks()
+    assert locks.lock("g", "a", [1, 2], 0) == [1, 2]
+    assert locks.lock("h", "b", [1, 2], 0) == [1]
+    assert locks.lock("g", "a", [1, 2], 10) == [1, 2]
+    locks.unlock("g", "a", [2])
+    assert locks.lock("h", "b", [1, 2], 20) == [1, 2]
+    locks.expire(20 + EXPIRE_MS)
+    assert locks.lock("k", "c", [1, 2, 3, 4], 20 + EXPIRE_MS) == [1, 2, 3]

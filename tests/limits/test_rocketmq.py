@@ -1,7 +1,5 @@
 """What RocketMQ's clients can make the broker keep, do and say: each test has a broker of its own, and canaries where
 others must not notice. Run with -s to see the figures.
-
-What is marked as a failure expected is a defect that is known; its mark goes when it is mended.
 """
 
 from __future__ import annotations
@@ -57,10 +55,6 @@ CONSUMERS = 1000
 CONSUMERS_MIB = 40
 
 Start = Callable[..., BrokerProcess]
-
-
-def known_defect(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, reason=reason)
 
 
 @contextmanager
@@ -236,7 +230,6 @@ def test_answers_that_a_client_has_not_read_yet(start: Start):
         assert memory.grown_bytes < 220 * MIB
 
 
-@known_defect("MAX_WORKED_OUT answers of 8 MiB each, for every connection: 64 MiB for each that does not read")
 def test_answers_that_many_clients_do_not_read(start: Start):
     broker = start(rocketmq=True)
     with watched(broker) as (memory, _), ExitStack() as stack:
@@ -296,18 +289,19 @@ def test_filters_that_a_large_batch_was_read_with(start: Start):
         assert memory.grown_bytes < 20 * MIB
 
 
-@known_defect("Held holds its Filter: 4096 pulls of a connection may have 1.3 MiB each, whatever Filters keeps")
 def test_filters_that_held_pulls_wait_with(start: Start):
     broker = start(rocketmq=True)
     with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
         name = topic(peer, "t")
         for number in range(60):
             peer.say(PULL, pulling(name, 0, 30_000, wanted=sql(number)) | {"expressionType": "SQL92"})
-        peer.tell(RUNTIME_INFO, {}, timeout_s=20.0)
+        last = peer.say(RUNTIME_INFO, {})
+        # Most of the pulls are answered at once: such expressions are too long to wait with.
+        while parsed(peer.frame(20.0)).opaque != last:
+            pass
         assert memory.grown_bytes < 40 * MIB
 
 
-@known_defect("windows without a message are kept, and count for nothing: each keeps its Filter for ever")
 def test_filters_that_let_nothing_through(start: Start):
     """The batch is opened in a thread, and too small to be kept open."""
     broker = start(rocketmq=True)
@@ -361,7 +355,6 @@ def test_subscriptions_of_one_heartbeat(start: Start):
         assert worst_s() < DISTURBED_S
 
 
-@known_defect("a client's id may take 2 MiB; a request for the members of a group, of any number, is answered with all")
 def test_names_that_clients_have(start: Start):
     broker = start(rocketmq=True)
     with watched(broker) as (memory, _), ExitStack() as stack:
@@ -373,7 +366,6 @@ def test_names_that_clients_have(start: Start):
         assert memory.grown_bytes < 48 * MIB
 
 
-@known_defect("locks are not counted, and name any topic of any length; they stay for 60 s, also when nobody is there")
 def test_locks_that_one_client_has(start: Start):
     broker = start(rocketmq=True)
     with watched(broker) as (memory, _), Remote(broker.rocketmq) as peer:
@@ -399,7 +391,6 @@ def test_members_that_do_not_read_what_they_are_told(start: Start):
         assert memory.grown_bytes < 48 * MIB
 
 
-@known_defect("what waits for a client's answer keeps its Command, fields and body, up to MAX_ASKED times; for ever")
 def test_clients_that_do_not_answer_what_they_are_asked(start: Start):
     broker = start(rocketmq=True)
     with (
@@ -446,7 +437,6 @@ def test_codes_that_nobody_knows_are_not_kept(start: Start):
     assert memory.grown_bytes < 4 * MIB
 
 
-@known_defect("a line for every group whose topic cannot be made; a heartbeat may name 1000, and others each time")
 def test_groups_whose_topics_cannot_be_made_are_not_logged_each(start: Start):
     """A group may have a name of 255 characters. With what is put before it, its topic has too many."""
     broker = start(rocketmq=True)

@@ -47,6 +47,10 @@ _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
 
 
+MOST_FIELDS = 1_000
+"""Of a header. A million of them would fit into one, and take a second to read."""
+
+
 class Command(Struct):
     """A request or an answer. `body` is what follows the header; a view, if it was decoded from one."""
 
@@ -100,6 +104,8 @@ def decode(frame: memoryview) -> Command:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise MalformedFrame(f"a JSON header that is none: {error}") from None
         fields = header.extFields or {}
+        if len(fields) > MOST_FIELDS:
+            raise MalformedFrame(f"a header of {len(fields)} fields")
         if None in fields.values():
             fields = {name: value for name, value in fields.items() if value is not None}
         return Command(
@@ -127,6 +133,8 @@ def _decode_rocketmq(header: memoryview, body: memoryview) -> Command:
             (value_length,) = _INT32.unpack_from(header, at)
             value, at = _text(header, at + 4, value_length)
             fields[name] = value
+            if len(fields) > MOST_FIELDS:
+                raise MalformedFrame(f"a header of more than {MOST_FIELDS} fields")
     except struct.error:
         raise MalformedFrame("the header ends within a field") from None
     except UnicodeDecodeError:

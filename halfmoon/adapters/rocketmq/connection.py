@@ -35,7 +35,11 @@ if TYPE_CHECKING:
 MAX_UNANSWERED = 8_192
 """Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
 MAX_WORKED_OUT = 8
-"""Requests of one connection that may be worked out in threads, which all connections share; answers may take MiBs."""
+"""What one connection may have worked out in threads, which all connections share: so many pulls, or two queries, whose
+answers may take 8 MiB each."""
+ASK_TIMEOUT_S = 10.0
+"""A client that has not answered by then does not any more."""
+LONGEST_CLIENT_ID = 1_000
 REQUEST_COST = 512
 """What a request counts for in a turn (`CONTROL_TURN_BYTES`), besides an eighth of its bytes: a turn is some 120 small
 requests, or half a megabyte of large ones, and takes about five milliseconds."""
@@ -47,7 +51,7 @@ MAX_ASKED = 1_000
 _SIZE = struct.Struct(">i")
 
 Reply = Callable[[Command | None], None]
-"""Called with a client's answer, or None if it went away without one."""
+"""Called with a client's answer, or None if there is none."""
 
 
 class Connection(tcp.Connection):
@@ -64,7 +68,9 @@ class Connection(tcp.Connection):
         self._unanswered = 0
         self._worked_out = 0
         self.held = 0
-        """Pulls that wait for messages."""
+        """Pulls that wait for messages, …"""
+        self.held_characters = 0
+        """… and of the expressions that they wait with."""
         self._opaque = 0
         self._asked: dict[int, Reply] = {}
         self.client_id = ""
@@ -90,7 +96,7 @@ class Connection(tcp.Connection):
         return self.client_id
 
     def _waits(self) -> bool:
-        return self._unanswered > 0
+        return self._unanswered > 0 or self.held > 0
 
     def _is_done(self) -> bool:
         return self._unanswered == 0
@@ -173,7 +179,7 @@ class Connection(tcp.Connection):
         self._unanswered += more
 
     def works_out(self, more: int) -> None:
-        """So many more of its requests are worked out in threads (or fewer)."""
+        """More of its requests are worked out in threads (or fewer), by what they count for in `MAX_WORKED_OUT`."""
         self._unanswered += more
         self._worked_out += more
         if more < 0 and self._reading_paused:
@@ -207,8 +213,15 @@ class Connection(tcp.Connection):
         if len(self._asked) >= MAX_ASKED or self.is_deaf:
             reply(None)
             return
-        self._asked[self._next_opaque()] = reply
+        opaque = self._next_opaque()
+        self._asked[opaque] = reply
         self._request(code, 0, fields, body)
+        self._node.later(ASK_TIMEOUT_S, lambda: self._gave_up(opaque))
+
+    def _gave_up(self, opaque: int) -> None:
+        reply = self._asked.pop(opaque, None)
+        if reply is not None:
+            reply(None)
 
     def _next_opaque(self) -> int:
         self._opaque = self._opaque % 0x7FFFFFFF + 1

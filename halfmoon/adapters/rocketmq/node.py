@@ -47,7 +47,8 @@ class Node:
         self.broker = broker
         self.settings = settings
         self.allocators = allocators
-        self._later = later
+        self.later = later
+        """later(seconds, callback) calls back once."""
         self.members = Members()
         self.locks = QueueLocks()
         self.filters = Filters(broker, self.spend)
@@ -75,7 +76,7 @@ class Node:
         """The broker listens there."""
         self._port = address[1]
         self.broker.groups.foreign = Groups(self.members, self.progress)
-        self._later(SWEEP_S, self._sweep)
+        self.later(SWEEP_S, self._sweep)
 
     def spend(self, cost: int) -> None:
         self.extra_cost += cost
@@ -94,7 +95,7 @@ class Node:
         self.checks.look_again()
         for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:
             del self._resets[key]
-        self._later(SWEEP_S, self._sweep)
+        self.later(SWEEP_S, self._sweep)
 
     def closed(self, connection: Connection) -> None:
         """A connection is gone."""

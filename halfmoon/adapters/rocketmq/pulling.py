@@ -30,6 +30,8 @@ MOST_BYTES = 256 << 10
 """… but one message at least."""
 MAX_HELD = 4_096
 """Pulls of one connection that may wait: one message may wake them all."""
+MAX_HELD_CHARACTERS = 128 << 10
+"""Of the expressions that they wait with. A compiled one takes up to a hundred times as much."""
 WINDOWS_AT_ONCE = 4
 """So many windows without a match are looked at before a pull is answered."""
 
@@ -100,6 +102,8 @@ class Pull:
             low = self._offset < start
             return self._answer(Code.PULL_OFFSET_MOVED, TOO_SMALL if low else MOVED, start if low else end)
         while self._next < end:
+            if self._tries >= WINDOWS_AT_ONCE:
+                return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
             window = self._window(self._next)
             if window is None:
                 return None
@@ -108,8 +112,6 @@ class Pull:
                 return found
             self._next = window.next
             self._tries += 1
-            if self._tries >= WINDOWS_AT_ONCE:
-                return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
         if self._hold():
             return None
         if self._next > self._offset:
@@ -138,7 +140,12 @@ class Pull:
         assert isinstance(batches, list)
         opened: list[OpenBatch] = batches
         windows = self._call.node.windows
-        windows.keep(self._key, windows.make(self._key, self._next, opened))  # where `run` finds it
+        window = windows.make(self._key, self._next, opened)
+        if window.offsets:
+            windows.keep(self._key, window)  # where `run` finds it
+        else:
+            self._next = window.next
+            self._tries += 1
         self._go_on()
 
     def _go_on(self) -> None:
@@ -193,9 +200,15 @@ class Pull:
         broker = self._call.broker
         mono_ms = broker.clock.mono_ms()
         connection = self._call.connection
-        if self._deadline_ms <= mono_ms or connection.held >= MAX_HELD:
+        characters = 0 if self._key[1] is None else len(self._key[1].expression)
+        if (
+            self._deadline_ms <= mono_ms
+            or connection.held >= MAX_HELD
+            or connection.held_characters + characters > MAX_HELD_CHARACTERS
+        ):
             return False
         connection.held += 1
+        connection.held_characters += characters
         self._call.forget_content()
         held = self._held = Held(
             partitions=(self._partition,),
@@ -233,7 +246,9 @@ class Pull:
 
     def _woken(self) -> None:
         held, self._held = self._held, None
-        self._call.connection.held -= 1
+        connection = self._call.connection
+        connection.held -= 1
+        connection.held_characters -= 0 if self._key[1] is None else len(self._key[1].expression)
         # What has come may be less than the hold service thought, as after a deletion; but the wait is over (B11).
         if held is not None and self._call.broker.clock.mono_ms() >= held.deadline_ms:
             self._deadline_ms = 0

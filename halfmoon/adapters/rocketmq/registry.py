@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.core.broker import Broker
 
+QUERY_SHARE = 4
+"""What a request counts for in connection.MAX_WORKED_OUT that may read anything."""
 LONGEST_GROUP = 255
 """Validators.CHARACTER_MAX_LENGTH."""
 MOST_JSON_BYTES = 2 << 20
@@ -125,10 +127,10 @@ class Call:
     def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Answer what `answered` makes of the result; it may raise as a handler does."""
         connection = self.connection
-        connection.works_out(1)
+        connection.works_out(QUERY_SHARE)
 
         def done(result: Any) -> None:
-            connection.works_out(-1)
+            connection.works_out(-QUERY_SHARE)
             try:
                 answer = answered(result)
             except Exception as error:
@@ -137,7 +139,7 @@ class Call:
                 self.reply(answer)
 
         def failed(error: Exception) -> None:
-            connection.works_out(-1)
+            connection.works_out(-QUERY_SHARE)
             self.reply(self._failed(error))
 
         run_steps(steps, connection.in_thread, done, failed)

@@ -98,6 +98,7 @@ class TestHandingBack:
 
     def test_who_consumes_in_order_has_tried_often_enough(self) -> None:
         rig = Rig()
+        rig.topic("t")
         client = rig.client()
         lock = {"consumerGroup": "g", "clientId": "c", "mqSet": [{"topic": "t", "brokerName": "b", "queueId": 0}]}
         client.well(41, json.dumps(lock).encode())

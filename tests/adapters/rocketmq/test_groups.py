@@ -291,6 +291,7 @@ class TestLocks:
 
     def test_a_queue_is_one_clients(self) -> None:
         rig = Rig()
+        rig.topic("orders", 3)
         first, second = rig.client(), rig.client()
         assert self.ask(first, 41, "c1", 0, 1) == [0, 1]
         assert self.ask(second, 41, "c2", 1, 2) == [2]
@@ -299,8 +300,15 @@ class TestLocks:
         self.ask(first, 42, "c1", 1)
         assert self.ask(second, 41, "c2", 1) == [1]
 
+    def test_only_queues_that_there_are_can_be_locked(self) -> None:
+        rig = Rig()
+        assert self.ask(rig.client(), 41, "c1", 0) == []
+        rig.topic("orders", 3)
+        assert self.ask(rig.client(), 41, "c1", 0, 3, -1, 2) == [0, 2]
+
     def test_a_lock_ends_a_minute_after_it_was_last_asked_for(self) -> None:
         rig = Rig()
+        rig.topic("orders")
         first, second = rig.client(), rig.client()
         self.ask(first, 41, "c1", 0)
         rig.pass_time(50_000)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 import msgspec
 
+from halfmoon import __version__
 from halfmoon.adapters.rocketmq.command import VERSION
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 
@@ -16,7 +15,7 @@ def handle(call: Call) -> Answer:
     table = {
         "brokerActive": "true",
         "brokerVersion": str(VERSION),
-        "brokerVersionDesc": f"Halfmoon {version('halfmoon')}",
+        "brokerVersionDesc": f"Halfmoon {__version__}",
         "commitLogMinOffset": str(log.start),
         "commitLogMaxOffset": str(log.end),
         "getMessageEntireTotal": str(call.node.messages_out),

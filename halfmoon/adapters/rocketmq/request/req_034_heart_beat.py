@@ -9,10 +9,12 @@ from __future__ import annotations
 from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING, CONSUMER, PRODUCER, Member, Subscription
 from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, checked_group, request
 from halfmoon.core.group_topics import retry_topic
+from halfmoon.core.topic_names import is_legal
 
 MOST_GROUPS = 1_000
 """That one client is a member of."""
@@ -60,6 +62,8 @@ def handle(call: Call) -> Answer:
         raise Refused(Code.INVALID_PARAMETER, f"a client subscribes to {MOST_SUBSCRIPTIONS} topics at most")
     for producer in producers:
         checked_group(producer.groupName)
+    if len(heartbeat.clientID) > LONGEST_CLIENT_ID:
+        raise Refused(Code.INVALID_PARAMETER, f"a client's id has at most {LONGEST_CLIENT_ID} characters")
     call.connection.client_id = heartbeat.clientID
     for data in consumers:
         _check(call, data)
@@ -80,6 +84,8 @@ def _check(call: Call, data: ConsumerData) -> None:
     """Raises Refused."""
     if not checked_group(data.groupName):
         raise Refused(Code.INVALID_PARAMETER, "a group without a name")
+    if not is_legal(retry_topic(data.groupName)):
+        raise Refused(Code.INVALID_PARAMETER, f"the name of group '{data.groupName}' is too long for its topics")
     if call.broker.groups.coordinator.is_active(data.groupName):
         raise Refused(
             Code.SYSTEM_ERROR,

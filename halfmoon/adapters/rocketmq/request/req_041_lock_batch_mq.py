@@ -7,8 +7,9 @@ import msgspec
 from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.registry import Answer, Call, checked_group, request
 
 MOST_QUEUES = 10_000
 
@@ -29,14 +30,23 @@ def read(call: Call) -> LockRequest:
     """Raises Refused(INVALID_PARAMETER)."""
     wanted = call.body(LockRequest)
     assert isinstance(wanted, LockRequest)
+    checked_group(wanted.consumerGroup)
+    if len(wanted.clientId) > LONGEST_CLIENT_ID:
+        raise Refused(Code.INVALID_PARAMETER, f"a client's id has at most {LONGEST_CLIENT_ID} characters")
     if len(wanted.mqSet) > MOST_QUEUES:
         raise Refused(Code.INVALID_PARAMETER, f"{MOST_QUEUES} queues are locked at once at most")
     return wanted
+
+
+def _exists(call: Call, queue: MessageQueue) -> bool:
+    topic = call.node.find_topic(queue.topic)
+    return topic is not None and 0 <= queue.queueId < len(topic.partitions)
 
 
 @request(41, "LOCK_BATCH_MQ")
 def handle(call: Call) -> Answer:
     wanted = read(call)
     mono_ms = call.broker.clock.mono_ms()
-    held = call.node.locks.lock(wanted.consumerGroup, wanted.clientId, wanted.mqSet, mono_ms)
+    there = [queue for queue in wanted.mqSet if _exists(call, queue)]
+    held = call.node.locks.lock(wanted.consumerGroup, wanted.clientId, there, mono_ms)
     return Answer(body=msgspec.json.encode({"lockOKMQSet": held}))

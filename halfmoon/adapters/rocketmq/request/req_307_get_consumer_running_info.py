@@ -21,7 +21,7 @@ def handle(call: Call) -> None:
 
     def said(answer: Command | None) -> None:
         if answer is None:
-            call.reply(Answer(Code.CONSUMER_NOT_ONLINE, remark=f"the consumer [{client_id}] has gone"))
+            call.reply(Answer(Code.CONSUMER_NOT_ONLINE, remark=f"the consumer [{client_id}] does not answer"))
         else:
             # What it says is handed on as far as every header can hold it.
             code = answer.code if 0 <= answer.code <= 0x7FFF else Code.SYSTEM_ERROR
@@ -29,4 +29,5 @@ def handle(call: Call) -> None:
             call.reply(Answer(code, remark=remark, body=bytes(answer.body)))
 
     fields = {"consumerGroup": name, "clientId": client_id, "jstackEnable": str(call.flag("jstackEnable")).lower()}
+    call.forget_content()
     member.connection.ask(CODE, fields, b"", said)
