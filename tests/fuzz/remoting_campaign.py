@@ -48,7 +48,7 @@ NUMBER = 42
 BEHIND = 77
 PROBE = request(ROUTE, BEHIND, said(topic="nobody-made-this"))
 ANSWER_S = 5.0
-MAX_FRAME_BYTES, MAX_HEADER_BYTES = 16 << 20, 1 << 20
+MAX_FRAME_BYTES, MAX_HEADER_BYTES, MAX_FIELDS = 16 << 20, 1 << 20, 1_000
 TIDY_EVERY, CREATE_EVERY = 400, 20
 INT32 = range(-(2**31), 2**31)
 
@@ -83,6 +83,8 @@ def due(data: bytes) -> Due:
                 return Due(answers, True, True)
             may_close = True
             continue
+        if len(command.fields) > MAX_FIELDS:
+            return Due(answers, True, True)
         whole = all(number in INT32 for number in (command.code, command.opaque, command.flag))
         may_close |= not whole or b"\\u" in frame
         if not command.flag & (RESPONSE | ONEWAY):
