@@ -144,7 +144,8 @@ def is_plain(batch: memoryview) -> bool:
 def assemble(header: BatchHeader, body: Buffer) -> bytes:
     """A batch of `header`'s fields and `body`; length, magic and CRC are computed, whatever `header` says."""
     length = HEADER_BYTES - LENGTH_END + memoryview(body).nbytes
-    head = bytearray(HEADER.pack(*header._replace(batch_length=length, magic=MAGIC, crc=0)))
+    (base_offset, _, leader_epoch, _, _, *rest) = header
+    head = bytearray(HEADER.pack(base_offset, length, leader_epoch, MAGIC, 0, *rest))
     _pack_crc(head, CRC_AT, crc32c(body, crc32c(memoryview(head)[CRC_START:])))
     return b"".join((head, body))
 

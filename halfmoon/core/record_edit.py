@@ -29,6 +29,8 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
     """
     header = parse_header(batch)
     body = bytes(batch_body(batch))
+    if header.record_count == 1:
+        return _rewritten_alone(batch, header, body, change)
     bounds = record_codec.walk(body, header.record_count)
     output = bytearray()
     copied = 0  # bytes of the body
@@ -58,6 +60,24 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
         made = _corrected(made, body, bounds, left_out)
     codec = header.attributes & CODEC_MASK
     return assemble(made, compress(codec, output) if codec else output)
+
+
+def _rewritten_alone(
+    batch: Buffer, header: BatchHeader, body: bytes, change: Callable[[int, Record], Record | None]
+) -> bytes | None:
+    """As `rewrite`, of a batch of one record: a third of what it takes to look for those to be asked about."""
+    record = record_codec.read_one(body, 0, 0, header.base_timestamp, None)
+    record_codec.check_end(body, 1, record.end)
+    kept = change(0, record)
+    if kept is record:
+        return bytes(batch)
+    if kept is None:
+        return None
+    output = bytearray()
+    delta_ms = record.timestamp - header.base_timestamp
+    record_codec.write(output, record.offset_delta, delta_ms, kept.key, kept.value, kept.headers)
+    codec = header.attributes & CODEC_MASK
+    return assemble(header, compress(codec, output) if codec else output)
 
 
 def _corrected(header: BatchHeader, body: bytes, bounds: array[int], left_out: Mapping[int, Record]) -> BatchHeader:

@@ -19,6 +19,7 @@ Numbers and names: org.apache.rocketmq.broker.transaction.queue, TransactionalMe
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 
 from msgspec import Meta
@@ -231,12 +232,18 @@ def _name(index: int, found: dict[str, bytes | None]) -> Name:
             )
     group = found[GROUP] or b""
     try:
-        check_topic_name(check_topic(group.decode()))
+        _check_group(group)
     except UnicodeDecodeError:
         raise BrokerError(Fault.INVALID_RECORD, f"record {index}: header {GROUP} is not UTF-8") from None
     except BrokerError as error:
         raise BrokerError(Fault.INVALID_RECORD, f"record {index}: header {GROUP}: {error.message}") from None
     return group, found[KEY] or b""
+
+
+@lru_cache(1_000)
+def _check_group(group: bytes) -> None:
+    """Raises UnicodeDecodeError, BrokerError where no topic can be made of a producers' group."""
+    check_topic_name(check_topic(group.decode()))
 
 
 def _known_name(record: Record) -> Name | None:
