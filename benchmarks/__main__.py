@@ -52,8 +52,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add(
         "--again",
         type=Path,
+        nargs="+",
         metavar="JSON",
-        help="write the page from the figures of an earlier run, and do nothing else",
+        help="write the page from the figures of earlier runs, where the last one's count, and do nothing else",
     )
     add("--list", action="store_true", help="say what is measured, and do nothing")
     return parser.parse_args(given)
@@ -72,7 +73,7 @@ def main() -> int:
         return 0
     if options.again:
         page = options.page or PAGE
-        page.write_text(report.page(*report.read_json(options.again, CELLS)))
+        page.write_text(report.page(*report.together([report.read_json(path, CELLS) for path in options.again], CELLS)))
         say(f"written: {page}")
         return 0
     if not cells:

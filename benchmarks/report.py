@@ -115,10 +115,36 @@ def read_json(path: Path, cells: Sequence[Cell]) -> tuple[Run, Results]:
         content["repeat"],
         content["scale"],
         content["kafka"],
-        content["rocketmq"],
+        content.get("rocketmq"),
         ran,
     )
     return run, Results(content["values"], content["errors"], content["skipped"], content["seconds"])
+
+
+def together(runs: Sequence[tuple[Run, Results]], cells: Sequence[Cell]) -> tuple[Run, Results]:
+    """Runs one after the other as one: of a cell that several have run, the last one's figures."""
+    first, _ = runs[0]
+    results = Results()
+    for run, found in runs:
+        again = {cell.name for cell in run.cells}
+        for broker, figures in found.values.items():
+            results.values.setdefault(broker, {}).update(figures)
+        results.errors = [line for line in results.errors if line.partition(" ")[0] not in again] + found.errors
+        results.skipped = [line for line in results.skipped if line.partition(":")[0] not in again] + found.skipped
+        results.seconds += found.seconds
+    ran = {cell.name for run, _ in runs for cell in run.cells}
+    last, _ = runs[-1]
+    whole = Run(
+        date=last.date,
+        command="; ".join(dict.fromkeys(run.command for run, _ in runs)),
+        machine=last.machine,
+        repeat=first.repeat,
+        scale=first.scale,
+        kafka_version=next((run.kafka_version for run, _ in runs if run.kafka_version), None),
+        rocketmq_version=next((run.rocketmq_version for run, _ in runs if run.rocketmq_version), None),
+        cells=[cell for cell in cells if cell.name in ran],
+    )
+    return whole, results
 
 
 def _value(goal: Goal, value: float) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.bench import Cell
 from benchmarks.goals import GOALS, Goal
-from benchmarks.report import Run, as_text, missed, page, read_json, table, write_json
+from benchmarks.report import Run, as_text, missed, page, read_json, table, together, write_json
 from benchmarks.runner import Results
 
 
@@ -75,6 +75,26 @@ def test_the_page_and_the_file_say_what_was_measured_and_what_not(tmp_path) -> N
     assert written["values"]["kafka"]["produce_1k.mb_s"] == [100.0, 300.0, 200.0]
     assert [goal["reached"] for goal in written["goals"]] == [True, False, True, False]
     assert page(*read_json(tmp_path / "out" / "b.json", cells)) == text
+
+
+def test_of_several_runs_the_last_one_that_has_a_figure_counts() -> None:
+    cells = [Cell("bulk", "much", lambda *_: {}), Cell("rocketmq", "remoting", lambda *_: {})]
+    first, second = Results(), Results()
+    first.add("interval", {"rocketmq.tx_8_s": 1.0, "produce_1k.mb_s": 2.0})
+    first.skipped.append("rocketmq: no scripts")
+    first.errors.append("rocketmq on sync: failed")
+    second.add("interval", {"rocketmq.tx_8_s": 3.0})
+    second.add("rocketmq", {"rocketmq.tx_8_s": 4.0})
+    runs = [
+        (Run("2025-01-30", "make bench", {"processor": "2 x Thing"}, 3, 1.0, "4.3.1", None, cells), first),
+        (Run("2025-01-31", "make bench ARGS=x", {"processor": "2 x Thing"}, 3, 1.0, None, "5.3.3", cells[1:]), second),
+    ]
+    run, found = together(runs, cells)
+    assert found.values == {
+        "interval": {"rocketmq.tx_8_s": [3.0], "produce_1k.mb_s": [2.0]}, "rocketmq": {"rocketmq.tx_8_s": [4.0]},
+    }  # fmt: skip
+    assert (found.skipped, found.errors, run.cells) == ([], [], cells)
+    assert (run.command, run.kafka_version, run.rocketmq_version) == ("make bench; make bench ARGS=x", "4.3.1", "5.3.3")
 
 
 def test_what_is_missed_is_told_with_its_reason_once() -> None:
