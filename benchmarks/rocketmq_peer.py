@@ -17,6 +17,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import socket
+import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from benchmarks.peer import ROOT, PeerError, run_script
 BESIDE_THE_REPOSITORY = ROOT.parent / "shared" / "peers" / "rocketmq"
 UP_LIMIT_S = 300.0
 """With the first start the jars may have to be fetched."""
+REGISTERED_LIMIT_S = 60.0
 SECONDS = 4
 MESSAGES = 200_000
 FIGURES = {
@@ -88,6 +92,7 @@ class RocketmqPeer:
         if len(took) != 2 or not {"broker", "namesrv"} <= pids.keys():
             raise PeerError(f"the peer's `up` said neither its pids nor when it was ready: {said[-300:]!r}")
         ready_ms = float(took[0]) + float(took[1])
+        _wait_until_registered(namesrv_port)
         return Started(f"127.0.0.1:{namesrv_port}", (int(pids["broker"]), int(pids["namesrv"])), ready_ms)
 
     def down(self) -> None:
@@ -113,6 +118,21 @@ class RocketmqPeer:
     def _call(self, arguments: list[str], env: dict[str, str], limit_s: float) -> str:
         own = {**os.environ, "PEER_DIR": str(self._state), **env}
         return run_script(self.folder / arguments[0], arguments[1:], own, self._state / "peer.log", limit_s)
+
+
+def _wait_until_registered(namesrv_port: int) -> None:
+    """A broker that has started is not yet known to its name server. Raises PeerError."""
+    header = b'{"code":106,"flag":0,"language":"JAVA","opaque":1,"serializeTypeCurrentRPC":"JSON","version":479}'
+    request = struct.pack(">ii", 4 + len(header), len(header)) + header
+    end = time.monotonic() + REGISTERED_LIMIT_S
+    while time.monotonic() < end:
+        with socket.create_connection(("127.0.0.1", namesrv_port), 5) as connection, connection.makefile("rb") as said:
+            connection.sendall(request)
+            (size,) = struct.unpack(">i", said.read(4))
+            if b'"brokerName"' in said.read(size):
+                return
+        time.sleep(0.1)
+    raise PeerError(f"RocketMQ's broker has not registered within {REGISTERED_LIMIT_S:.0f} s")
 
 
 def find(given: str | None) -> Path | None:

@@ -46,6 +46,7 @@ echo "broker pid 12 RssAnon: 2 kB"
 echo '{"send sync, 8 thread(s), 100 B":12205.5,"something new":1}'
 ''')  # fmt: skip
     (tmp_path / "work").mkdir()
+    monkeypatch.setattr(rocketmq_peer, "_wait_until_registered", lambda port: None)
     peer = rocketmq_peer.RocketmqPeer(folder, tmp_path / "work")
     started = peer.up(1_000, 2_000)
     assert (started.namesrv, started.pids, started.ready_ms) == ("127.0.0.1:1000", (12, 11), 2_000)
