@@ -87,6 +87,8 @@ class Transactor(Client):
         self.acknowledged: set[int] = set()
         self.asked = 0
         self.is_sending = True
+        self.has_stopped_sending = False
+        """Its last message is answered too: nothing is acknowledged any more."""
 
     def connected(self, remote: Remote) -> None:
         body = {"clientID": "transactor", "producerDataSet": [{"groupName": PRODUCERS}], "consumerDataSet": []}
@@ -100,6 +102,7 @@ class Transactor(Client):
             self._end(remote, self.next)
             self.next += 1
         else:
+            self.has_stopped_sending = True
             self.connected(remote)  # to hear what it is asked
             time.sleep(0.05)
         told, remote.told = remote.told, []
@@ -209,6 +212,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, flush: str) -> None:
             sender.stopping.set()
             sender.join(DEADLINE_S)
         transactor.is_sending = False
+        wait_until(lambda: transactor.has_stopped_sending, DEADLINE_S, "the last half message is answered")
         wait_until(
             lambda: sum(reader.said) >= sum(sender.acknowledged[sender.next - 1][0] + 1 for sender in senders),
             DEADLINE_S, "the consumer gets it all",
