@@ -53,6 +53,7 @@ from halfmoon.core.hook_types import (
     Waiting,
 )
 from halfmoon.core.hookspecs import PROJECT
+from halfmoon.core.java_hash import string_hash
 from halfmoon.core.plugin_context import PluginContext
 from halfmoon.core.plugins import API_VERSION
 from halfmoon.core.record_codec import Headers, Record
@@ -131,5 +132,6 @@ __all__ = [
     "setting_path",
     "sorted_members",
     "sorted_queues",
+    "string_hash",
     "unowned",
 ]

@@ -1,6 +1,6 @@
 """Requests of RocketMQ's own client, as they went over the wire, and ways to spoil them.
 
-The corpus is what tests/adapters/rocketmq has: the requests in wire-sample.jsonl, and frames that RocketMQ's own
+The corpus is what tests/remoting has: the requests in wire-sample.jsonl, and frames that RocketMQ's own
 classes have made (vectors.json); codes that no client sent there are added. `World` puts names in their place that
 exist here, often enough to reach the code behind the parser.
 """
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tests.fuzz.remoting import JSON, ROCKETMQ, batch_body, framed, json_header, request
 
-CORPUS = Path(__file__).parents[1] / "adapters/rocketmq"
+CORPUS = Path(__file__).parents[1] / "remoting"
 
 NUMBERS = (
     "", "0", "1", "-1", "-2", "32767", "32768", "2147483647", "2147483648", "-2147483648", "4294967296",

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_rig import batch, in_loop, node, until
 
 import halfmoon.testing
-from halfmoon.adapters.rocketmq import command as wire
+from halfmoon.remoting import command as wire
 from halfmoon.server import metrics, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
 from halfmoon.server.readings import GroupReading, Histogram, Readings, TopicReading

@@ -11,13 +11,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.rocketmq.message import decode_stored, encode_stored
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
-from halfmoon.adapters.rocketmq.properties import decode
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.group_topics import check_topic
 from halfmoon.core.hold import Held
+from halfmoon.remoting.message import decode_stored, encode_stored
+from halfmoon.remoting.properties import decode
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.node import Node

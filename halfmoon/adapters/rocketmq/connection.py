@@ -16,15 +16,16 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.rocketmq import command as wire
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.command import Command
-from halfmoon.adapters.rocketmq.errors import MalformedFrame, Refused
+from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, refusal
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
 from halfmoon.core.errors import BrokerError
+from halfmoon.remoting import command as wire
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.command import Command
+from halfmoon.remoting.errors import MalformedFrame
 
 if TYPE_CHECKING:
     import asyncio

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import DONE, Call, refusal
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
+from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.core.errors import HalfmoonError
-
-
-class MalformedFrame(HalfmoonError):  # noqa: N818 (it is not ours)
-    """Bytes that are no frame: the connection is closed."""
+from halfmoon.remoting.codes import Code
 
 
 class Refused(HalfmoonError):  # noqa: N818 (an answer, not a failure)

@@ -6,9 +6,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, MessageFilter
+from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.core.group_topics import dead_letter_topic, giving_up_group, retry_topic, retrying_group
 from halfmoon.core.topic_names import is_legal
+from halfmoon.remoting.codes import Code
 
 RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"
 AUTO_CREATE_TOPIC = "TBW102"

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.checks import CheckBack
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.ends import Ends
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filters
 from halfmoon.adapters.rocketmq.groups import Groups
 from halfmoon.adapters.rocketmq.members import Members
-from halfmoon.adapters.rocketmq.message import Host
 from halfmoon.adapters.rocketmq.progress import Progress
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.queue_locks import QueueLocks
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.message import Host
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.connection import Connection

@@ -12,11 +12,11 @@ import logging
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.registry import Answer, Call, refusal
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
+from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter

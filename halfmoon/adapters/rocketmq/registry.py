@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from halfmoon.adapters.rocketmq.codes import Code, code_of
-from halfmoon.adapters.rocketmq.command import Command
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.faults import code_of
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.messages import Steps
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.command import Command
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.connection import Connection

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from stringzilla import find
 
-from halfmoon.adapters.rocketmq import names, properties
-from halfmoon.adapters.rocketmq.codes import Code
+from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.message import COMPRESSED, physical_offset
 from halfmoon.adapters.rocketmq.registry import Answer, Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
@@ -26,6 +24,9 @@ from halfmoon.adapters.rocketmq.to_records import (
 )
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.units import format_duration
+from halfmoon.remoting import properties
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.message import COMPRESSED, physical_offset
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog import Partition, Topic

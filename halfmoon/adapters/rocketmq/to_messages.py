@@ -18,8 +18,15 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from halfmoon.adapters.rocketmq import names, properties
-from halfmoon.adapters.rocketmq.message import (
+from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import BatchHeader
+from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, giving_up_group
+from halfmoon.core.record_codec import Headers, varint, varlong
+from halfmoon.remoting import properties
+from halfmoon.remoting.message import (
     BORN_V6,
     CODEC_MASK,
     COMMITTED,
@@ -33,12 +40,6 @@ from halfmoon.adapters.rocketmq.message import (
     physical_offset,
     topic_field,
 )
-from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
-from halfmoon.core import record_codec
-from halfmoon.core.batch_header import BatchHeader
-from halfmoon.core.catalog import Catalog, Partition
-from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, giving_up_group
-from halfmoon.core.record_codec import Headers, varint, varlong
 
 OMITTED = b"HALFMOON_OMITTED"
 CLUSTER = b"CLUSTER"

@@ -13,14 +13,14 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from halfmoon.adapters.rocketmq import properties
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.message import CODEC_MASK, COMPRESSED
 from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.compression import LZ4, ZSTD, decompress
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.record_codec import put_varint
+from halfmoon.remoting import properties
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.message import CODEC_MASK, COMPRESSED
 
 UNIQ_KEY, KEYS, SHARDING_KEY, TRANSACTION = b"UNIQ_KEY", b"KEYS", b"__SHARDINGKEY", b"TRAN_MSG"
 FLAG, BORN_HOST, SYSTEM_FLAGS = b"__FLAG", b"__BORNHOST", b"__SYSFLAG"

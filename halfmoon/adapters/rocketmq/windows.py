@@ -19,7 +19,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.adapters.rocketmq.message import physical_offset
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
 from halfmoon.core import provenance, record_codec
@@ -28,6 +27,7 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.filtering import matches
 from halfmoon.core.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.records import batch_body, is_plain
+from halfmoon.remoting.message import physical_offset
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter

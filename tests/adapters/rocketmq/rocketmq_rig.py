@@ -7,14 +7,14 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from halfmoon.adapters.rocketmq import command as wire
-from halfmoon.adapters.rocketmq import properties
-from halfmoon.adapters.rocketmq.command import JSON, ONEWAY, Command
 from halfmoon.adapters.rocketmq.connection import Connection
-from halfmoon.adapters.rocketmq.message import StoredMessage, decode_stored
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.core.config import RocketmqListener
+from halfmoon.remoting import command as wire
+from halfmoon.remoting import properties
+from halfmoon.remoting.command import JSON, ONEWAY, Command
+from halfmoon.remoting.message import StoredMessage, decode_stored
 from tests.adapters.rig import BrokerRig, FakeTransport
 
 BROKER_PORT = 10_911

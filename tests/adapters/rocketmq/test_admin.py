@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from rocketmq_rig import Rig, RigClient, sending, text_of
 
-from halfmoon.adapters.rocketmq import command as wire
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.command import Command
-from halfmoon.adapters.rocketmq.message import BatchedMessage, decode_message_id, decode_stored, encode_batch
 from halfmoon.core.config import RocketmqListener
 from halfmoon.core.units import Address
+from halfmoon.remoting import command as wire
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.command import Command
+from halfmoon.remoting.message import BatchedMessage, decode_message_id, decode_stored, encode_batch
 
 
 def body(answer: Command) -> Any:

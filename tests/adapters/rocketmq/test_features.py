@@ -7,9 +7,9 @@ import json
 import pytest
 from rocketmq_rig import Rig, RigClient, properties_of, sending, text_of
 
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.message import StoredMessage, decode_message_id, decode_stored
-from halfmoon.adapters.rocketmq.properties import decode
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.message import StoredMessage, decode_message_id, decode_stored
+from halfmoon.remoting.properties import decode
 
 CHECK = 39
 

@@ -8,10 +8,10 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.messages import Join, JoinResult
 from halfmoon.core.records import build_batch
+from halfmoon.remoting.codes import Code
 
 IDS_CHANGED = 40
 

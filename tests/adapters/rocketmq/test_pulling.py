@@ -6,11 +6,11 @@ import pytest
 from rocketmq_rig import Rig, RigClient, properties_of
 
 from halfmoon.adapters.rocketmq import windows
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.message import decode_stored
 from halfmoon.core.batch_header import assemble, parse_header
 from halfmoon.core.record_codec import Headers
 from halfmoon.core.records import build_batch
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.message import decode_stored
 
 HELD = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
 

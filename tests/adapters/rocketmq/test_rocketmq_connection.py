@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rocketmq_rig import Rig, sending
 
-from halfmoon.adapters.rocketmq import command as wire
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.command import Command
 from halfmoon.adapters.rocketmq.registry import registered
+from halfmoon.remoting import command as wire
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.command import Command
 
 NAMED = {
     10, 11, 12, 14, 15, 17, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46, 105, 106, 202, 203, 206, 208, 215,

@@ -8,13 +8,13 @@ import cramjam
 import pytest
 from rocketmq_rig import Rig, properties_of, sending, text_of
 
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.command import JSON, ROCKETMQ
-from halfmoon.adapters.rocketmq.message import BatchedMessage, decode_message_id, encode_batch, place_of
 from halfmoon.core.catalog import Partition
 from halfmoon.core.config import RocketmqListener
 from halfmoon.core.record_codec import Record
 from halfmoon.core.records import iter_records
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.command import JSON, ROCKETMQ
+from halfmoon.remoting.message import BatchedMessage, decode_message_id, encode_batch, place_of
 
 
 def records(rig: Rig, partition: Partition) -> list[Record]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import lookup
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 from halfmoon.core.messages import Results
+from halfmoon.remoting.codes import Code
 
 MOST = 64
 """MessageStoreConfig.maxMsgsNumBatch."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.remoting.codes import Code
 
 
 @request(15, "UPDATE_CONSUMER_OFFSET")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import names
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
 from halfmoon.adapters.rocketmq.routes import INHERIT, READ, WRITE
+from halfmoon.remoting.codes import Code
 
 
 @request(17, "UPDATE_AND_CREATE_TOPIC", changes=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon import __version__
-from halfmoon.adapters.rocketmq.command import VERSION
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.remoting.command import VERSION
 
 
 @request(28, "GET_BROKER_RUNTIME_INFO")

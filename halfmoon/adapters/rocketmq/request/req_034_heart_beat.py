@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING, CONSUMER, PRODUCER, Member, Subscription
 from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, checked_group, request
 from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.topic_names import is_legal
+from halfmoon.remoting.codes import Code
 
 MOST_GROUPS = 1_000
 """That one client is a member of."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.remoting.codes import Code
 
 
 @request(38, "GET_CONSUMER_LIST_BY_GROUP")

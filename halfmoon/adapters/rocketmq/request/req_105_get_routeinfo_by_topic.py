@@ -6,9 +6,9 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon.adapters.rocketmq import names, routes
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, request
+from halfmoon.remoting.codes import Code
 
 
 @request(105, "GET_ROUTEINFO_BY_TOPIC", port=Port.NAMES | Port.BROKER)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import DONE, Call, request
+from halfmoon.remoting.codes import Code
 
 
 @request(215, "DELETE_TOPIC_IN_BROKER", changes=True)

@@ -3,9 +3,9 @@ is asked to delete it first."""
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, Port, request
+from halfmoon.remoting.codes import Code
 
 
 @request(216, "DELETE_TOPIC_IN_NAMESRV", port=Port.NAMES | Port.BROKER, changes=True)

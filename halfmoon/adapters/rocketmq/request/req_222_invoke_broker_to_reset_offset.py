@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.adapters.rocketmq import fastjson
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 from halfmoon.core.catalog import Partition
 from halfmoon.core.messages import Steps
 from halfmoon.core.store_times import first_stored_since
+from halfmoon.remoting.codes import Code
 
 
 @request(222, "INVOKE_BROKER_TO_RESET_OFFSET", changes=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.codes import Code
-from halfmoon.adapters.rocketmq.command import Command
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.remoting.codes import Code
+from halfmoon.remoting.command import Command
 
 CODE = 307
 LONGEST_REMARK = 1_000

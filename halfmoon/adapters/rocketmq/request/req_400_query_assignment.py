@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from halfmoon.adapters.rocketmq import fastjson
-from halfmoon.adapters.rocketmq.codes import Code
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 from halfmoon.core.allocation import Queue, allocate, sorted_members, sorted_queues
+from halfmoon.remoting.codes import Code
 
 NAMES = {"AVG": "averagely", "AVG_BY_CIRCLE": "averagely_by_circle", "CONSISTENT_HASH": "consistent_hash"}
 

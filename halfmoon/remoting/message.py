@@ -27,7 +27,7 @@ import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from halfmoon.adapters.rocketmq.errors import MalformedFrame
+from halfmoon.remoting.errors import MalformedFrame
 
 MAGIC, LONG_TOPIC_MAGIC = 0xDAA320A7, 0xDAA320AB
 """MessageVersion V1, and V2: the topic's length has two bytes there. In V1 it is one, and clients read it as signed."""

@@ -13,13 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.adapters.rocketmq import command as wire
-from halfmoon.adapters.rocketmq import message, properties
-from halfmoon.adapters.rocketmq.command import JSON, ROCKETMQ, Command
-from halfmoon.adapters.rocketmq.errors import MalformedFrame, Refused
-from halfmoon.adapters.rocketmq.message import BatchedMessage, Host, StoredMessage
+from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.to_records import Message, batched
 from halfmoon.core.java_hash import string_hash
+from halfmoon.remoting import command as wire
+from halfmoon.remoting import message, properties
+from halfmoon.remoting.command import JSON, ROCKETMQ, Command
+from halfmoon.remoting.errors import MalformedFrame
+from halfmoon.remoting.message import BatchedMessage, Host, StoredMessage
 
 HERE = Path(__file__).parent
 VECTORS: dict[str, Any] = json.loads((HERE / "vectors.json").read_text())

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from halfmoon.adapters.rocketmq.errors import MalformedFrame
+from halfmoon.remoting.errors import MalformedFrame
 
 JSON, ROCKETMQ = 0, 1
 RESPONSE, ONEWAY = 1, 2
@@ -160,6 +160,18 @@ def encode(command: Command) -> bytes:
     else:
         header = _json_header(command)
     return frame_head(command.kind, header, len(command.body)) + bytes(command.body)
+
+
+def request(code: int, opaque: int, flag: int, fields: Mapping[str, str], body: bytes) -> bytes:
+    """A whole frame, with a JSON header: `encode` of such a command, in half the time."""
+    header = _encode_json(
+        {
+            "code": code, "extFields": fields, "flag": flag, "language": OWN_LANGUAGE, "opaque": opaque,
+            "serializeTypeCurrentRPC": "JSON", "version": VERSION,
+        }
+    )  # fmt: skip
+    length = len(header)
+    return b"".join((_LENGTHS.pack(4 + length + len(body), length), header, body))
 
 
 def frame_head(kind: int, header: bytes, body_length: int) -> bytes:

@@ -1,0 +1,23 @@
+"""Faults of the core as RocketMQ's response codes."""
+
+from __future__ import annotations
+
+from halfmoon.core.errors import Fault
+from halfmoon.remoting.codes import Code
+
+OF_FAULT = {
+    Fault.CORRUPT_MESSAGE: Code.SYSTEM_ERROR,
+    Fault.INVALID_RECORD: Code.MESSAGE_ILLEGAL,
+    Fault.INVALID_TIMESTAMP: Code.MESSAGE_ILLEGAL,
+    Fault.INVALID_TOPIC_EXCEPTION: Code.MESSAGE_ILLEGAL,
+    Fault.KAFKA_STORAGE_ERROR: Code.SERVICE_NOT_AVAILABLE,
+    Fault.MESSAGE_TOO_LARGE: Code.MESSAGE_ILLEGAL,
+    Fault.OFFSET_OUT_OF_RANGE: Code.QUERY_NOT_FOUND,
+    Fault.POLICY_VIOLATION: Code.NO_PERMISSION,
+    Fault.UNKNOWN_TOPIC_OR_PARTITION: Code.TOPIC_NOT_EXIST,
+}
+"""Where a fault has a code of its own; the others are SYSTEM_ERROR."""
+
+
+def code_of(fault: Fault) -> Code:
+    return OF_FAULT.get(fault, Code.SYSTEM_ERROR)
