@@ -1,0 +1,61 @@
+"""A client for RocketMQ's protocol: against Halfmoon, and against RocketMQ itself.
+
+    from halfmoon.client import Message, Producer, PushConsumer, Status
+
+The same names stand in halfmoon.client.aio, for asyncio. It imports neither the broker's core nor its adapters.
+"""
+
+from __future__ import annotations
+
+from halfmoon.client.engine.group_queries import ConsumeFrom
+from halfmoon.client.engine.listening import Context, Status
+from halfmoon.client.engine.transactions import TransactionState
+from halfmoon.client.errors import (
+    BrokerRefusedError,
+    ClientError,
+    ConfigError,
+    ConnectionFailedError,
+    MessageError,
+    NotRunningError,
+    RequestTimeoutError,
+    RouteError,
+)
+from halfmoon.client.messages import Message, ReceivedMessage, SendResult, SendStatus
+from halfmoon.client.selectors import Selector, at_random, by_hash, by_machine_room
+from halfmoon.client.threads.clients import (
+    Producer,
+    PushConsumer,
+    TransactionListener,
+    TransactionProducer,
+    TransactionResult,
+)
+from halfmoon.plugin import Queue
+
+__all__ = [
+    "BrokerRefusedError",
+    "ClientError",
+    "ConfigError",
+    "ConnectionFailedError",
+    "ConsumeFrom",
+    "Context",
+    "Message",
+    "MessageError",
+    "NotRunningError",
+    "Producer",
+    "PushConsumer",
+    "Queue",
+    "ReceivedMessage",
+    "RequestTimeoutError",
+    "RouteError",
+    "Selector",
+    "SendResult",
+    "SendStatus",
+    "Status",
+    "TransactionListener",
+    "TransactionProducer",
+    "TransactionResult",
+    "TransactionState",
+    "at_random",
+    "by_hash",
+    "by_machine_room",
+]

@@ -1,0 +1,478 @@
+"""A push consumer: pulls its queues for ever, and hands what it finds to a listener (B15 to B22).
+
+Each queue has a process queue (what was pulled and is not dealt with) and a task that pulls it. A service, concurrent
+or ordered, hands messages to the listener and says what is dealt with; progress follows from that.
+
+(org.apache.rocketmq.client.impl.consumer.DefaultMQPushConsumerImpl.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from halfmoon.client.engine.consumer_settings import ConsumerSettings
+from halfmoon.client.engine.group_queries import RETRY_PREFIX, first_offset
+from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.network import Connection
+from halfmoon.client.engine.offsets import OffsetStore
+from halfmoon.client.engine.process_queue import ProcessQueue
+from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
+from halfmoon.client.engine.rebalancing import Rebalancing
+from halfmoon.client.engine.subscriptions import SQL92, Subscription, by_tags
+from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError
+from halfmoon.client.messages import RETRY_TOPIC, ReceivedMessage
+from halfmoon.plugin import AnyAllocator, Queue
+from halfmoon.remoting.codes import Code, RequestCode
+from halfmoon.remoting.command import Command
+from halfmoon.remoting.errors import MalformedFrame
+
+FLOW_CONTROL_MS = 50
+PAUSED_MS = 1_000
+FAILED_MS = 3_000
+MOVED_MS = 10_000
+NOT_LOCKED_MS = 3_000
+"""Until a queue is pulled again that has enough; is paused; was not to be had; has other offsets than we thought; is
+somebody else's (DefaultMQPushConsumerImpl)."""
+SILENT_MS = 120_000
+"""A queue that was not pulled for so long is taken anew (ProcessQueue.isPullExpired)."""
+TIMEOUT_MS = 3_000
+
+log = logging.getLogger("halfmoon.client.consumer")
+
+
+class Service(Protocol):
+    """How messages get to the listener."""
+
+    needs_lock: bool
+    """A queue is pulled only while the broker says that it is ours."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that listeners have, or are to get next."""
+
+    def begin(self, process_queue: ProcessQueue) -> None:
+        """A queue is ours."""
+
+    def arrived(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Messages were pulled, and stand in the process queue."""
+
+    async def lock(self, queues: Sequence[Queue]) -> set[Queue]:
+        """Those of the queues that are ours now."""
+
+    async def quiet(self, process_queue: ProcessQueue) -> bool:
+        """A queue was dropped; whether nobody uses it any more, after a moment."""
+
+    async def release(self, queues: Sequence[Queue]) -> None:
+        """They are not ours any more: others may have them."""
+
+    async def end(self) -> None:
+        """Running listeners end, within the time for that."""
+
+
+class ConsumerCounters(Struct):
+    """What a consumer has done since it was made, and what it has now."""
+
+    pulled: int = 0
+    consumed: int = 0
+    """Messages that a listener has dealt with."""
+    failed: int = 0
+    """Messages that it has not, each time counted."""
+    sent_back: int = 0
+    """Messages that were handed back to a broker."""
+    dropped: int = 0
+    """Broadcasting: messages that failed, which are not delivered again."""
+    expired: int = 0
+    """Messages that were handed back because a listener had them for too long."""
+
+
+class PushConsuming:
+    """The consuming side of a client."""
+
+    def __init__(
+        self, instance: Instance, group: str, settings: ConsumerSettings, allocator: AnyAllocator, store: OffsetStore
+    ) -> None:
+        self.instance = instance
+        self.group = group
+        self.settings = settings
+        self.store = store
+        self.counters = ConsumerCounters()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.queues: dict[Queue, ProcessQueue] = {}
+        self.is_paused = False
+        self.is_closing = False
+        self.service: Service
+        """To be set before `start`."""
+        self.rebalancing = Rebalancing(
+            instance, group, allocator, self, lambda: list(self.subscriptions),
+            everything=settings.is_broadcasting, interval_ms=settings.rebalance_ms,
+        )  # fmt: skip
+
+    # -- what is wanted ----------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """The last one for a topic counts (B25)."""
+        self.subscriptions[subscription.topic] = subscription
+        self.instance.routes.want(subscription.topic)
+
+    def unsubscribe(self, topic: str) -> None:
+        self.subscriptions.pop(topic, None)
+        self.instance.routes.forget(topic)
+
+    def changed(self) -> None:
+        """While it runs, subscriptions have."""
+        self.instance.kernel.spawn(self.instance.heartbeat(), "heartbeat")
+        for topic in {queue.topic for queue in self.queues} - set(self.subscriptions):
+            self.instance.kernel.spawn(self.change(topic, (), ()), "unsubscribe")
+        self.rebalancing.soon()
+
+    def said(self) -> Mapping[str, Any]:
+        """As a heartbeat says it (ConsumerData)."""
+        return {
+            "groupName": self.group, "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": self.settings.model.upper(), "consumeFromWhere": self.settings.consume_from.value,
+            "subscriptionDataSet": [each.said() for each in self.subscriptions.values()], "unitMode": False,
+        }  # fmt: skip
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Raises ClientError: an expression that a broker refuses, or no name server."""
+        instance = self.instance
+        if not self.settings.is_broadcasting:
+            self.subscribe(by_tags(RETRY_PREFIX + self.group, "*", instance.kernel.wall_ms()))
+        for subscription in list(self.subscriptions.values()):
+            if not subscription.topic.startswith(RETRY_PREFIX):
+                await self._check(subscription)
+        instance.consumers[self.group] = self.said
+        instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
+        instance.handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._reset
+        instance.handlers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = self._status
+        instance.handlers[RequestCode.GET_CONSUMER_RUNNING_INFO] = self._running_info
+        instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
+        instance.start()
+        await instance.heartbeat()
+        instance.kernel.spawn(self.rebalancing.run(), "rebalancing")
+        instance.kernel.spawn(self._persist(), "progress")
+
+    async def _check(self, subscription: Subscription) -> None:
+        """Learn the topic's route; and have an SQL92 expression looked at by a broker (B34). Raises ClientError."""
+        try:
+            route = await self.instance.routes.ask(subscription.topic)
+        except RouteError as error:
+            if self.instance.routes.known(subscription.topic) is None:
+                log.warning("event=no_route group=%s topic=%s error=%s", self.group, subscription.topic, error)
+            return
+        if subscription.kind != SQL92:
+            return
+        for nodes in route.brokers.values():
+            body = {
+                "clientId": self.instance.client_id, "group": self.group, "subscriptionData": subscription.said(),
+            }  # fmt: skip
+            address = next(iter(nodes.values()))
+            answer = await self.instance.network.request(
+                address, RequestCode.CHECK_CLIENT_CONFIG, {}, msgspec.json.encode(body), timeout_ms=TIMEOUT_MS
+            )
+            if answer.code != Code.SUCCESS:
+                raise BrokerRefusedError(answer.code, answer.remark, address)
+
+    async def close(self) -> None:
+        """Orderly: listeners end, progress is stored, queues are free for others."""
+        self.is_closing = True
+        await self.service.end()
+        for process_queue in self.queues.values():
+            process_queue.drop()
+        await self.store.persist(self._known_queues(), surely=True)
+        await self.service.release(self._known_queues())
+        await self.instance.unregister(consumer=self.group)
+        self.instance.consumers.pop(self.group, None)
+
+    def _known_queues(self) -> list[Queue]:
+        return list(self.queues)
+
+    async def _persist(self) -> None:
+        while True:
+            await self.instance.kernel.sleep_ms(self.settings.persist_ms)
+            await self.store.persist(self._known_queues())
+
+    # -- whose queues ------------------------------------------------------------------------------------------------
+
+    def owned(self, topic: str) -> Sequence[Queue]:
+        return [queue for queue in self.queues if queue.topic == topic]
+
+    async def change(self, topic: str, mine: Sequence[Queue], readable: Sequence[Queue]) -> bool:
+        if self.is_closing:
+            return True
+        kernel = self.instance.kernel
+        settled = True
+        for queue in self.owned(topic):
+            process_queue = self.queues[queue]
+            is_silent = kernel.now_ms - process_queue.last_pull_ms > SILENT_MS
+            if queue not in mine or is_silent:
+                if is_silent:
+                    log.warning("event=queue_silent group=%s queue=%s", self.group, queue)
+                process_queue.drop()
+                settled &= await self._remove(process_queue)
+        new = [queue for queue in mine if queue not in self.queues]
+        if new and self.service.needs_lock and not self.settings.is_broadcasting:
+            locked = await self.service.lock(new)
+            settled &= len(locked) == len(new)
+            new = [queue for queue in new if queue in locked]
+        for queue in new:
+            settled &= await self._add(queue)
+        return settled
+
+    async def _add(self, queue: Queue) -> bool:
+        self.store.forget(queue)
+        settings = self.settings
+        try:
+            offset = await first_offset(
+                self.instance, self.store, queue, settings.consume_from, settings.consume_from_ms
+            )
+        except ClientError as error:
+            log.warning("event=queue_not_taken group=%s queue=%s error=%s", self.group, queue, error)
+            return False
+        if self.is_closing or queue in self.queues:
+            return True
+        kernel = self.instance.kernel
+        process_queue = self.queues[queue] = ProcessQueue(queue, offset, kernel.now_ms)
+        if self.service.needs_lock:
+            process_queue.locked(kernel.now_ms)
+        process_queue.reread = False
+        log.info("event=queue_taken group=%s queue=%s offset=%d", self.group, queue, offset)
+        self.service.begin(process_queue)
+        process_queue.task = kernel.spawn(self._pull_for_ever(process_queue), f"pull {queue}")
+        return True
+
+    async def _remove(self, process_queue: ProcessQueue) -> bool:
+        """It was dropped: progress is stored, then it is somebody else's. False: it is still in use."""
+        queue = process_queue.queue
+        if self.queues.get(queue) is not process_queue:
+            return True
+        if not await self.service.quiet(process_queue):
+            return False
+        await self.store.persist([queue], surely=True)
+        await self.service.release([queue])
+        if self.queues.get(queue) is process_queue:
+            del self.queues[queue]
+            self.store.forget(queue)
+        log.info("event=queue_left group=%s queue=%s", self.group, queue)
+        return True
+
+    # -- pulling -----------------------------------------------------------------------------------------------------
+
+    async def _pull_for_ever(self, process_queue: ProcessQueue) -> None:
+        while not self._is_over(process_queue):
+            try:
+                pause_ms = await self._pull_once(process_queue)
+            except (ClientError, MalformedFrame) as error:
+                if self._is_over(process_queue):
+                    return
+                log.warning("event=pull_failed group=%s queue=%s error=%s", self.group, process_queue.queue, error)
+                if isinstance(error, BrokerRefusedError):
+                    self._refused(error)
+                pause_ms = FAILED_MS
+            if pause_ms:
+                await self.instance.kernel.sleep_ms(pause_ms)
+
+    def _is_over(self, process_queue: ProcessQueue) -> bool:
+        return process_queue.is_dropped or self.is_closing
+
+    def _refused(self, error: BrokerRefusedError) -> None:
+        if error.code in (Code.SUBSCRIPTION_NOT_EXIST, Code.SUBSCRIPTION_NOT_LATEST):
+            self.instance.kernel.spawn(self.instance.heartbeat(), "heartbeat")
+
+    async def _pull_once(self, process_queue: ProcessQueue) -> float:
+        """How long to wait before the next one, ms."""
+        queue = process_queue.queue
+        kernel = self.instance.kernel
+        process_queue.last_pull_ms = kernel.now_ms
+        if self.is_paused:
+            return PAUSED_MS
+        if self._has_enough(process_queue):
+            return FLOW_CONTROL_MS
+        subscription = self.subscriptions.get(queue.topic)
+        if subscription is None:
+            return FAILED_MS
+        if self.service.needs_lock and not self.settings.is_broadcasting:
+            if not process_queue.is_lock_trusted(kernel.now_ms):
+                return NOT_LOCKED_MS
+            if process_queue.reread:
+                # Somebody else may have had the queue while it was not ours.
+                known = await self.store.read(queue)
+                process_queue.forget_before(known)
+                process_queue.reread = False
+        commit = -1 if self.settings.is_broadcasting else self.store.known(queue)
+        asked = Pull(
+            queue=queue, offset=process_queue.next_offset, subscription=subscription,
+            most=self.settings.pull_batch_size, commit_offset=commit, hold_ms=self.settings.hold_ms,
+            timeout_ms=self.settings.pull_timeout_ms, node_id=process_queue.node_id,
+        )  # fmt: skip
+        result = await pull(self.instance, self.group, asked)
+        if self._is_over(process_queue):
+            return 0
+        process_queue.node_id = result.node_id
+        process_queue.broker_offset = result.max_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            await self._moved(process_queue, result)
+            return 0
+        return self._pulled(process_queue, subscription, result)
+
+    def _pulled(self, process_queue: ProcessQueue, subscription: Subscription, result: PullResult) -> float:
+        process_queue.next_offset = max(process_queue.next_offset, result.next_offset)
+        messages = subscription.wanted(result.messages)
+        if not messages:
+            if not len(process_queue):  # nothing in between is to be consumed by us
+                self.store.update(process_queue.queue, result.next_offset, only_forward=True)
+            return 0
+        self.counters.pulled += len(messages)
+        if process_queue.queue.topic.startswith(RETRY_PREFIX):
+            self._as_sent(messages)
+        process_queue.put(messages)
+        self.service.arrived(process_queue, messages)
+        return self.settings.pull_interval_ms
+
+    def _as_sent(self, messages: Sequence[ReceivedMessage]) -> None:
+        """A listener sees the topic that a message was sent to first, and not the retry topic it came back in."""
+        for message in messages:
+            message.topic = message.properties.get(RETRY_TOPIC, message.topic)
+
+    def _has_enough(self, process_queue: ProcessQueue) -> bool:
+        settings = self.settings
+        count = len(process_queue)
+        if count > settings.most_cached or process_queue.bytes > settings.most_cached_bytes:
+            return True
+        return not self.service.needs_lock and process_queue.span > settings.most_span
+
+    async def _moved(self, process_queue: ProcessQueue, result: PullResult) -> None:
+        """The broker has other offsets than we thought: begin anew where it says, a while later."""
+        queue = process_queue.queue
+        log.warning(
+            "event=offset_illegal group=%s queue=%s offset=%d next=%d", self.group, queue, process_queue.next_offset,
+            result.next_offset,
+        )  # fmt: skip
+        process_queue.drop()
+        await self.instance.kernel.sleep_ms(MOVED_MS)
+        if self.queues.get(queue) is not process_queue:
+            return
+        self.store.update(queue, result.next_offset, only_forward=False)
+        await self._remove(process_queue)
+        self.rebalancing.soon()
+
+    # -- what nodes ask ----------------------------------------------------------------------------------------------
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self.subscriptions:
+            self.instance.tell_new()
+            self.rebalancing.soon()
+
+    def _members_changed(self, connection: Connection, command: Command) -> None:
+        if command.fields.get("consumerGroup") == self.group:
+            self.rebalancing.soon()
+
+    def _reset(self, connection: Connection, command: Command) -> None:
+        """RESET_CONSUMER_CLIENT_OFFSET: begin anew at other offsets (brokers before 5.0)."""
+        fields = command.fields
+        if fields.get("group") != self.group:
+            return
+        offsets = {
+            queue: offset for queue, offset in decode_offset_table(bytes(command.body)) if queue in self.queues
+        }  # fmt: skip
+        for queue, offset in offsets.items():
+            self.instance.kernel.spawn(self._begin_at(self.queues[queue], offset), "reset")
+
+    async def _begin_at(self, process_queue: ProcessQueue, offset: int) -> None:
+        process_queue.drop()
+        await self.service.quiet(process_queue)
+        self.store.update(process_queue.queue, offset, only_forward=False)
+        await self._remove(process_queue)
+        self.rebalancing.soon()
+
+    def _status(self, connection: Connection, command: Command) -> None:
+        """GET_CONSUMER_STATUS_FROM_CLIENT: the progress of each queue of a topic."""
+        topic = command.fields.get("topic", "")
+        rows = [(queue, max(0, self.store.known(queue))) for queue in self.owned(topic)]
+        body = b'{"messageQueueTable":' + encode_offset_table(rows) + b"}"
+        self.instance.network.answer(connection, command, Code.SUCCESS, None, body)
+
+    def _running_info(self, connection: Connection, command: Command) -> None:
+        """GET_CONSUMER_RUNNING_INFO (ConsumerRunningInfo)."""
+        rows = []
+        for queue, each in self.queues.items():
+            info = {
+                "cachedMsgCount": len(each.messages), "cachedMsgMaxOffset": max(0, each.max_offset),
+                "cachedMsgMinOffset": max(0, each.progress), "cachedMsgSizeInMiB": each.bytes >> 20,
+                "commitOffset": self.store.known(queue), "droped": each.is_dropped, "locked": each.is_locked,
+                "lastPullTimestamp": self._wall_ms(each.last_pull_ms),
+                "lastConsumeTimestamp": self._wall_ms(each.last_consume_ms),
+                "lastLockTimestamp": self._wall_ms(each.last_lock_ms),
+                "transactionMsgCount": 0, "transactionMsgMaxOffset": 0, "transactionMsgMinOffset": 0,
+                "tryUnlockTimes": 0,
+            }  # fmt: skip
+            rows.append((queue, info))
+        settings = self.settings
+        properties = {
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMEORDERLY": str(self.service.needs_lock).lower(),
+            "PROP_THREADPOOL_CORE_SIZE": str(settings.threads), "PROP_CLIENT_VERSION": "V5_3_3",
+            "messageModel": settings.model.upper(), "consumeFromWhere": settings.consume_from.value,
+            "consumerGroup": self.group, "instanceName": self.instance.client_id.rpartition("@")[2],
+        }  # fmt: skip
+        said: dict[str, bytes] = {
+            "properties": msgspec.json.encode(properties),
+            "subscriptionSet": msgspec.json.encode([each.said() for each in self.subscriptions.values()]),
+            "mqTable": encode_offset_table(rows), "mqPopTable": b"{}", "statusTable": b"{}",
+        }  # fmt: skip
+        body = b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in said.items()) + b"}"
+        self.instance.network.answer(connection, command, Code.SUCCESS, None, body)
+
+    def _wall_ms(self, at_ms: float) -> int:
+        kernel = self.instance.kernel
+        return kernel.wall_ms() - int(kernel.now_ms - at_ms)
+
+
+class _QueueName(Struct):
+    topic: str
+    brokerName: str  # noqa: N815 (the wire's names, here and below)
+    queueId: int  # noqa: N815
+
+
+class _OffsetRow(_QueueName):
+    offset: int
+
+
+def encode_offset_table(rows: Sequence[tuple[Queue, Any]]) -> bytes:
+    """A map whose keys are queues, as fastjson writes it."""
+    encode = msgspec.json.encode
+    return (
+        b"{"
+        + b",".join(
+            encode({"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}) + b":" + encode(value)
+            for queue, value in rows
+        )
+        + b"}"
+    )
+
+
+def decode_offset_table(body: bytes) -> list[tuple[Queue, int]]:
+    """What offsets to reset to look like (ResetOffsetBodyForC, ResetOffsetBody). Raises MalformedFrame."""
+    try:
+        rows = msgspec.json.decode(body, type=dict[str, list[_OffsetRow]])["offsetTable"]
+        return [(Queue(row.topic, row.brokerName, row.queueId), row.offset) for row in rows]
+    except (msgspec.MsgspecError, KeyError):
+        pass
+    found = []
+    text = body.strip()
+    if not text.startswith(b'{"offsetTable":{') or not text.endswith(b"}}"):
+        raise MalformedFrame(f"a table of offsets that cannot be read: {body[:200]!r}")
+    for part in text[len(b'{"offsetTable":{') : -2].split(b",{") if len(text) > 18 else []:
+        key, _, offset = part.lstrip(b"{").rpartition(b"}:")
+        try:
+            name = msgspec.json.decode(b"{" + key + b"}", type=_QueueName)
+            found.append((Queue(name.topic, name.brokerName, name.queueId), int(offset)))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise MalformedFrame(f"a table of offsets that cannot be read: {error}") from None
+    return found

@@ -1,0 +1,89 @@
+"""What a consumer asks about its group and its queues (B17, B22)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.offsets import OffsetStore
+from halfmoon.client.errors import BrokerRefusedError, RouteError
+from halfmoon.plugin import Queue
+from halfmoon.remoting.codes import Code, RequestCode
+
+TIMEOUT_MS = 3_000
+RETRY_PREFIX = "%RETRY%"
+
+
+class ConsumeFrom(Enum):
+    """Where a group begins that has no progress yet. The names are RocketMQ's."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+class _Members(msgspec.Struct):
+    consumerIdList: list[str] = []  # noqa: N815 (the wire's name)
+
+
+async def members_of(instance: Instance, group: str, broker: str) -> list[str]:
+    """The client ids of a group, as a broker knows them, sorted. Raises ClientError."""
+    found = instance.routes.readable(broker)
+    if found is None:
+        raise RouteError(f"no route names broker {broker}")
+    answer = await instance.network.request(
+        found[0], RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}, timeout_ms=TIMEOUT_MS
+    )
+    if answer.code != Code.SUCCESS:
+        raise BrokerRefusedError(answer.code, answer.remark, broker)
+    try:
+        return sorted(msgspec.json.decode(answer.body, type=_Members).consumerIdList)
+    except msgspec.MsgspecError as error:
+        raise BrokerRefusedError(answer.code, f"a list of members that cannot be read: {error}", broker) from None
+
+
+async def offset_of(instance: Instance, code: int, queue: Queue, **fields: str) -> int:
+    """What GET_MAX_OFFSET, GET_MIN_OFFSET or SEARCH_OFFSET_BY_TIMESTAMP says of a queue. Raises ClientError."""
+    address = instance.routes.master(queue.broker)
+    if address is None:
+        raise RouteError(f"broker {queue.broker} has no master")
+    said = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker, **fields}
+    answer = await instance.network.request(address, code, said, timeout_ms=TIMEOUT_MS)
+    if answer.code != Code.SUCCESS:
+        raise BrokerRefusedError(answer.code, answer.remark, queue.broker)
+    try:
+        return int(answer.fields["offset"])
+    except (KeyError, ValueError):
+        raise BrokerRefusedError(answer.code, f"an offset that is none: {answer.fields}", queue.broker) from None
+
+
+async def max_offset(instance: Instance, queue: Queue) -> int:
+    """The one behind the last message."""
+    return await offset_of(instance, RequestCode.GET_MAX_OFFSET, queue)
+
+
+async def min_offset(instance: Instance, queue: Queue) -> int:
+    return await offset_of(instance, RequestCode.GET_MIN_OFFSET, queue)
+
+
+async def offset_for_time(instance: Instance, queue: Queue, time_ms: int) -> int:
+    """Of the first message that was stored at that time (Unix ms) or later, else the one behind the last."""
+    return await offset_of(instance, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, queue, timestamp=str(time_ms))
+
+
+async def first_offset(
+    instance: Instance, store: OffsetStore, queue: Queue, consume_from: ConsumeFrom, from_time_ms: int
+) -> int:
+    """Where to begin to pull a queue that is ours from now on (B17: RebalancePushImpl.computePullFromWhere). Raises
+    ClientError."""
+    known = await store.read(queue)
+    if known >= 0:
+        return known
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if consume_from is ConsumeFrom.FIRST or (is_retry and consume_from is ConsumeFrom.LAST):
+        return 0
+    if consume_from is ConsumeFrom.LAST or is_retry:
+        return await max_offset(instance, queue)
+    return await offset_for_time(instance, queue, from_time_ms)

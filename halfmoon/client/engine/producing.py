@@ -1,0 +1,472 @@
+"""Sending: which queue, how often, and what the answer says (B26, B28).
+
+A send tries a queue of a broker; where that fails, another queue, of another broker where there is one, all within the
+time that the caller gave. Which failures count: no connection, no answer, and codes that say "not me" or "not now". A
+message that was pinned to a queue goes there or nowhere.
+
+The usual path, a known route and an answer, runs without a task: it is what the figures are made of.
+
+(org.apache.rocketmq.client.impl.producer.DefaultMQProducerImpl, …impl.MQClientAPIImpl.)
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from halfmoon.client.engine.faults import Faults
+from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.routes import DEFAULT_TOPIC, Route, TopicUnknownError
+from halfmoon.client.engine.unique_keys import UniqueKeys
+from halfmoon.client.errors import (
+    BrokerRefusedError,
+    ClientError,
+    ConnectionFailedError,
+    MessageError,
+    RequestTimeoutError,
+    RouteError,
+)
+from halfmoon.client.messages import (
+    DELAY,
+    MAX_BODY_BYTES,
+    ORIGIN_ID,
+    RETRY_TOPIC,
+    TRANSACTION,
+    WAIT,
+    Message,
+    ReceivedMessage,
+    SendResult,
+    SendStatus,
+    check,
+    encode_properties,
+)
+from halfmoon.client.selectors import Selector
+from halfmoon.plugin import Queue
+from halfmoon.remoting.codes import Code, RequestCode
+from halfmoon.remoting.command import Command
+from halfmoon.remoting.message import COMPRESSED, BatchedMessage, encode_batch
+
+BATCH_BYTES = 1 << 20
+"""Batches are split at this."""
+DEFAULT_QUEUES = 4
+"""Of a topic that is made by sending to it (DefaultMQProducer.defaultTopicQueueNums)."""
+ZLIB = 0x300
+"""CompressionType in the system flags."""
+STORED = {status.value: status for status in SendStatus}
+RETRIED = frozenset(
+    (
+        Code.TOPIC_NOT_EXIST, Code.SERVICE_NOT_AVAILABLE, Code.SYSTEM_ERROR, Code.SYSTEM_BUSY, Code.NO_PERMISSION,
+        Code.NO_BUYER_ID, Code.NOT_IN_CURRENT_UNIT,
+    )
+)  # fmt: skip
+"""DefaultMQProducer.retryResponseCodes, and a busy broker."""
+DELAY_LEVELS_MS = tuple(
+    1_000 * seconds
+    for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
+)
+"""Of a broker that was not told other ones."""
+
+log = logging.getLogger("halfmoon.client.producer")
+
+
+class ProducerSettings(Struct, frozen=True, kw_only=True):
+    """How a producer sends."""
+
+    timeout_ms: int = 3_000
+    """For one send, with all its attempts."""
+    retries: int = 2
+    """Attempts after the first one."""
+    compress_over_bytes: int = 4_096
+    """Bodies of more are compressed (zlib); 0: never."""
+    compress_level: int = 5
+    max_body_bytes: int = MAX_BODY_BYTES
+    latency_fault_tolerance: bool = False
+    default_queues: int = DEFAULT_QUEUES
+
+
+class Counters(Struct):
+    """What a producer has done since it was made."""
+
+    sent: int = 0
+    """Messages that a broker has acknowledged."""
+    failed: int = 0
+    """Messages that were given up."""
+    retried: int = 0
+    """Attempts after a first one."""
+
+
+class Producing:
+    """The sending side of a client."""
+
+    def __init__(
+        self, instance: Instance, group: str, settings: ProducerSettings, keys: UniqueKeys,
+        dice: random.Random | None = None,
+    ) -> None:  # fmt: skip
+        self.instance = instance
+        self.group = group
+        self.settings = settings
+        self.keys = keys
+        self.counters = Counters()
+        self.in_flight = 0
+        """Sends that are neither acknowledged nor given up."""
+        self._faults = Faults()
+        self._turn = (dice or random.Random()).randrange(1 << 16)
+
+    # -- what is sent ------------------------------------------------------------------------------------------------
+
+    def send(
+        self,
+        message: Message,
+        queue: Queue | None = None,
+        select: Selector | None = None,
+        key: Any = None,
+        timeout_ms: float | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Pending[SendResult]:
+        """Send one. `queue` or `select` (asked with `key`) pins it. Raises MessageError; the rest fails later."""
+        check(message, self.settings.max_body_bytes)
+        unique = self.keys.next()
+        text = encode_properties(message, unique, more)
+        body, flags = self._body(message.body)
+        sending = _Sending(self, message.topic, unique, text, body, flags, message.flag, timeout_ms)
+        sending.message, sending.queue, sending.select, sending.key = message, queue, select, key
+        sending.begin()
+        return sending.result
+
+    def send_oneway(
+        self, message: Message, queue: Queue | None = None, select: Selector | None = None, key: Any = None
+    ) -> Pending[None]:
+        """Send one that nobody acknowledges; done when it is on its way. Raises MessageError."""
+        check(message, self.settings.max_body_bytes)
+        unique = self.keys.next()
+        text = encode_properties(message, unique)
+        body, flags = self._body(message.body)
+        return self.instance.kernel.spawn(
+            self._send_oneway(message, queue, select, key, text, body, flags), "oneway send"
+        )
+
+    def send_again(self, received: ReceivedMessage, group: str, most: int) -> Pending[SendResult]:
+        """Send a message to its group's retry topic: it comes again after the delay for the next time, or is a dead
+        letter where that was `most` times (DefaultMQPushConsumerImpl.sendMessageBackAsNormalMessage)."""
+        times = received.reconsume_times
+        kept = {
+            name: value
+            for name, value in received.properties.items()
+            if name not in (DELAY, WAIT, TRANSACTION, "RECONSUME_TIME", "MAX_RECONSUME_TIMES")
+        }
+        kept.setdefault(RETRY_TOPIC, received.topic)
+        kept.setdefault(ORIGIN_ID, received.offset_message_id)
+        kept[DELAY] = str(3 + times)
+        text = "".join([f"{name}\1{value}\2" for name, value in kept.items()])
+        body, flags = self._body(received.body)
+        topic = f"%RETRY%{group}"
+        sending = _Sending(self, topic, received.message_id, text, body, flags, received.flag, None)
+        sending.more = {"j": str(times + 1), "l": str(most)}
+        sending.begin()
+        return sending.result
+
+    async def _send_oneway(
+        self, message: Message, queue: Queue | None, select: Selector | None, key: Any, text: str, body: bytes,
+        flags: int,
+    ) -> None:  # fmt: skip
+        route = await self.route(message.topic)
+        if queue is None:
+            queue = self.choose(message.topic, route, "") if select is None else select(route.writable, message, key)
+        address = self.instance.routes.master(queue.broker)
+        if address is None:
+            raise RouteError(f"broker {queue.broker} has no master")
+        fields = self.fields(message.topic, queue, flags, message.flag, text)
+        self.instance.network.oneway(address, RequestCode.SEND_MESSAGE_V2, fields, body)
+
+    def send_batch(
+        self, messages: Sequence[Message], queue: Queue | None = None, timeout_ms: float | None = None
+    ) -> Pending[list[SendResult]]:
+        """Send many to one topic, in as many requests as it takes, one after the other. Raises MessageError."""
+        batches = self._batches(messages)
+        return self.instance.kernel.spawn(self._send_batches(batches, queue, timeout_ms), "batch")
+
+    async def _send_batches(
+        self, batches: Sequence[_Batch], queue: Queue | None, timeout_ms: float | None
+    ) -> list[SendResult]:
+        results = []
+        for batch in batches:
+            body = encode_batch(batch.messages)
+            text = f"UNIQ_KEY\1{self.keys.next()}\2WAIT\1{batch.wait}\2"
+            sending = _Sending(self, batch.topic, ",".join(batch.unique), text, body, 0, 0, timeout_ms)
+            sending.code, sending.count, sending.queue = RequestCode.SEND_BATCH_MESSAGE, len(batch.messages), queue
+            sending.begin()
+            results.append(await sending.result)
+        return results
+
+    def _batches(self, messages: Sequence[Message]) -> list[_Batch]:
+        if not messages:
+            raise MessageError("a batch needs a message")
+        first = messages[0]
+        batches: list[_Batch] = []
+        for message in messages:
+            check(message, self.settings.max_body_bytes)
+            if message.topic != first.topic or message.wait_for_disk != first.wait_for_disk:
+                raise MessageError("the messages of a batch go to one topic, and wait for the disk alike")
+            if message.topic.startswith("%RETRY%"):
+                raise MessageError("a batch does not go to a retry topic")
+            if message.delay_level or message.delay_ms or message.deliver_at_ms:
+                raise MessageError("messages of a batch are not delayed")
+            unique = self.keys.next()
+            made = BatchedMessage(message.flag, bytes(message.body), encode_properties(message, unique).encode())
+            size = 22 + len(made.body) + len(made.properties)
+            if size > self.settings.max_body_bytes:
+                raise MessageError(
+                    f"a message takes {size} bytes, at most {self.settings.max_body_bytes} are allowed in a batch"
+                )
+            if not batches or batches[-1].size + size > BATCH_BYTES:
+                batches.append(_Batch(message.topic, "true" if message.wait_for_disk else "false"))
+            batch = batches[-1]
+            batch.messages.append(made)
+            batch.unique.append(unique)
+            batch.size += size
+        return batches
+
+    def _body(self, body: bytes) -> tuple[bytes, int]:
+        over = self.settings.compress_over_bytes
+        if over and len(body) > over:
+            packed = zlib.compress(body, self.settings.compress_level)
+            if len(packed) < len(body):
+                return packed, COMPRESSED | ZLIB
+        return body, 0
+
+    def fields(self, topic: str, queue: Queue, flags: int, flag: int, text: str) -> dict[str, str]:
+        """Of a request to send (SendMessageRequestHeaderV2)."""
+        return {
+            "a": self.group, "b": topic, "c": DEFAULT_TOPIC, "d": str(self.settings.default_queues),
+            "e": str(queue.queue_id), "f": str(flags), "g": str(self.instance.kernel.wall_ms()), "h": str(flag),
+            "i": text, "j": "0", "k": "false", "m": "false", "n": queue.broker,
+        }  # fmt: skip
+
+    # -- where to ----------------------------------------------------------------------------------------------------
+
+    async def route(self, topic: str) -> Route:
+        """Raises RouteError. The topic may not exist yet: then it is as those are that are made by sending."""
+        routes = self.instance.routes
+        known = routes.known(topic)
+        if known is None:
+            try:
+                known = await routes.ask(topic)
+            except TopicUnknownError:
+                model = await routes.ask(DEFAULT_TOPIC)
+                most = self.settings.default_queues
+                known = Route(
+                    tuple(queue._replace(topic=topic) for queue in model.readable if queue.queue_id < most),
+                    tuple(queue._replace(topic=topic) for queue in model.writable if queue.queue_id < most),
+                    model.brokers,
+                )
+                routes.put(topic, known)
+            routes.want(topic)
+            self.instance.tell_new()
+        if not known.writable:
+            raise RouteError(f"no queue of topic '{topic}' can be written to")
+        return known
+
+    def choose(self, topic: str, route: Route, last_broker: str) -> Queue:
+        """The next queue in turn, not of the broker that has failed just now if there are others."""
+        queues = route.writable
+        network, routes, now_ms = self.instance.network, self.instance.routes, self.instance.kernel.now_ms
+        self._turn += 1
+        first = queues[self._turn % len(queues)]
+        usual = not last_broker and not self.settings.latency_fault_tolerance
+        if usual and not network.wait_ms(routes.master(first.broker) or ""):
+            return first
+        fallback = None
+        for step in range(len(queues)):
+            queue = queues[(self._turn + step) % len(queues)]
+            if network.wait_ms(routes.master(queue.broker) or ""):
+                continue
+            if self.settings.latency_fault_tolerance and not self._faults.is_available(queue.broker, now_ms):
+                continue
+            if queue.broker != last_broker:
+                return queue
+            fallback = fallback or queue
+        if fallback is None and self.settings.latency_fault_tolerance:
+            broker = self._faults.least_bad({queue.broker for queue in queues})
+            fallback = next((queue for queue in queues if queue.broker == broker), None)
+        return fallback or first
+
+    def answered(self, broker: str, latency_ms: float) -> None:
+        if self.settings.latency_fault_tolerance:
+            self._faults.took(broker, latency_ms, self.instance.kernel.now_ms)
+
+    def failed(self, broker: str) -> None:
+        if self.settings.latency_fault_tolerance:
+            self._faults.failed(broker, self.instance.kernel.now_ms)
+
+
+class _Batch(Struct):
+    """Messages of one request."""
+
+    topic: str
+    wait: str
+    messages: list[BatchedMessage] = []
+    unique: list[str] = []
+    size: int = 0
+
+
+class _Sending:
+    """One request to send, through all its attempts."""
+
+    __slots__ = (
+        "_attempts", "_began_ms", "_broker", "_deadline_ms", "_producing", "body", "code", "count", "flag", "flags",
+        "key", "message", "more", "queue", "result", "select", "text", "topic", "unique",
+    )  # fmt: skip
+
+    def __init__(
+        self, producing: Producing, topic: str, unique: str, text: str, body: bytes, flags: int, flag: int,
+        timeout_ms: float | None,
+    ) -> None:  # fmt: skip
+        self._producing = producing
+        self.topic = topic
+        self.unique = unique
+        self.text = text
+        self.body = body
+        self.flags = flags
+        self.flag = flag
+        self.code = RequestCode.SEND_MESSAGE_V2
+        self.count = 1
+        self.message: Message | None = None
+        self.queue: Queue | None = None
+        self.select: Selector | None = None
+        self.key: Any = None
+        self.more: Mapping[str, str] = {}
+        """Fields of the request that are not as usual."""
+        self.result: Pending[SendResult] = Pending()
+        self._attempts = 0
+        self._broker = ""
+        """The last one tried."""
+        self._began_ms = 0.0
+        limit_ms = producing.settings.timeout_ms if timeout_ms is None else timeout_ms
+        self._deadline_ms = producing.instance.kernel.now_ms + limit_ms
+
+    def begin(self) -> None:
+        producing = self._producing
+        producing.in_flight += 1
+        route = producing.instance.routes.known(self.topic)
+        if route is not None and route.writable:
+            self._attempt(route)
+        else:
+            producing.instance.kernel.spawn(self._learn(), "route for a send")
+
+    async def _learn(self) -> None:
+        try:
+            route = await self._producing.route(self.topic)
+        except ClientError as error:
+            self._give_up(error)
+        else:
+            self._attempt(route)
+
+    def _attempt(self, route: Route) -> None:
+        producing = self._producing
+        instance = producing.instance
+        now_ms = instance.kernel.now_ms
+        queue = self.queue
+        if queue is None:
+            if self.select is not None:
+                assert self.message is not None
+                try:
+                    queue = self.queue = self.select(route.writable, self.message, self.key)
+                except Exception as error:
+                    self._give_up(MessageError(f"the selector failed: {error!r}"))
+                    return
+            else:
+                queue = producing.choose(self.topic, route, self._broker)
+        address = instance.routes.master(queue.broker)
+        left_ms = self._deadline_ms - now_ms
+        if address is None:
+            self._failed(RouteError(f"broker {queue.broker} has no master now"), queue.broker)
+            return
+        wait_ms = instance.network.wait_ms(address)
+        if 0 < wait_ms < left_ms and self._attempts <= producing.settings.retries:
+            # Nobody else is there: the pause before the next connection is part of the send's time.
+            instance.kernel.call_after(wait_ms, lambda: self._attempt(instance.routes.known(self.topic) or route))
+            return
+        self._attempts += 1
+        self._broker = queue.broker
+        self._began_ms = now_ms
+        fields = producing.fields(self.topic, queue, self.flags, self.flag, self.text)
+        if self.code == RequestCode.SEND_BATCH_MESSAGE:
+            fields["m"] = "true"
+        if self.more:
+            fields.update(self.more)
+        sent = instance.network.request(address, self.code, fields, self.body, max(1.0, left_ms))
+        sent.when_done(lambda answer: self._answered(queue, answer))
+
+    def _answered(self, queue: Queue, pending: Pending[Command]) -> None:
+        producing = self._producing
+        error = pending.error
+        if error is not None:
+            if isinstance(error, (ConnectionFailedError, RequestTimeoutError)):
+                self._failed(error, queue.broker)
+            else:
+                self._give_up(error)
+            return
+        answer = pending.result()
+        producing.answered(queue.broker, producing.instance.kernel.now_ms - self._began_ms)
+        status = STORED.get(answer.code)
+        if status is None:
+            refused = BrokerRefusedError(answer.code, answer.remark, queue.broker)
+            if answer.code in RETRIED:
+                self._failed(refused, queue.broker)
+            else:
+                self._give_up(refused)
+            return
+        fields = answer.fields
+        try:
+            result = SendResult(
+                status, self.unique, fields.get("msgId", ""),
+                Queue(self.topic, queue.broker, int(fields.get("queueId", queue.queue_id))),
+                int(fields.get("queueOffset", -1)), fields.get("transactionId"), fields.get("recallHandle"),
+                self._deliver_at_ms(),
+            )  # fmt: skip
+        except ValueError:
+            self._give_up(BrokerRefusedError(answer.code, f"an answer that makes no sense: {fields}", queue.broker))
+            return
+        producing.in_flight -= 1
+        producing.counters.sent += self.count
+        self.result.set(result)
+
+    def _deliver_at_ms(self) -> int:
+        message = self.message
+        if message is None or not (message.delay_level or message.delay_ms or message.deliver_at_ms):
+            return 0
+        if message.deliver_at_ms:
+            return message.deliver_at_ms
+        level_ms = DELAY_LEVELS_MS[min(message.delay_level, len(DELAY_LEVELS_MS)) - 1] if message.delay_level else 0
+        return self._producing.instance.kernel.wall_ms() + (message.delay_ms or level_ms)
+
+    def _failed(self, error: ClientError, broker: str) -> None:
+        """An attempt has. Another one is made if there is a place, a try and time for it."""
+        producing = self._producing
+        producing.failed(broker)
+        kernel = producing.instance.kernel
+        is_pinned = self.queue is not None
+        may_go_on = not is_pinned and self._attempts <= producing.settings.retries
+        if not may_go_on or kernel.now_ms >= self._deadline_ms:
+            self._give_up(error)
+            return
+        log.info("event=send_retried topic=%s broker=%s error=%s", self.topic, broker, error)
+        producing.counters.retried += 1
+        if self._attempts == 0:  # a route without its master: another may come
+            self._attempts = 1
+        route = producing.instance.routes.known(self.topic)
+        if route is None or not route.writable:
+            kernel.spawn(self._learn(), "route for a send")
+        else:
+            kernel.call_soon(lambda: self._attempt(route))
+
+    def _give_up(self, error: BaseException) -> None:
+        self._producing.in_flight -= 1
+        self._producing.counters.failed += self.count
+        self.result.fail(error)

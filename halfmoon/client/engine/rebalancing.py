@@ -1,0 +1,112 @@
+"""Which queues are ours: worked out by each member alone, from the same members and queues (B22).
+
+At the start, every 20 s, and whenever a broker says that the members have changed. Queues that are not ours any more
+are dropped before new ones are taken; members may disagree for a moment, so a message may come twice, and none is lost.
+
+(org.apache.rocketmq.client.impl.consumer.RebalanceImpl.)
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from halfmoon.client.engine.group_queries import members_of
+from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.routes import TopicUnknownError
+from halfmoon.client.errors import ClientError
+from halfmoon.plugin import AnyAllocator, Queue, allocate
+
+log = logging.getLogger("halfmoon.client.consumer")
+
+
+class Owner(Protocol):
+    """Who has the queues."""
+
+    def owned(self, topic: str) -> Sequence[Queue]: ...
+
+    async def change(self, topic: str, mine: Sequence[Queue], readable: Sequence[Queue]) -> bool:
+        """These are ours; whether they are now: one that somebody else has locked still is not, and one that was lost
+        may be in use for a moment."""
+        ...
+
+
+class Rebalancing:
+    """Of one group."""
+
+    def __init__(
+        self, instance: Instance, group: str, allocator: AnyAllocator, owner: Owner,
+        topics: Callable[[], Sequence[str]], *, everything: bool, interval_ms: float,
+    ) -> None:  # fmt: skip
+        self._instance = instance
+        self._group = group
+        self._allocator = allocator
+        self._owner = owner
+        self._topics = topics
+        self._everything = everything
+        """Broadcasting: all queues are ours."""
+        self._interval_ms = interval_ms
+        self._asked: Pending[None] = Pending()
+        self._assigned: dict[str, Mapping[str, Sequence[Queue]]] = {}
+        """By topic: who had what, as we worked it out the last time. For strategies that want to know."""
+        self.count = 0
+
+    def soon(self) -> None:
+        """Not only when it is time."""
+        self._asked.set(None)
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self._asked = Pending()
+            is_settled = await self.once()
+            # What could not be taken yet is looked at again before the others are.
+            await self._instance.kernel.within_ms(self._asked, self._interval_ms if is_settled else 1_000)
+
+    async def once(self) -> bool:
+        """All topics; whether everything is as it should be."""
+        settled = True
+        for topic in self._topics():
+            try:
+                settled &= await self._rebalance(topic)
+            except TopicUnknownError:
+                log.debug("event=no_route group=%s topic=%s", self._group, topic)
+            except ClientError as error:
+                log.warning("event=rebalance_failed group=%s topic=%s error=%s", self._group, topic, error)
+        self.count += 1
+        return settled
+
+    async def _rebalance(self, topic: str) -> bool:
+        route = await self._instance.routes.get(topic)
+        readable = route.readable
+        if self._everything:
+            return await self._owner.change(topic, readable, readable)
+        if not readable:
+            return await self._owner.change(topic, (), ())
+        members = await self._members(readable)
+        me = self._instance.client_id
+        if me not in members:
+            self._instance.versions.clear()  # they do not know us: all are told again
+            self._instance.tell_new()
+            return False
+        try:
+            assignment = allocate(self._allocator, members, readable, self._assigned.get(topic))
+        except Exception:
+            log.exception("event=allocation_failed group=%s topic=%s", self._group, topic)
+            return True
+        mine = assignment.get(me, [])
+        self._assigned[topic] = assignment
+        return await self._owner.change(topic, mine, readable)
+
+    async def _members(self, readable: Sequence[Queue]) -> list[str]:
+        """As any of the brokers knows them."""
+        error: ClientError | None = None
+        for broker in dict.fromkeys(queue.broker for queue in readable):
+            try:
+                return await members_of(self._instance, self._group, broker)
+            except ClientError as failure:
+                error = failure
+        assert error is not None
+        raise error

@@ -1,0 +1,353 @@
+"""One thread reads the sockets and keeps the time; whoever calls the client writes.
+
+Everything of the engine happens under one lock. A caller takes it, has the engine do something, sends what the engine
+wants sent, and leaves: so a request is on its way without a switch of threads, and its answer costs one. What a user
+gave us to call is called outside the lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import selectors
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from halfmoon.client.engine.kernel import Kernel, Pending
+from halfmoon.client.engine.listening import Work
+from halfmoon.client.engine.network import Connection, Network
+from halfmoon.client.errors import NotRunningError, RequestTimeoutError
+from halfmoon.client.making import now_ms
+
+READ_BYTES = 256 << 10
+LONGEST_SLEEP_S = 3_600.0
+
+T = TypeVar("T")
+
+log = logging.getLogger("halfmoon.client.network")
+
+
+class _Socket:
+    """The shell's side of a connection."""
+
+    __slots__ = ("connection", "is_closing", "is_connected", "out", "sock")
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.sock: socket.socket | None = None
+        self.out: deque[bytes] = deque()
+        self.is_connected = False
+        self.is_closing = False
+
+
+class Shell:
+    """A Driver. `kernel` and `network` are to be set before `start`."""
+
+    kernel: Kernel
+    network: Network
+
+    def __init__(self, name: str) -> None:
+        self.lock = threading.RLock()
+        self.on_submit: Callable[[Sequence[Work]], None] = lambda works: None
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._dirty: set[_Socket] = set()
+        """Have something to send."""
+        self._to_open: deque[tuple[_Socket, socket.socket | Exception]] = deque()
+        self._to_watch: deque[_Socket] = deque()
+        """Could not send all."""
+        self._after: deque[Callable[[], object]] = deque()
+        """What is called outside the lock."""
+        self._sleeps_until_ms = 0.0
+        self._is_stopping = False
+        self._thread = threading.Thread(target=self._run, name=f"halfmoon-client {name}", daemon=True)
+
+    # -- for callers -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Have the engine do something."""
+        with self.lock:
+            if self._is_stopping:
+                raise NotRunningError("the client is closed")
+            kernel = self.kernel
+            kernel.now_ms = max(kernel.now_ms, now_ms())
+            try:
+                return function(*args, **options)
+            finally:
+                kernel.run_ready()
+                self._flush()
+                deadline_ms = kernel.next_deadline_ms()
+                if (deadline_ms is not None and deadline_ms < self._sleeps_until_ms) or self._after:
+                    self._wake()
+
+    def wait(self, pending: Pending[T], timeout_s: float | None = None) -> T:
+        """Block until it is done. Raises what went wrong; RequestTimeoutError."""
+        if threading.current_thread() is self._thread:
+            raise RuntimeError("this call waits, and the client's own thread must not")
+        with self.lock:
+            if pending.is_done:
+                return pending.result()
+            gate = threading.Lock()
+            gate.acquire()
+            pending.when_done(lambda _: gate.release())
+        if not gate.acquire(timeout=-1 if timeout_s is None else timeout_s):
+            raise RequestTimeoutError(f"not done within {timeout_s} s")
+        return pending.result()
+
+    def run(self, function: Callable[..., Pending[T]], *args: Any, **options: Any) -> T:
+        """`call`, and `wait` for what comes of it."""
+        return self.wait(self.call(function, *args, **options))
+
+    def call_outside(self, function: Callable[[], object]) -> None:
+        """Have it called soon by our thread, without the lock."""
+        self._after.append(function)
+
+    def stop(self) -> None:
+        """The thread ends. What waits is not told: whoever stops has seen to that."""
+        with self.lock:
+            if self._is_stopping:
+                return
+            self._is_stopping = True
+        self._wake()
+        if threading.current_thread() is not self._thread and self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def is_running(self) -> bool:
+        return self._thread.is_alive() and not self._is_stopping
+
+    # -- Driver ------------------------------------------------------------------------------------------------------
+
+    def connect(self, connection: Connection) -> None:
+        handle = connection.handle = _Socket(connection)
+        host, _, port = connection.address.rpartition(":")
+        host = host.strip("[]")
+        if _is_literal(host):
+            self._open(handle, host, int(port))
+        else:  # a look-up may take long
+            threading.Thread(
+                target=self._open, args=(handle, host, int(port)), name="halfmoon-client look-up", daemon=True
+            ).start()
+
+    def write(self, connection: Connection, data: bytes) -> None:
+        handle = connection.handle
+        assert isinstance(handle, _Socket)
+        handle.out.append(data)
+        self._dirty.add(handle)
+
+    def close(self, connection: Connection) -> None:
+        handle = connection.handle
+        assert isinstance(handle, _Socket)
+        handle.is_closing = True
+        self._dirty.add(handle)
+
+    def submit(self, works: Sequence[Work]) -> None:
+        self.on_submit(works)
+
+    # -- sockets -----------------------------------------------------------------------------------------------------
+
+    def _open(self, handle: _Socket, host: str, port: int) -> None:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            sock = socket.socket(family, kind, protocol)
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            code = sock.connect_ex(address)
+            if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
+                sock.close()
+                raise OSError(code, os.strerror(code))
+        except OSError as error:
+            self._to_open.append((handle, error))
+        else:
+            self._to_open.append((handle, sock))
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._wake_out.send(b"\0")
+        except BlockingIOError:
+            pass  # it is awake
+        except OSError:
+            pass  # it has ended
+
+    def _flush(self) -> None:
+        """Send what can be sent."""
+        while self._dirty:
+            handle = self._dirty.pop()
+            sock = handle.sock
+            if handle.is_connected and sock is not None:
+                self._send(handle, sock)
+            if handle.is_closing and (not handle.out or not handle.is_connected):
+                self._shut(handle)
+
+    def _send(self, handle: _Socket, sock: socket.socket) -> None:
+        out = handle.out
+        while out:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            try:
+                sent = sock.send(data)
+            except BlockingIOError:
+                sent = 0
+            except OSError as error:
+                self._lost(handle, str(error))
+                return
+            if sent < len(data):
+                out.append(data[sent:])
+                self._to_watch.append(handle)
+                self._wake()
+                return
+
+    def _lost(self, handle: _Socket, why: str) -> None:
+        self._shut(handle)
+        self.network.closed(handle.connection, why)
+
+    def _shut(self, handle: _Socket) -> None:
+        handle.is_connected = False
+        handle.out.clear()
+        sock, handle.sock = handle.sock, None
+        if sock is not None:
+            if sock in self._selector.get_map():
+                self._selector.unregister(sock)
+            sock.close()
+
+    # -- the thread --------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._is_stopping:
+                self._turn()
+        except BaseException:
+            log.exception("event=client_thread_failed")
+            raise
+        finally:
+            self._end()
+
+    def _turn(self) -> None:
+        with self.lock:
+            deadline_ms = self.kernel.next_deadline_ms()
+            if self._after or self._to_open or self._to_watch:
+                pause_s = 0.0
+            elif deadline_ms is None:
+                pause_s = LONGEST_SLEEP_S
+            else:
+                pause_s = min(LONGEST_SLEEP_S, max(0.0, (deadline_ms - now_ms()) / 1e3))
+            self._sleeps_until_ms = now_ms() + 1e3 * pause_s
+        events = self._selector.select(pause_s)
+        read: list[tuple[_Socket, bytes | None, str]] = []
+        writable: list[_Socket] = []
+        for key, mask in events:
+            handle = key.data
+            if handle is None:
+                _drain(self._wake_in)
+                continue
+            if mask & selectors.EVENT_WRITE:
+                writable.append(handle)
+            if mask & selectors.EVENT_READ and handle.is_connected:
+                read.append(_read(handle))
+        with self.lock:
+            self._sleeps_until_ms = 0.0
+            kernel = self.kernel
+            kernel.now_ms = max(kernel.now_ms, now_ms())
+            for handle in writable:
+                self._writable(handle)
+            for handle, data, why in read:
+                if handle.sock is None:
+                    continue  # closed meanwhile
+                if data is None:
+                    continue
+                if data:
+                    self.network.received(handle.connection, data)
+                    kernel.run_ready()
+                else:
+                    self._lost(handle, why)
+            self._watch()
+            kernel.advance(now_ms())
+            self._flush()
+        while self._after:
+            function = self._after.popleft()
+            try:
+                function()
+            except Exception:
+                log.exception("event=callback_failed")
+
+    def _watch(self) -> None:
+        """Sockets that are new, or have something left to send."""
+        while self._to_open:
+            handle, opened = self._to_open.popleft()
+            if isinstance(opened, Exception):
+                self.network.closed(handle.connection, str(opened))
+            elif handle.is_closing:
+                opened.close()
+            else:
+                handle.sock = opened
+                self._selector.register(opened, selectors.EVENT_WRITE, handle)
+        while self._to_watch:
+            handle = self._to_watch.popleft()
+            if handle.sock is not None:
+                self._selector.modify(handle.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, handle)
+
+    def _writable(self, handle: _Socket) -> None:
+        sock = handle.sock
+        if sock is None:
+            return
+        if not handle.is_connected:
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._lost(handle, os.strerror(code))
+                return
+            handle.is_connected = True
+            self.network.connected(handle.connection)
+        self._selector.modify(sock, selectors.EVENT_READ, handle)
+        self._dirty.add(handle)
+
+    def _end(self) -> None:
+        with self.lock:
+            self._is_stopping = True
+            for key in list(self._selector.get_map().values()):
+                if key.data is not None:
+                    self._shut(key.data)
+            self._selector.close()
+            self._wake_in.close()
+            self._wake_out.close()
+
+
+def _read(handle: _Socket) -> tuple[_Socket, bytes | None, str]:
+    """What has come: nothing yet, bytes, or the end and why."""
+    sock = handle.sock
+    if sock is None:
+        return handle, None, ""
+    try:
+        return handle, sock.recv(READ_BYTES), "the node has closed the connection"
+    except BlockingIOError:
+        return handle, None, ""
+    except OSError as error:
+        return handle, b"", str(error)
+
+
+def _drain(sock: socket.socket) -> None:
+    try:
+        while sock.recv(4_096):
+            pass
+    except BlockingIOError:
+        pass
+
+
+def _is_literal(host: str) -> bool:
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, host)
+        except OSError:
+            continue
+        return True
+    return False
