@@ -7,8 +7,10 @@ The same names stand in halfmoon.client.aio, for asyncio. It imports neither the
 
 from __future__ import annotations
 
+from halfmoon.client.base import TransactionResult
 from halfmoon.client.engine.group_queries import ConsumeFrom
 from halfmoon.client.engine.listening import Context, Status
+from halfmoon.client.engine.pulling import PullResult, PullStatus
 from halfmoon.client.engine.transactions import TransactionState
 from halfmoon.client.errors import (
     BrokerRefusedError,
@@ -23,11 +25,12 @@ from halfmoon.client.errors import (
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from halfmoon.client.selectors import Selector, at_random, by_hash, by_machine_room
 from halfmoon.client.threads.clients import (
+    LitePullConsumer,
     Producer,
+    PullConsumer,
     PushConsumer,
     TransactionListener,
     TransactionProducer,
-    TransactionResult,
 )
 from halfmoon.plugin import Queue
 
@@ -38,10 +41,14 @@ __all__ = [
     "ConnectionFailedError",
     "ConsumeFrom",
     "Context",
+    "LitePullConsumer",
     "Message",
     "MessageError",
     "NotRunningError",
     "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
     "PushConsumer",
     "Queue",
     "ReceivedMessage",

@@ -112,22 +112,35 @@ class Making:
     def producing(self, group: str, settings: ProducerSettings) -> Producing:
         return Producing(self.instance, group, settings, self._keys)
 
+    def store(
+        self, group: str, *, is_broadcasting: bool, offset_dir: str | os.PathLike[str] | None
+    ) -> BrokerOffsets | FileOffsets:
+        """Where progress is kept."""
+        if is_broadcasting:
+            return FileOffsets(JsonOffsetFile(offset_dir, self.instance.client_id.rpartition("@")[2], group))
+        return BrokerOffsets(self.instance, group)
+
+    @staticmethod
+    def allocator(strategy: str) -> AnyAllocator:
+        """Raises ConfigError where nobody offers it."""
+        try:
+            return find_allocator(strategy)
+        except Exception as error:
+            raise ConfigError(f"strategy: {error}") from error
+
     def consuming(
         self, group: str, settings: ConsumerSettings, listener: Listener, *, ordered: bool,
         allocator: AnyAllocator | None, offset_dir: str | os.PathLike[str] | None,
     ) -> PushConsuming:  # fmt: skip
-        """Raises ConfigError, StartError where nobody offers the strategy."""
-        if settings.is_broadcasting:
-            file = JsonOffsetFile(offset_dir, self.instance.client_id.rpartition("@")[2], group)
-            store: BrokerOffsets | FileOffsets = FileOffsets(file)
-        else:
-            store = BrokerOffsets(self.instance, group)
-        consuming = PushConsuming(
-            self.instance, group, settings, allocator or find_allocator(settings.strategy), store
-        )  # fmt: skip
+        """Raises ConfigError."""
+        store = self.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
+        chosen = allocator or self.allocator(settings.strategy)
+        consuming = PushConsuming(self.instance, group, settings, chosen, store)
         producing = self.producing(INNER_GROUP, ProducerSettings())
-        service = OrderedService if ordered else ConcurrentService
-        consuming.service = service(consuming, producing, listener)
+        if ordered:
+            consuming.service = OrderedService(consuming, producing, listener)
+        else:
+            consuming.service = ConcurrentService(consuming, producing, listener)
         return consuming
 
 

@@ -165,6 +165,14 @@ class Routes:
         self.put(topic, route)
         return route
 
+    async def learn(self, topic: str) -> None:
+        """Ask, if it is not known; it may not exist yet."""
+        if self.known(topic) is None:
+            try:
+                await self.ask(topic)
+            except RouteError as error:
+                log.warning("event=route_unknown topic=%s error=%s", topic, error)
+
     async def refresh(self) -> None:
         """Ask about all that are wanted. What cannot be learnt stays as it was."""
         for topic in list(self._wanted):

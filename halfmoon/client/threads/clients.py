@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from threading import BoundedSemaphore
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from halfmoon.client.engine.consumer_settings import ConsumerSettings
-from halfmoon.client.engine.consuming import ConsumerCounters
+from halfmoon.client.base import (
+    DEFAULT_PRODUCER_GROUP,
+    POLL_S,
+    PULL_BATCH,
+    LitePullConsumerParts,
+    Namesrv,
+    ProducerParts,
+    PullConsumerParts,
+    PushConsumerParts,
+    Topics,
+    TransactionResult,
+    cancelling,
+    checked_state,
+    log,
+    subscription,
+)
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.listening import Listener, Status, Work
-from halfmoon.client.engine.producing import Counters, ProducerSettings
-from halfmoon.client.engine.subscriptions import by_sql, by_tags
+from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
-from halfmoon.client.errors import ClientError, ConfigError, MessageError, NotRunningError
-from halfmoon.client.making import Making, check_group, chosen_delay, settings_of, wall_ms
-from halfmoon.client.messages import CANCEL, DELIVER_MS, Message, ReceivedMessage, SendResult
+from halfmoon.client.errors import ClientError, NotRunningError
+from halfmoon.client.making import Making, chosen_delay
+from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.client.threads.pool import ListenerPool
 from halfmoon.client.threads.shell import Shell
 from halfmoon.plugin import AnyAllocator, Queue
 
-DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 MOST_IN_FLIGHT = 10_000
 """Asynchronous sends of one producer that are not answered yet; more wait."""
 CHECK_THREADS = 4
@@ -36,27 +46,15 @@ CHECK_THREADS = 4
 SendCallback = Callable[[SendResult | None, BaseException | None], object]
 """(result, error): one of them is None."""
 
-log = logging.getLogger("halfmoon.client")
-
-C = TypeVar("C", bound="_Client")
+C = TypeVar("C", bound="_Life")
 T = TypeVar("T")
 
 
-class _Client:
-    """What all of them have: a life."""
+class _Life:
+    """Starting, and closing."""
 
-    def __init__(self, name: str, namesrv: str | Sequence[str] | None, instance_name: str | None) -> None:
-        self._shell = Shell(name)
-        self._making = Making(self._shell, namesrv, instance_name)
-        self._shell.kernel = self._making.kernel
-        self._shell.network = self._making.instance.network
-        self._is_started = False
-        self._is_closed = False
-
-    @property
-    def client_id(self) -> str:
-        """What brokers know us by."""
-        return self._making.instance.client_id
+    _shell: Shell
+    _making: Making
 
     def __enter__(self: C) -> C:
         self.start()
@@ -73,87 +71,68 @@ class _Client:
     def close(self) -> None:
         raise NotImplementedError
 
-    def _start_shell(self) -> None:
-        if self._is_closed:
-            raise NotRunningError("a client that was closed is not started again")
-        if self._is_started:
-            raise ConfigError("the client is started already")
-        self._is_started = True
-        self._shell.start()
+    def _run(self, flow: Coroutine[Pending[Any], None, T]) -> T:
+        """Have a flow of the engine run to its end."""
 
-    def _stop_shell(self) -> None:
+        def begin() -> Pending[T]:
+            return self._making.kernel.spawn(flow, "call")
+
+        try:
+            pending = self._shell.call(begin)
+        except NotRunningError:
+            flow.close()
+            raise
+        return self._shell.wait(pending)
+
+    def _stop(self) -> None:
         if self._shell.is_running:
             self._shell.call(self._making.instance.close)
         self._shell.stop()
-        self._is_closed = True
-
-    def _check_running(self) -> None:
-        if not self._is_started or self._is_closed:
-            raise NotRunningError("the client is not started" if not self._is_started else "the client is closed")
-
-    def _run(self, coroutine: Any, name: str) -> Any:
-        """Have a flow of the engine run to its end."""
-        return self._shell.run(self._making.kernel.spawn, coroutine, name)
 
 
-class Producer(_Client):
+class Producer(ProducerParts, _Life):
     """Sends messages.
 
         with Producer("billing", namesrv="127.0.0.1:9876") as producer:
             result = producer.send(Message("orders", b"…", tags="paid", keys="order-17"))
 
-    `options`: those of ProducerSettings. A `namesrv` of None is the environment's NAMESRV_ADDR, else 127.0.0.1:9876.
-    Raises ConfigError.
+    `options`: those of ProducerSettings. Raises ConfigError.
     """
 
     def __init__(
-        self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: str | Sequence[str] | None = None,
-        instance_name: str | None = None, **options: Any,
+        self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: Namesrv = None, instance_name: str | None = None,
+        **options: Any,
     ) -> None:  # fmt: skip
-        settings = settings_of(ProducerSettings, options)
-        super().__init__(check_group(group), namesrv, instance_name)
-        self._producing = self._making.producing(group, settings)
+        self._shell = Shell(group)
+        super().__init__(self._shell, group, namesrv, instance_name, options)
         self._in_flight = BoundedSemaphore(MOST_IN_FLIGHT)
 
     def start(self) -> None:
-        """Nothing is asked of a broker yet; that begins with the first message. Raises ConfigError, NotRunningError."""
-        self._start_shell()
+        """Nothing is asked of a broker yet; that begins with the first message. Raises NotRunningError."""
+        self._check_start()
+        self._shell.start()
         self._shell.call(self._begin)
-
-    def _begin(self) -> None:
-        instance = self._making.instance
-        instance.producer_groups.append(self._producing.group)
-        instance.start()
 
     def close(self) -> None:
         """What was sent asynchronously is waited for, as long as its own time-out allows. More than once does no
         harm."""
-        if not self._is_started or self._is_closed:
+        if not self.is_running:
             return
         self._is_closed = True
         for _ in range(MOST_IN_FLIGHT):
             self._in_flight.acquire()
-        self._run(self._making.instance.unregister(producer=self._producing.group), "unregister")
-        self._stop_shell()
-
-    @property
-    def counters(self) -> Counters:
-        return self._producing.counters
-
-    @property
-    def in_flight(self) -> int:
-        """Sends that are neither acknowledged nor given up."""
-        return self._producing.in_flight
+        self._run(self._making.instance.unregister(producer=self.group))
+        self._stop()
 
     def send(
         self, message: Message, *, queue: Queue | None = None, select: Selector | None = None, key: Any = None,
         timeout_ms: float | None = None,
     ) -> SendResult:  # fmt: skip
         """Send one and wait until it is stored. It goes to the queues of its topic in turn, and if that fails to others
-        (`retries`), unless `queue` or `select`, which is asked with `key`, says where to.
+        (`retries`), unless `queue`, or `select`, which is asked with `key`, says where to.
 
-        Raises MessageError, RouteError, ConnectionFailedError, RequestTimeoutError, BrokerRefusedError. After those
-        that are not MessageError or RouteError it may be stored all the same, or more than once.
+        Raises MessageError, RouteError, ConnectionFailedError, RequestTimeoutError, BrokerRefusedError. After a
+        time-out or a connection that failed it may be stored all the same, and after a retry twice.
         """
         self._check_running()
         return self._shell.run(self._producing.send, message, queue, select, key, timeout_ms)
@@ -166,12 +145,6 @@ class Producer(_Client):
         the client's own thread, so it should be quick. Blocks while 10,000 are on their way. Raises MessageError."""
         self._check_running()
         future: Future[SendResult] = Future()
-        self._in_flight.acquire()
-        try:
-            pending = self._shell.call(self._producing.send, message, queue, select, key, timeout_ms)
-        except BaseException:
-            self._in_flight.release()
-            raise
 
         def done(pending: Pending[SendResult]) -> None:
             self._in_flight.release()
@@ -184,8 +157,15 @@ class Producer(_Client):
             if callback is not None:
                 self._shell.call_outside(lambda: callback(result, error))
 
-        with self._shell.lock:
-            pending.when_done(done)
+        def send() -> None:
+            self._producing.send(message, queue, select, key, timeout_ms).when_done(done)
+
+        self._in_flight.acquire()
+        try:
+            self._shell.call(send)
+        except BaseException:
+            self._in_flight.release()
+            raise
         return future
 
     def send_oneway(
@@ -208,11 +188,10 @@ class Producer(_Client):
         timeout_ms: float | None = None,
     ) -> SendResult:  # fmt: skip
         """Send one that is delivered later: after a delay level (1 to 18), after so many seconds, or at a time (Unix
-        seconds). Raises as `send`."""
-        delay = chosen_delay(level, seconds, at)
-        return self.send(replace(message, **delay), timeout_ms=timeout_ms)
+        seconds). Raises as `send`, ConfigError."""
+        return self.send(replace(message, **chosen_delay(level, seconds, at)), timeout_ms=timeout_ms)
 
-    def cancel(self, sent: SendResult, timeout_ms: float | None = None) -> SendResult:
+    def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> SendResult:
         """Take back a message that `send_delayed` has sent, if it was not delivered yet; whether it was is not said.
         Raises as `send`, MessageError for one that was not delayed."""
         self._check_running()
@@ -222,18 +201,7 @@ class Producer(_Client):
     def queues(self, topic: str) -> list[Queue]:
         """Those that can be written to. Raises RouteError."""
         self._check_running()
-        return list(self._run(self._producing.route(topic), "route").writable)
-
-
-def cancelling(sent: SendResult) -> tuple[Message, dict[str, str]]:
-    """The message that cancels one, and its properties. Raises MessageError."""
-    if not sent.deliver_at_ms:
-        raise MessageError(f"message {sent.message_id} was not delayed")
-    more = {CANCEL: sent.message_id, DELIVER_MS: str(max(sent.deliver_at_ms, wall_ms() + 1_000))}
-    return Message(sent.queue.topic, b"cancelled"), more
-
-
-# -- transactions ----------------------------------------------------------------------------------------------------
+        return list(self._run(self._producing.route(topic)).writable)
 
 
 class TransactionListener(Protocol):
@@ -243,21 +211,13 @@ class TransactionListener(Protocol):
         """The half message is stored: do what it is about."""
 
     def check_local_transaction(self, message: ReceivedMessage) -> TransactionState:
-        """A broker asks what has become of it, perhaps long after, and perhaps another producer of the group."""
-
-
-class TransactionResult(Struct, frozen=True):
-    """What has come of a message that was sent in a transaction."""
-
-    sent: SendResult
-    state: TransactionState
-    """As the broker was told; UNKNOWN: it is going to ask."""
+        """A broker asks what has become of it: perhaps long after, and perhaps another producer of the group."""
 
 
 class TransactionProducer(Producer):
     """Sends messages that are delivered if, and only if, a local transaction succeeds (B31, B32).
 
-    `options`: those of ProducerSettings; `check_threads`: how many checks run at a time.
+    `check_threads`: how many checks run at a time. `options`: those of ProducerSettings.
     """
 
     def __init__(
@@ -277,7 +237,7 @@ class TransactionProducer(Producer):
         logged, and are UNKNOWN."""
         self._check_running()
         sent = self._shell.run(self._transactions.send_half, message, queue, select, key, timeout_ms)
-        state = said(self._listener.execute_local_transaction, message, argument)
+        state = _said(self._listener.execute_local_transaction, message, argument)
         try:
             self._shell.call(self._transactions.end, sent, state)
         except (ClientError, ValueError) as error:
@@ -286,34 +246,27 @@ class TransactionProducer(Producer):
 
     def _asked(self, check: Check) -> None:
         def answer() -> None:
-            state = said(self._listener.check_local_transaction, check.message)
+            state = _said(self._listener.check_local_transaction, check.message)
             self._shell.call(self._transactions.answer, check, state)
 
         self._pool.submit([answer])
 
     def close(self) -> None:
-        if self._is_started and not self._is_closed:
+        """As a producer; checks that run are waited for, too."""
+        if self.is_running:
             self._pool.stop(self._producing.settings.timeout_ms / 1e3)
         super().close()
 
 
-def said(ask: Callable[..., TransactionState], *arguments: Any) -> TransactionState:
-    """What a listener says; UNKNOWN where it says nothing."""
+def _said(ask: Callable[..., TransactionState], *arguments: Any) -> TransactionState:
     try:
-        state = ask(*arguments)
+        return checked_state(ask(*arguments))
     except Exception:
         log.exception("event=transaction_listener_failed")
         return TransactionState.UNKNOWN
-    if not isinstance(state, TransactionState):
-        log.error("event=transaction_listener_failed error=it has returned %r, expected a TransactionState", state)
-        return TransactionState.UNKNOWN
-    return state
 
 
-# -- consumers -------------------------------------------------------------------------------------------------------
-
-
-class PushConsumer(_Client):
+class PushConsumer(PushConsumerParts, _Life):
     """Has a listener called with messages as they come.
 
         def listener(messages, context):
@@ -321,7 +274,7 @@ class PushConsumer(_Client):
                 print(message.body)
             return Status.SUCCESS
 
-        with PushConsumer("billing", listener, namesrv="127.0.0.1:9876", topics={"orders": "paid || refunded"}):
+        with PushConsumer("billing", listener, {"orders": "paid || refunded"}, namesrv="127.0.0.1:9876"):
             ...
 
     `ordered`: a queue's messages come one after the other, each when the one before is consumed. `allocator`: an
@@ -330,101 +283,163 @@ class PushConsumer(_Client):
     """
 
     def __init__(
-        self, group: str, listener: Listener, *, topics: dict[str, str] | Sequence[str] | str = (),
-        ordered: bool = False, namesrv: str | Sequence[str] | None = None, instance_name: str | None = None,
-        allocator: AnyAllocator | None = None, offset_dir: str | os.PathLike[str] | None = None, **options: Any,
+        self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
+        instance_name: str | None = None, allocator: AnyAllocator | None = None,
+        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        settings = settings_of(ConsumerSettings, options)
-        super().__init__(check_group(group), namesrv, instance_name)
-        self._consuming = self._making.consuming(
-            group, settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
-        )
-        self._pool = ListenerPool(group, settings.threads, self._finished)
+        self._shell = Shell(group)
+        super().__init__(
+            self._shell, group, listener, topics, ordered=ordered, namesrv=namesrv, instance_name=instance_name,
+            allocator=allocator, offset_dir=offset_dir, options=options,
+        )  # fmt: skip
+        self._pool = ListenerPool(group, self.settings.threads, self._finished)
         self._shell.on_submit = self._pool.submit
-        for topic, expression in subscribed(topics):
-            self.subscribe(topic, expression)
-
-    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
-        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The last one for a topic counts.
-        While the consumer runs, a wrong SQL92 expression is only logged. Raises ConfigError."""
-        version = wall_ms()
-        made = by_tags(topic, expression, version) if sql is None else by_sql(topic, sql, version)
-        with self._shell.lock:
-            self._consuming.subscribe(made)
-        if self._is_started and not self._is_closed:
-            self._shell.call(self._consuming.changed)
-
-    def unsubscribe(self, topic: str) -> None:
-        with self._shell.lock:
-            self._consuming.unsubscribe(topic)
-        if self._is_started and not self._is_closed:
-            self._shell.call(self._consuming.changed)
 
     def start(self) -> None:
-        """Messages come from now on. Raises BrokerRefusedError for an expression that is wrong, ConfigError."""
-        self._start_shell()
+        """Messages come from now on. Raises BrokerRefusedError for an expression that is wrong, NotRunningError."""
+        self._check_start()
+        self._shell.start()
         try:
-            self._run(self._consuming.start(), "start")
+            self._run(self._consuming.start())
         except BaseException:
-            self._stop_shell()
+            self._is_closed = True
+            self._stop()
             raise
 
     def close(self) -> None:
         """Listeners that run are waited for (`shutdown_ms`), progress is stored, queues are free for others. More than
         once does no harm."""
-        if not self._is_started or self._is_closed:
+        if not self.is_running:
             return
         self._is_closed = True
-        self._run(self._consuming.close(), "close")
+        self._run(self._consuming.close())
         self._pool.stop(1.0)
-        self._stop_shell()
-
-    def pause(self) -> None:
-        """Nothing is pulled any more; what was pulled is still consumed."""
-        self._consuming.is_paused = True
-
-    def resume(self) -> None:
-        self._consuming.is_paused = False
+        self._stop()
 
     def _finished(self, work: Work, status: Status | None, error: BaseException | None) -> None:
-        try:
-            self._shell.call(work.finished, work, status, error)
-        except NotRunningError:
-            pass  # a listener that was not waited for any longer
-
-    @property
-    def queues(self) -> list[Queue]:
-        """Those that are ours now."""
-        with self._shell.lock:
-            return [queue for queue, each in self._consuming.queues.items() if not each.is_dropped]
-
-    @property
-    def counters(self) -> ConsumerCounters:
-        return self._consuming.counters
-
-    @property
-    def cached(self) -> int:
-        """Messages that were pulled and are not dealt with."""
-        with self._shell.lock:
-            return sum(len(each) for each in self._consuming.queues.values())
-
-    @property
-    def in_flight(self) -> int:
-        """Messages that listeners have, or are to get next."""
-        with self._shell.lock:
-            return self._consuming.service.in_flight
-
-    @property
-    def lag(self) -> int:
-        """Messages in our queues that are not dealt with, as far as brokers have said."""
-        with self._shell.lock:
-            return sum(each.lag for each in self._consuming.queues.values())
+        self._shell.post(work.finished, work, status, error)
 
 
-def subscribed(topics: dict[str, str] | Sequence[str] | str) -> list[tuple[str, str]]:
-    """Topics and expressions, in any of the three ways to say them."""
-    if isinstance(topics, str):
-        return [(topics, "*")]
-    if isinstance(topics, dict):
-        return list(topics.items())
-    return [(topic, "*") for topic in topics]
+class PullConsumer(PullConsumerParts, _Life):
+    """Pulls when, what and from where its program says; progress is the program's business."""
+
+    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
+        self._shell = Shell(group)
+        super().__init__(self._shell, group, namesrv, instance_name)
+
+    def start(self) -> None:
+        """Raises NotRunningError."""
+        self._check_start()
+        self._shell.start()
+        self._run(self._pulling.start())
+
+    def close(self) -> None:
+        """More than once does no harm."""
+        if self.is_running:
+            self._is_closed = True
+            self._run(self._pulling.close())
+            self._stop()
+
+    def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
+        self._check_running()
+        return self._run(flow(*arguments))
+
+    def queues(self, topic: str) -> list[Queue]:
+        """Those that can be read. Raises RouteError."""
+        return self._ask(self._pulling.queues, topic)
+
+    def pull(
+        self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
+        wait_s: float = 0.0, timeout_ms: float = 10_000,
+    ) -> PullResult:  # fmt: skip
+        """Messages from an offset on. Where there is none, the broker may wait for one for `wait_s`; `timeout_ms` is
+        for what else it takes. Raises ClientError."""
+        wanted = subscription(queue.topic, expression, sql)
+        hold_ms = round(1e3 * wait_s)
+        return self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
+
+    def progress(self, queue: Queue) -> int:
+        """What is stored for the group; −1: nothing. Raises ClientError."""
+        return self._ask(self._pulling.progress, queue)
+
+    def commit(self, queue: Queue, offset: int) -> None:
+        """Store how far the group is. Raises ClientError."""
+        self._ask(self._pulling.commit, queue, offset)
+
+    def min_offset(self, queue: Queue) -> int:
+        """Raises ClientError."""
+        return self._ask(self._pulling.min_offset, queue)
+
+    def max_offset(self, queue: Queue) -> int:
+        """The one behind the last message. Raises ClientError."""
+        return self._ask(self._pulling.max_offset, queue)
+
+    def offset_for_time(self, queue: Queue, time: float) -> int:
+        """Of the first message that was stored then (Unix seconds) or later. Raises ClientError."""
+        return self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+
+class LitePullConsumer(LitePullConsumerParts, _Life):
+    """Pulls in the background; its program polls.
+
+        with LitePullConsumer("billing", "orders") as consumer:
+            for message in consumer.poll():
+                ...
+
+    `options`: those of LiteSettings. Raises ConfigError.
+    """
+
+    def __init__(
+        self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
+        allocator: AnyAllocator | None = None, offset_dir: str | os.PathLike[str] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        self._shell = Shell(group)
+        super().__init__(
+            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, allocator=allocator,
+            offset_dir=offset_dir, options=options,
+        )  # fmt: skip
+
+    def start(self) -> None:
+        """Messages are pulled from now on. Raises NotRunningError."""
+        self._check_start()
+        self._shell.start()
+        self._run(self._pulling.start())
+
+    def close(self) -> None:
+        """Progress is stored, with `auto_commit`. More than once does no harm."""
+        if self.is_running:
+            self._is_closed = True
+            self._run(self._pulling.close())
+            self._stop()
+
+    def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
+        self._check_running()
+        return self._run(flow(*arguments))
+
+    def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
+        """Messages of one queue, as many as are there; none after that time. They count as consumed."""
+        return self._ask(self._pulling.poll, most, 1e3 * timeout_s)
+
+    def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
+        """Store what was polled, or these offsets."""
+        self._ask(self._pulling.commit, offsets)
+
+    def committed(self, queue: Queue) -> int:
+        """What is stored for the group; −1: nothing. Raises ClientError."""
+        return self._ask(self._pulling.committed, queue)
+
+    def queues(self, topic: str) -> list[Queue]:
+        """Those that can be read. Raises RouteError."""
+        return self._ask(self._pulling.queues, topic)
+
+    def offset_for_time(self, queue: Queue, time: float) -> int:
+        """Of the first message that was stored then (Unix seconds) or later. Raises ClientError."""
+        return self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+    def seek_to_begin(self, queue: Queue) -> None:
+        """Go on at the first message that is still there. Raises ClientError."""
+        self.seek(queue, self._ask(self._pulling.bounds, queue)[0])
+
+    def seek_to_end(self, queue: Queue) -> None:
+        """Go on behind the last message. Raises ClientError."""
+        self.seek(queue, self._ask(self._pulling.bounds, queue)[1])

@@ -44,6 +44,27 @@ class _Socket:
         self.is_closing = False
 
 
+class _Lock:
+    """The engine's. Who leaves carries out what was posted meanwhile by those who did not want to wait for it."""
+
+    __slots__ = ("_carry_out", "_posted", "acquire", "release")
+
+    def __init__(self, posted: deque[Any], carry_out: Callable[[], None]) -> None:
+        lock = threading.RLock()
+        self.acquire = lock.acquire
+        self.release = lock.release
+        self._posted = posted
+        self._carry_out = carry_out
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *error: object) -> None:
+        self.release()
+        if self._posted:
+            self._carry_out()
+
+
 class Shell:
     """A Driver. `kernel` and `network` are to be set before `start`."""
 
@@ -51,7 +72,8 @@ class Shell:
     network: Network
 
     def __init__(self, name: str) -> None:
-        self.lock = threading.RLock()
+        self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self.lock = _Lock(self._posted, self._carry_out)
         self.on_submit: Callable[[Sequence[Work]], None] = lambda works: None
         self._selector = selectors.DefaultSelector()
         self._wake_in, self._wake_out = socket.socketpair()
@@ -84,11 +106,38 @@ class Shell:
             try:
                 return function(*args, **options)
             finally:
-                kernel.run_ready()
-                self._flush()
-                deadline_ms = kernel.next_deadline_ms()
-                if (deadline_ms is not None and deadline_ms < self._sleeps_until_ms) or self._after:
-                    self._wake()
+                self._leave()
+
+    def _leave(self) -> None:
+        """What the engine was told has consequences."""
+        self.kernel.run_ready()
+        self._flush()
+        deadline_ms = self.kernel.next_deadline_ms()
+        if (deadline_ms is not None and deadline_ms < self._sleeps_until_ms) or self._after:
+            self._wake()
+
+    def post(self, function: Callable[..., object], *args: Any) -> None:
+        """Have the engine told something, by us if nobody is at it, else by who is: a thread that waited for the lock
+        would wake another one that does."""
+        self._posted.append((function, args))
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        posted = self._posted
+        # Whoever has the lock looks at what was posted after it has left, so nothing is forgotten.
+        while posted and self.lock.acquire(blocking=False):
+            try:
+                if self._is_stopping:
+                    posted.clear()
+                    return
+                kernel = self.kernel
+                kernel.now_ms = max(kernel.now_ms, now_ms())
+                while posted:
+                    function, args = posted.popleft()
+                    function(*args)
+                self._leave()
+            finally:
+                self.lock.release()
 
     def wait(self, pending: Pending[T], timeout_s: float | None = None) -> T:
         """Block until it is done. Raises what went wrong; RequestTimeoutError."""

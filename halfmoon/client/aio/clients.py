@@ -1,0 +1,337 @@
+"""Producers and consumers for asyncio. Each belongs to the loop it was started in.
+
+What the methods do, and raise, is said at those of the same names in halfmoon.client; here they are awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Protocol, TypeVar
+
+from msgspec.structs import replace
+
+from halfmoon.client.aio.shell import Shell
+from halfmoon.client.base import (
+    DEFAULT_PRODUCER_GROUP,
+    POLL_S,
+    PULL_BATCH,
+    LitePullConsumerParts,
+    Namesrv,
+    ProducerParts,
+    PullConsumerParts,
+    PushConsumerParts,
+    Topics,
+    TransactionResult,
+    cancelling,
+    checked_state,
+    log,
+    subscription,
+)
+from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.listening import Listener
+from halfmoon.client.engine.pulling import PullResult
+from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
+from halfmoon.client.errors import ClientError, NotRunningError
+from halfmoon.client.making import Making, chosen_delay
+from halfmoon.client.messages import Message, ReceivedMessage, SendResult
+from halfmoon.client.selectors import Selector
+from halfmoon.plugin import AnyAllocator, Queue
+
+C = TypeVar("C", bound="_Life")
+T = TypeVar("T")
+
+
+class _Life:
+    """Starting, and closing."""
+
+    _shell: Shell
+    _making: Making
+
+    async def __aenter__(self: C) -> C:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        raise NotImplementedError
+
+    async def _run(self, flow: Coroutine[Pending[Any], None, T]) -> T:
+        """Have a flow of the engine run to its end."""
+
+        def begin() -> Pending[T]:
+            return self._making.kernel.spawn(flow, "call")
+
+        try:
+            pending = self._shell.call(begin)
+        except NotRunningError:
+            flow.close()
+            raise
+        return await self._shell.wait(pending)
+
+    async def _stop(self) -> None:
+        if self._shell.is_running:
+            self._shell.call(self._making.instance.close)
+        await self._shell.stop()
+
+
+class Producer(ProducerParts, _Life):
+    """Sends messages.
+
+        async with Producer("billing", namesrv="127.0.0.1:9876") as producer:
+            result = await producer.send(Message("orders", b"…", tags="paid", keys="order-17"))
+
+    `options`: those of ProducerSettings. Raises ConfigError.
+    """
+
+    def __init__(
+        self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: Namesrv = None, instance_name: str | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        self._shell = Shell()
+        super().__init__(self._shell, group, namesrv, instance_name, options)
+
+    async def start(self) -> None:
+        self._check_start()
+        self._shell.start()
+        self._shell.call(self._begin)
+
+    async def close(self) -> None:
+        """Sends that are on their way are waited for, as long as their own time-out allows."""
+        if not self.is_running:
+            return
+        self._is_closed = True
+        while self.in_flight:
+            await asyncio.sleep(0.005)
+        await self._run(self._making.instance.unregister(producer=self.group))
+        await self._stop()
+
+    async def send(
+        self, message: Message, *, queue: Queue | None = None, select: Selector | None = None, key: Any = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:  # fmt: skip
+        self._check_running()
+        return await self._shell.run(self._producing.send, message, queue, select, key, timeout_ms)
+
+    async def send_oneway(
+        self, message: Message, *, queue: Queue | None = None, select: Selector | None = None, key: Any = None
+    ) -> None:
+        self._check_running()
+        await self._shell.run(self._producing.send_oneway, message, queue, select, key)
+
+    async def send_batch(
+        self, messages: Sequence[Message], *, queue: Queue | None = None, timeout_ms: float | None = None
+    ) -> list[SendResult]:
+        self._check_running()
+        return await self._shell.run(self._producing.send_batch, messages, queue, timeout_ms)
+
+    async def send_delayed(
+        self, message: Message, *, level: int | None = None, seconds: float | None = None, at: float | None = None,
+        timeout_ms: float | None = None,
+    ) -> SendResult:  # fmt: skip
+        return await self.send(replace(message, **chosen_delay(level, seconds, at)), timeout_ms=timeout_ms)
+
+    async def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> SendResult:
+        self._check_running()
+        message, more = cancelling(sent)
+        return await self._shell.run(self._producing.send, message, sent.queue, None, None, timeout_ms, more)
+
+    async def queues(self, topic: str) -> list[Queue]:
+        self._check_running()
+        return list((await self._run(self._producing.route(topic))).writable)
+
+
+class TransactionListener(Protocol):
+    """What a transactional producer's program has to say. An exception counts as UNKNOWN."""
+
+    async def execute_local_transaction(self, message: Message, argument: Any) -> TransactionState: ...
+
+    async def check_local_transaction(self, message: ReceivedMessage) -> TransactionState: ...
+
+
+class TransactionProducer(Producer):
+    """Sends messages that are delivered if, and only if, a local transaction succeeds (B31, B32)."""
+
+    def __init__(self, group: str, listener: TransactionListener, **options: Any) -> None:
+        super().__init__(group, **options)
+        self._listener = listener
+        self._transactions = Transactions(self._producing, self._asked)
+
+    async def send_in_transaction(
+        self, message: Message, argument: Any = None, *, queue: Queue | None = None, select: Selector | None = None,
+        key: Any = None, timeout_ms: float | None = None,
+    ) -> TransactionResult:  # fmt: skip
+        self._check_running()
+        sent = await self._shell.run(self._transactions.send_half, message, queue, select, key, timeout_ms)
+        state = await _said(self._listener.execute_local_transaction, message, argument)
+        try:
+            self._shell.call(self._transactions.end, sent, state)
+        except (ClientError, ValueError) as error:
+            log.warning("event=end_not_said message=%s error=%s", sent.message_id, error)
+        return TransactionResult(sent, state)
+
+    def _asked(self, check: Check) -> None:
+        self._shell.spawn(self._answer(check))
+
+    async def _answer(self, check: Check) -> None:
+        state = await _said(self._listener.check_local_transaction, check.message)
+        self._shell.call(self._transactions.answer, check, state)
+
+
+async def _said(ask: Callable[..., Awaitable[TransactionState]], *arguments: Any) -> TransactionState:
+    try:
+        return checked_state(await ask(*arguments))
+    except Exception:
+        log.exception("event=transaction_listener_failed")
+        return TransactionState.UNKNOWN
+
+
+class PushConsumer(PushConsumerParts, _Life):
+    """Has a listener called with messages as they come; the listener is an `async def`, or a function that is quick.
+
+        async def listener(messages, context):
+            for message in messages:
+                print(message.body)
+            return Status.SUCCESS
+
+        async with PushConsumer("billing", listener, {"orders": "paid || refunded"}, namesrv="127.0.0.1:9876"):
+            ...
+
+    Option `threads` says how many calls of it run at a time.
+    """
+
+    def __init__(
+        self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
+        instance_name: str | None = None, allocator: AnyAllocator | None = None,
+        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        self._shell = Shell()
+        super().__init__(
+            self._shell, group, listener, topics, ordered=ordered, namesrv=namesrv, instance_name=instance_name,
+            allocator=allocator, offset_dir=offset_dir, options=options,
+        )  # fmt: skip
+        self._shell.most = self.settings.threads
+
+    async def start(self) -> None:
+        self._check_start()
+        self._shell.start()
+        try:
+            await self._run(self._consuming.start())
+        except BaseException:
+            self._is_closed = True
+            await self._stop()
+            raise
+
+    async def close(self) -> None:
+        if self.is_running:
+            self._is_closed = True
+            await self._run(self._consuming.close())
+            await self._stop()
+
+
+class PullConsumer(PullConsumerParts, _Life):
+    """Pulls when, what and from where its program says; progress is the program's business."""
+
+    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
+        self._shell = Shell()
+        super().__init__(self._shell, group, namesrv, instance_name)
+
+    async def start(self) -> None:
+        self._check_start()
+        self._shell.start()
+        await self._run(self._pulling.start())
+
+    async def close(self) -> None:
+        if self.is_running:
+            self._is_closed = True
+            await self._run(self._pulling.close())
+            await self._stop()
+
+    async def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
+        self._check_running()
+        return await self._run(flow(*arguments))
+
+    async def queues(self, topic: str) -> list[Queue]:
+        return await self._ask(self._pulling.queues, topic)
+
+    async def pull(
+        self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
+        wait_s: float = 0.0, timeout_ms: float = 10_000,
+    ) -> PullResult:  # fmt: skip
+        wanted = subscription(queue.topic, expression, sql)
+        hold_ms = round(1e3 * wait_s)
+        return await self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
+
+    async def progress(self, queue: Queue) -> int:
+        return await self._ask(self._pulling.progress, queue)
+
+    async def commit(self, queue: Queue, offset: int) -> None:
+        await self._ask(self._pulling.commit, queue, offset)
+
+    async def min_offset(self, queue: Queue) -> int:
+        return await self._ask(self._pulling.min_offset, queue)
+
+    async def max_offset(self, queue: Queue) -> int:
+        return await self._ask(self._pulling.max_offset, queue)
+
+    async def offset_for_time(self, queue: Queue, time: float) -> int:
+        return await self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+
+class LitePullConsumer(LitePullConsumerParts, _Life):
+    """Pulls in the background; its program polls."""
+
+    def __init__(
+        self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
+        allocator: AnyAllocator | None = None, offset_dir: str | os.PathLike[str] | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        self._shell = Shell()
+        super().__init__(
+            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, allocator=allocator,
+            offset_dir=offset_dir, options=options,
+        )  # fmt: skip
+
+    async def start(self) -> None:
+        self._check_start()
+        self._shell.start()
+        await self._run(self._pulling.start())
+
+    async def close(self) -> None:
+        if self.is_running:
+            self._is_closed = True
+            await self._run(self._pulling.close())
+            await self._stop()
+
+    async def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
+        self._check_running()
+        return await self._run(flow(*arguments))
+
+    async def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
+        return await self._ask(self._pulling.poll, most, 1e3 * timeout_s)
+
+    async def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
+        await self._ask(self._pulling.commit, offsets)
+
+    async def committed(self, queue: Queue) -> int:
+        return await self._ask(self._pulling.committed, queue)
+
+    async def queues(self, topic: str) -> list[Queue]:
+        return await self._ask(self._pulling.queues, topic)
+
+    async def offset_for_time(self, queue: Queue, time: float) -> int:
+        return await self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+    async def seek_to_begin(self, queue: Queue) -> None:
+        self.seek(queue, (await self._ask(self._pulling.bounds, queue))[0])
+
+    async def seek_to_end(self, queue: Queue) -> None:
+        self.seek(queue, (await self._ask(self._pulling.bounds, queue))[1])

@@ -1,0 +1,282 @@
+"""What the clients of both shells have in common: what they are made of, and what does not wait."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from msgspec import Struct
+
+from halfmoon.client.engine.consumer_settings import ConsumerSettings
+from halfmoon.client.engine.consuming import ConsumerCounters
+from halfmoon.client.engine.driver import Driver
+from halfmoon.client.engine.kernel import Kernel
+from halfmoon.client.engine.listening import Listener
+from halfmoon.client.engine.network import Network
+from halfmoon.client.engine.offsets import BrokerOffsets
+from halfmoon.client.engine.producing import Counters, ProducerSettings
+from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
+from halfmoon.client.engine.subscriptions import Subscription, by_sql, by_tags
+from halfmoon.client.engine.transactions import TransactionState
+from halfmoon.client.errors import ConfigError, MessageError, NotRunningError
+from halfmoon.client.making import Making, check_group, settings_of, wall_ms
+from halfmoon.client.messages import CANCEL, DELIVER_MS, Message, SendResult
+from halfmoon.plugin import AnyAllocator, Queue
+
+DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
+POLL_S = 5.0
+"""How long a poll waits (pollTimeoutMillis)."""
+PULL_BATCH = 32
+
+Topics = Mapping[str, str] | Sequence[str] | str
+"""Topics to subscribe to: with their expressions, or for all messages."""
+Namesrv = str | Sequence[str] | None
+"""`HOST:PORT`s, in a list or with `;` between. None: the environment's NAMESRV_ADDR, else 127.0.0.1:9876."""
+
+log = logging.getLogger("halfmoon.client")
+
+T = TypeVar("T")
+
+
+class Shell(Driver, Protocol):
+    """What a shell can do at once."""
+
+    kernel: Kernel
+    network: Network
+
+    def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Have the engine do something."""
+
+
+class Client:
+    """What all of them have: a life."""
+
+    def __init__(self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None) -> None:
+        check_group(group)
+        self.group = group
+        self._making = Making(shell, namesrv, instance_name)
+        shell.kernel = self._making.kernel
+        shell.network = self._making.instance.network
+        self._is_started = False
+        self._is_closed = False
+
+    @property
+    def client_id(self) -> str:
+        """What brokers know us by."""
+        return self._making.instance.client_id
+
+    @property
+    def is_running(self) -> bool:
+        return self._is_started and not self._is_closed
+
+    def _check_running(self) -> None:
+        if not self.is_running:
+            raise NotRunningError("the client is closed" if self._is_closed else "the client is not started")
+
+    def _check_start(self) -> None:
+        if self._is_started:
+            raise NotRunningError("a client is started once")
+        self._is_started = True
+
+
+class ProducerParts(Client):
+    """Of a producer."""
+
+    def __init__(
+        self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None, options: Mapping[str, Any]
+    ) -> None:
+        settings = settings_of(ProducerSettings, options)
+        super().__init__(shell, group, namesrv, instance_name)
+        self._producing = self._making.producing(group, settings)
+
+    def _begin(self) -> None:
+        instance = self._making.instance
+        instance.producer_groups.append(self.group)
+        instance.start()
+
+    @property
+    def counters(self) -> Counters:
+        """What it has done so far."""
+        return self._producing.counters
+
+    @property
+    def in_flight(self) -> int:
+        """Sends that are neither acknowledged nor given up."""
+        return self._producing.in_flight
+
+
+def cancelling(sent: SendResult) -> tuple[Message, dict[str, str]]:
+    """The message that cancels one, and its properties. Raises MessageError."""
+    if not sent.deliver_at_ms:
+        raise MessageError(f"message {sent.message_id} was not delayed")
+    # RocketMQ's brokers take the two for one another by the time they are due at.
+    more = {CANCEL: sent.message_id, DELIVER_MS: str(max(sent.deliver_at_ms, wall_ms() + 1_000))}
+    return Message(sent.queue.topic, b"cancelled"), more
+
+
+class TransactionResult(Struct, frozen=True):
+    """What has come of a message that was sent in a transaction."""
+
+    sent: SendResult
+    state: TransactionState
+    """As the broker was told; UNKNOWN: it is going to ask."""
+
+
+def checked_state(state: object) -> TransactionState:
+    """What a listener has said; UNKNOWN where that is nothing."""
+    if isinstance(state, TransactionState):
+        return state
+    log.error("event=transaction_listener_failed error=it has returned %r, expected a TransactionState", state)
+    return TransactionState.UNKNOWN
+
+
+def subscription(topic: str, expression: str, sql: str | None) -> Subscription:
+    """Raises ConfigError."""
+    return by_tags(topic, expression, wall_ms()) if sql is None else by_sql(topic, sql, wall_ms())
+
+
+def subscribed(topics: Topics) -> list[tuple[str, str]]:
+    """Topics and expressions, in any of the ways to say them."""
+    if isinstance(topics, str):
+        return [(topics, "*")]
+    if isinstance(topics, Mapping):
+        return list(topics.items())
+    return [(topic, "*") for topic in topics]
+
+
+class PushConsumerParts(Client):
+    """Of a push consumer."""
+
+    def __init__(
+        self, shell: Shell, group: str, listener: Listener, topics: Topics, *, ordered: bool, namesrv: Namesrv,
+        instance_name: str | None, allocator: AnyAllocator | None, offset_dir: str | os.PathLike[str] | None,
+        options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        settings = settings_of(ConsumerSettings, options)
+        if not callable(listener):
+            raise ConfigError(f"the listener is {listener!r}, expected a function (messages, context)")
+        super().__init__(shell, group, namesrv, instance_name)
+        self.settings = settings
+        self._call = shell.call
+        self._consuming = self._making.consuming(
+            group, settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
+        )
+        for topic, expression in subscribed(topics):
+            self._consuming.subscribe(subscription(topic, expression, None))
+
+    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
+        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The last one for a topic counts.
+        While the consumer runs, an SQL92 expression that is wrong is only logged. Raises ConfigError."""
+        made = subscription(topic, expression, sql)
+        self._changed(lambda: self._consuming.subscribe(made))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Nothing of it any more."""
+        self._changed(lambda: self._consuming.unsubscribe(topic))
+
+    def _changed(self, change: Callable[[], None]) -> None:
+        if not self._is_started:
+            change()
+            return
+        self._check_running()
+
+        def both() -> None:
+            change()
+            self._consuming.changed()
+
+        self._call(both)
+
+    def pause(self) -> None:
+        """Nothing is pulled any more; what was pulled is still consumed."""
+        self._consuming.is_paused = True
+
+    def resume(self) -> None:
+        self._consuming.is_paused = False
+
+    @property
+    def counters(self) -> ConsumerCounters:
+        """What it has done so far."""
+        return self._consuming.counters
+
+    @property
+    def queues(self) -> list[Queue]:
+        """Those that are ours now."""
+        return [queue for queue, each in list(self._consuming.queues.items()) if not each.is_dropped]
+
+    @property
+    def cached(self) -> int:
+        """Messages that were pulled and are not dealt with."""
+        return sum(len(each) for each in list(self._consuming.queues.values()))
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that listeners have, or are to get next."""
+        return self._consuming.service.in_flight
+
+    @property
+    def lag(self) -> int:
+        """Messages in our queues that are not dealt with, as far as brokers have said."""
+        return sum(each.lag for each in list(self._consuming.queues.values()))
+
+
+class PullConsumerParts(Client):
+    """Of a pull consumer."""
+
+    def __init__(self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None) -> None:
+        super().__init__(shell, group, namesrv, instance_name)
+        instance = self._making.instance
+        self._pulling = Pulling(instance, group, BrokerOffsets(instance, group))
+
+
+class LitePullConsumerParts(Client):
+    """Of a lite pull consumer."""
+
+    def __init__(
+        self, shell: Shell, group: str, topics: Topics, *, namesrv: Namesrv, instance_name: str | None,
+        allocator: AnyAllocator | None, offset_dir: str | os.PathLike[str] | None, options: Mapping[str, Any],
+    ) -> None:  # fmt: skip
+        settings = settings_of(LiteSettings, options)
+        super().__init__(shell, group, namesrv, instance_name)
+        self.settings = settings
+        self._call = shell.call
+        store = self._making.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
+        chosen = allocator or self._making.allocator(settings.strategy)
+        self._pulling = LitePulling(self._making.instance, group, settings, chosen, store)
+        for topic, expression in subscribed(topics):
+            self._pulling.subscribe(subscription(topic, expression, None))
+
+    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
+        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The queues of the topic are
+        shared among the members of the group. Raises ConfigError where queues were assigned."""
+        self._now(self._pulling.subscribe, subscription(topic, expression, sql))
+
+    def assign(self, queues: Sequence[Queue], expression: str = "*", *, sql: str | None = None) -> None:
+        """Read these queues, and no others, whoever else reads them. Raises ConfigError where topics were subscribed
+        to."""
+        wanted = {queue.topic: subscription(queue.topic, expression, sql) for queue in queues}
+        self._now(self._pulling.assign, list(queues), wanted)
+
+    def seek(self, queue: Queue, offset: int) -> None:
+        """Go on at an offset. Raises ConfigError where the queue is not assigned."""
+        self._now(self._pulling.seek, queue, offset)
+
+    def pause(self, queues: Sequence[Queue]) -> None:
+        """Neither pull nor poll these."""
+        self._now(self._pulling.pause, list(queues), paused=True)
+
+    def resume(self, queues: Sequence[Queue]) -> None:
+        self._now(self._pulling.pause, list(queues), paused=False)
+
+    def _now(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
+        if self._is_started:
+            self._check_running()
+            self._call(function, *args, **options)
+        else:
+            function(*args, **options)
+
+    @property
+    def assignment(self) -> list[Queue]:
+        """Queues that are read now."""
+        return self._pulling.assignment

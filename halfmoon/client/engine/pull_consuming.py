@@ -1,0 +1,436 @@
+"""Consumers that ask for messages themselves (org.apache.rocketmq.client.consumer.DefaultMQPullConsumer,
+DefaultLitePullConsumer).
+
+`Pulling`: each pull says which queue, which offset, which expression; progress is the caller's business. `LitePulling`:
+queues are assigned, by the caller or by rebalancing, pulled in the background, and what was found is polled; progress
+is what was polled, and is stored every 5 s (`auto_commit`), or when the caller says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from halfmoon.client.engine.group_queries import (
+    ConsumeFrom,
+    first_offset,
+    max_offset,
+    min_offset,
+    offset_for_time,
+)
+from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.network import Connection
+from halfmoon.client.engine.offsets import OffsetStore
+from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
+from halfmoon.client.engine.rebalancing import Rebalancing
+from halfmoon.client.engine.subscriptions import Subscription
+from halfmoon.client.errors import BrokerRefusedError, ClientError, ConfigError
+from halfmoon.client.messages import ReceivedMessage
+from halfmoon.plugin import AnyAllocator, Queue
+from halfmoon.remoting.codes import Code, RequestCode
+from halfmoon.remoting.command import Command
+from halfmoon.remoting.errors import MalformedFrame
+
+HOLD_MS = 20_000
+"""How long a pull may be held (brokerSuspendMaxTimeMillis)."""
+TIMEOUT_MS = 30_000
+FLOW_CONTROL_MS = 50
+PAUSED_MS = 1_000
+FAILED_MS = 1_000
+
+log = logging.getLogger("halfmoon.client.consumer")
+
+
+class Pulling:
+    """A pull consumer."""
+
+    def __init__(self, instance: Instance, group: str, store: OffsetStore) -> None:
+        self.instance = instance
+        self.group = group
+        self.store = store
+
+    async def start(self) -> None:
+        """The group is known to brokers from the first topic on that is asked about."""
+        self.instance.consumers[self.group] = self.said
+        self.instance.start()
+
+    def said(self) -> Mapping[str, Any]:
+        return {
+            "groupName": self.group, "consumeType": "CONSUME_ACTIVELY", "messageModel": "CLUSTERING",
+            "consumeFromWhere": ConsumeFrom.LAST.value, "subscriptionDataSet": [], "unitMode": False,
+        }  # fmt: skip
+
+    async def close(self) -> None:
+        await self.instance.unregister(consumer=self.group)
+        self.instance.consumers.pop(self.group, None)
+
+    async def queues(self, topic: str) -> list[Queue]:
+        """Those that can be read. Raises RouteError."""
+        if self.instance.routes.known(topic) is None:
+            await self.instance.routes.ask(topic)
+            self.instance.routes.want(topic)
+            self.instance.tell_new()
+        return list((await self.instance.routes.get(topic)).readable)
+
+    async def pull(
+        self, queue: Queue, offset: int, subscription: Subscription, most: int, hold_ms: int, timeout_ms: float
+    ) -> PullResult:
+        """Raises ClientError."""
+        await self.queues(queue.topic)
+        asked = Pull(
+            queue=queue, offset=offset, subscription=subscription, most=most, hold_ms=hold_ms, timeout_ms=timeout_ms,
+            with_subscription=True,
+        )  # fmt: skip
+        try:
+            result = await pull(self.instance, self.group, asked)
+        except MalformedFrame as error:
+            raise BrokerRefusedError(Code.SUCCESS, f"messages that cannot be read: {error}", queue.broker) from None
+        return _only(result, subscription)
+
+    async def progress(self, queue: Queue) -> int:
+        """−1: none is stored. Raises ClientError."""
+        await self.queues(queue.topic)
+        return await self.store.read(queue)
+
+    async def commit(self, queue: Queue, offset: int) -> None:
+        """Raises ClientError."""
+        await self.queues(queue.topic)
+        self.store.update(queue, offset, only_forward=False)
+        await self.store.persist([queue], surely=True)
+
+    async def max_offset(self, queue: Queue) -> int:
+        await self.queues(queue.topic)
+        return await max_offset(self.instance, queue)
+
+    async def min_offset(self, queue: Queue) -> int:
+        await self.queues(queue.topic)
+        return await min_offset(self.instance, queue)
+
+    async def offset_for_time(self, queue: Queue, time_ms: int) -> int:
+        await self.queues(queue.topic)
+        return await offset_for_time(self.instance, queue, time_ms)
+
+
+def _only(result: PullResult, subscription: Subscription) -> PullResult:
+    """Without messages whose tag has the hash of a wanted one, and is another."""
+    wanted = subscription.wanted(result.messages)
+    if len(wanted) == len(result.messages):
+        return result
+    status = result.status if wanted else PullStatus.NO_MATCHED_MSG
+    return PullResult(status, result.next_offset, result.min_offset, result.max_offset, wanted, result.node_id)
+
+
+class LiteSettings(Struct, frozen=True, kw_only=True):
+    """Of a lite pull consumer. The names and numbers are DefaultLitePullConsumer's, with units."""
+
+    model: Literal["clustering", "broadcasting"] = "clustering"
+    consume_from: ConsumeFrom = ConsumeFrom.LAST
+    consume_from_ms: int = 0
+    """Unix ms, for ConsumeFrom.TIMESTAMP."""
+    strategy: str = "averagely"
+    pull_batch_size: int = 10
+    most_cached: int = 1_000
+    """Messages of a queue that were not polled, above which it is not pulled."""
+    most_cached_bytes: int = 100 << 20
+    auto_commit: bool = True
+    commit_ms: int = 5_000
+    rebalance_ms: int = 20_000
+    hold_ms: int = HOLD_MS
+    pull_timeout_ms: int = TIMEOUT_MS
+
+    def __post_init__(self) -> None:
+        for name in ("pull_batch_size", "most_cached", "most_cached_bytes", "commit_ms", "rebalance_ms", "hold_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1")
+        if self.pull_timeout_ms <= self.hold_ms:
+            raise ConfigError(f"pull_timeout_ms is {self.pull_timeout_ms}, expected more than hold_ms ({self.hold_ms})")
+
+    @property
+    def is_broadcasting(self) -> bool:
+        return self.model == "broadcasting"
+
+
+class _Assigned:
+    """A queue that is pulled in the background."""
+
+    __slots__ = ("bytes", "cached", "is_dropped", "is_paused", "next_offset", "node_id", "queue")
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue = queue
+        self.cached: deque[ReceivedMessage] = deque()
+        self.bytes = 0
+        self.next_offset = -1
+        """To pull from; −1: to be learnt."""
+        self.node_id = 0
+        self.is_paused = False
+        self.is_dropped = False
+
+
+class LitePulling:
+    """A lite pull consumer."""
+
+    def __init__(
+        self, instance: Instance, group: str, settings: LiteSettings, allocator: AnyAllocator, store: OffsetStore
+    ) -> None:
+        self.instance = instance
+        self.group = group
+        self.settings = settings
+        self.store = store
+        self.subscriptions: dict[str, Subscription] = {}
+        self._wanted: dict[str, Subscription] = {}
+        """Of assigned queues, by topic: nobody else in the group need want the same."""
+        self._is_assigned = False
+        """By the caller, not by rebalancing."""
+        self._assigned: dict[Queue, _Assigned] = {}
+        self._ready: deque[_Assigned] = deque()
+        """Have something cached; the first is polled next."""
+        self._arrived: Pending[None] = Pending()
+        self._is_started = False
+        self.rebalancing = Rebalancing(
+            instance, group, allocator, self, lambda: list(self.subscriptions),
+            everything=settings.is_broadcasting, interval_ms=settings.rebalance_ms,
+        )  # fmt: skip
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        instance = self.instance
+        for topic in {*self.subscriptions, *(queue.topic for queue in self._assigned)}:
+            await instance.routes.learn(topic)
+        instance.consumers[self.group] = self.said
+        instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
+        instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
+        instance.start()
+        await instance.heartbeat()
+        self._is_started = True
+        if self._is_assigned:
+            for assigned in self._assigned.values():
+                self._begin(assigned)
+        else:
+            instance.kernel.spawn(self.rebalancing.run(), "rebalancing")
+        if self.settings.auto_commit:
+            instance.kernel.spawn(self._commit_for_ever(), "progress")
+
+    def said(self) -> Mapping[str, Any]:
+        return {
+            "groupName": self.group, "consumeType": "CONSUME_ACTIVELY", "messageModel": self.settings.model.upper(),
+            "consumeFromWhere": self.settings.consume_from.value,
+            "subscriptionDataSet": [each.said() for each in self.subscriptions.values()], "unitMode": False,
+        }  # fmt: skip
+
+    async def close(self) -> None:
+        if self.settings.auto_commit:
+            await self.commit()
+        for assigned in self._assigned.values():
+            assigned.is_dropped = True
+        self._arrived.set(None)
+        await self.instance.unregister(consumer=self.group)
+        self.instance.consumers.pop(self.group, None)
+
+    # -- what is read ------------------------------------------------------------------------------------------------
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Raises ConfigError where queues are assigned."""
+        if self._is_assigned:
+            raise ConfigError("a consumer that was assigned queues does not subscribe")
+        self.subscriptions[subscription.topic] = subscription
+        self.instance.routes.want(subscription.topic)
+        if self._is_started:
+            self.instance.kernel.spawn(self.instance.heartbeat(), "heartbeat")
+            self.rebalancing.soon()
+
+    def assign(self, queues: Iterable[Queue], subscriptions: Mapping[str, Subscription]) -> None:
+        """These, and no others; what is wanted of them, by topic. Raises ConfigError where topics are subscribed
+        to."""
+        if self.subscriptions:
+            raise ConfigError("a consumer that subscribes is not assigned queues")
+        self._is_assigned = True
+        self._wanted.update(subscriptions)
+        wanted = list(dict.fromkeys(queues))
+        for queue in list(self._assigned):
+            if queue not in wanted:
+                self._drop(queue)
+        for queue in wanted:
+            self.instance.routes.want(queue.topic)
+            if queue not in self._assigned:
+                self._assigned[queue] = _Assigned(queue)
+                if self._is_started:
+                    self._begin(self._assigned[queue])
+
+    @property
+    def assignment(self) -> list[Queue]:
+        return list(self._assigned)
+
+    def owned(self, topic: str) -> Sequence[Queue]:
+        return [queue for queue in self._assigned if queue.topic == topic]
+
+    async def change(self, topic: str, mine: Sequence[Queue], readable: Sequence[Queue]) -> bool:
+        lost = [queue for queue in self.owned(topic) if queue not in mine]
+        if lost and self.settings.auto_commit:
+            await self.store.persist(lost, surely=True)
+        for queue in lost:
+            self._drop(queue)
+        for queue in mine:
+            if queue not in self._assigned:
+                self.store.forget(queue)
+                self._assigned[queue] = _Assigned(queue)
+                self._begin(self._assigned[queue])
+        return True
+
+    def _drop(self, queue: Queue) -> None:
+        assigned = self._assigned.pop(queue)
+        assigned.is_dropped = True
+        assigned.cached.clear()
+
+    def _route_changed(self, topic: str) -> None:
+        if topic in self.subscriptions:
+            self.instance.tell_new()
+            self.rebalancing.soon()
+
+    def _members_changed(self, connection: Connection, command: Command) -> None:
+        if command.fields.get("consumerGroup") == self.group:
+            self.rebalancing.soon()
+
+    # -- pulling -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, assigned: _Assigned) -> None:
+        self.instance.kernel.spawn(self._pull_for_ever(assigned), f"pull {assigned.queue}")
+
+    async def _pull_for_ever(self, assigned: _Assigned) -> None:
+        kernel = self.instance.kernel
+        while not assigned.is_dropped:
+            try:
+                pause_ms = await self._pull_once(assigned)
+            except (ClientError, MalformedFrame) as error:
+                if assigned.is_dropped:
+                    return
+                log.warning("event=pull_failed group=%s queue=%s error=%s", self.group, assigned.queue, error)
+                pause_ms = FAILED_MS
+            if pause_ms:
+                await kernel.sleep_ms(pause_ms)
+
+    async def _pull_once(self, assigned: _Assigned) -> float:
+        """How long to wait before the next one, ms."""
+        settings = self.settings
+        queue = assigned.queue
+        if assigned.is_paused:
+            return PAUSED_MS
+        if len(assigned.cached) > settings.most_cached or assigned.bytes > settings.most_cached_bytes:
+            return FLOW_CONTROL_MS
+        if assigned.next_offset < 0:
+            await self.instance.routes.get(queue.topic)
+            assigned.next_offset = await first_offset(
+                self.instance, self.store, queue, settings.consume_from, settings.consume_from_ms
+            )
+        subscription = self.subscriptions.get(queue.topic) or self._wanted[queue.topic]
+        asked = Pull(
+            queue=queue, offset=assigned.next_offset, subscription=subscription, most=settings.pull_batch_size,
+            hold_ms=settings.hold_ms, timeout_ms=settings.pull_timeout_ms, node_id=assigned.node_id,
+            with_subscription=True, is_lite=True,
+        )  # fmt: skip
+        result = await pull(self.instance, self.group, asked)
+        if assigned.is_dropped:
+            return 0
+        assigned.node_id = result.node_id
+        assigned.next_offset = result.next_offset
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning("event=offset_illegal group=%s queue=%s next=%d", self.group, queue, result.next_offset)
+            return 0
+        messages = subscription.wanted(result.messages)
+        if messages:
+            assigned.cached.extend(messages)
+            assigned.bytes += sum(len(message.body) for message in messages)
+            self._ready.append(assigned)
+            self._arrived.set(None)
+        elif not assigned.cached:
+            self.store.update(queue, result.next_offset, only_forward=True)
+        return 0
+
+    # -- polling -----------------------------------------------------------------------------------------------------
+
+    async def poll(self, most: int, timeout_ms: float) -> list[ReceivedMessage]:
+        """What was pulled, of one queue; none after that time."""
+        kernel = self.instance.kernel
+        until_ms = kernel.now_ms + timeout_ms
+        while True:
+            messages = self._take(most)
+            if messages or kernel.now_ms >= until_ms:
+                return messages
+            if self._arrived.is_done:
+                self._arrived = Pending()
+            await kernel.within_ms(self._arrived, until_ms - kernel.now_ms)
+
+    def _take(self, most: int) -> list[ReceivedMessage]:
+        while self._ready:
+            assigned = self._ready[0]
+            if assigned.is_dropped or assigned.is_paused or not assigned.cached:
+                self._ready.popleft()
+                continue
+            taken = [assigned.cached.popleft() for _ in range(min(most, len(assigned.cached)))]
+            assigned.bytes -= sum(len(message.body) for message in taken)
+            if assigned.cached:
+                self._ready.rotate(-1)
+            else:
+                self._ready.popleft()
+            self.store.update(assigned.queue, taken[-1].queue_offset + 1, only_forward=False)
+            return taken
+        return []
+
+    def seek(self, queue: Queue, offset: int) -> None:
+        """Go on there. Raises ConfigError where the queue is not ours."""
+        assigned = self._assigned.get(queue)
+        if assigned is None:
+            raise ConfigError(f"{queue} is not assigned to this consumer")
+        self.store.update(queue, offset, only_forward=False)
+        # A pull that is held at the old place may take long: another one goes on at once.
+        assigned.is_dropped = True
+        fresh = self._assigned[queue] = _Assigned(queue)
+        fresh.next_offset, fresh.is_paused = offset, assigned.is_paused
+        if self._is_started:
+            self._begin(fresh)
+
+    def pause(self, queues: Iterable[Queue], *, paused: bool) -> None:
+        for queue in queues:
+            assigned = self._assigned.get(queue)
+            if assigned is None:
+                continue
+            assigned.is_paused = paused
+            if not paused and assigned.cached:
+                self._ready.append(assigned)
+                self._arrived.set(None)
+
+    # -- progress ----------------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
+        """Store what was polled, or these offsets."""
+        for queue, offset in (offsets or {}).items():
+            self.store.update(queue, offset, only_forward=False)
+        await self.store.persist(list(offsets or self._assigned), surely=True)
+
+    async def _commit_for_ever(self) -> None:
+        while True:
+            await self.instance.kernel.sleep_ms(self.settings.commit_ms)
+            await self.store.persist(list(self._assigned))
+
+    async def queues(self, topic: str) -> list[Queue]:
+        """Those that can be read. Raises RouteError."""
+        return list((await self.instance.routes.get(topic)).readable)
+
+    async def committed(self, queue: Queue) -> int:
+        """What is stored; −1: nothing. Raises ClientError."""
+        await self.queues(queue.topic)
+        return await self.store.read(queue)
+
+    async def offset_for_time(self, queue: Queue, time_ms: int) -> int:
+        await self.queues(queue.topic)
+        return await offset_for_time(self.instance, queue, time_ms)
+
+    async def bounds(self, queue: Queue) -> tuple[int, int]:
+        """The first offset, and the one behind the last."""
+        await self.queues(queue.topic)
+        return await min_offset(self.instance, queue), await max_offset(self.instance, queue)
