@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.consuming import ConsumerCounters
@@ -242,6 +243,8 @@ class LitePullConsumerParts(Client):
         self.settings = settings
         self._call = shell.call
         store = self._making.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
+        if allocator is not None:
+            settings = replace(settings, strategy="")
         chosen = allocator or self._making.allocator(settings.strategy)
         self._pulling = LitePulling(self._making.instance, group, settings, chosen, store)
         for topic, expression in subscribed(topics):

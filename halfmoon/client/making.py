@@ -134,6 +134,8 @@ class Making:
     ) -> PushConsuming:  # fmt: skip
         """Raises ConfigError."""
         store = self.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
+        if allocator is not None:
+            settings = msgspec.structs.replace(settings, strategy="")
         chosen = allocator or self.allocator(settings.strategy)
         consuming = PushConsuming(self.instance, group, settings, chosen, store)
         producing = self.producing(INNER_GROUP, ProducerSettings())

@@ -35,6 +35,7 @@ class RequestCode(IntEnum):
     SEND_MESSAGE_V2 = 310
     SEND_BATCH_MESSAGE = 320
     LITE_PULL_MESSAGE = 361
+    QUERY_ASSIGNMENT = 400
 
 
 class Code(IntEnum):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.core.allocation import Assignment
 
 log = logging.getLogger("halfmoon.rocketmq")
 
@@ -57,6 +58,8 @@ class ConsumerGroup:
     from_where: str = "CONSUME_FROM_LAST_OFFSET"
     members: dict[Connection, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    assignments: dict[tuple[str, str], Assignment] = field(default_factory=dict)
+    """(Topic, strategy) → the last one that was worked out here, for strategies that want to know."""
 
     def client_ids(self) -> list[str]:
         return [member.client_id for member in self.members.values()]

@@ -23,7 +23,8 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     consume_from_ms: int = 0
     """Unix ms, for ConsumeFrom.TIMESTAMP."""
     strategy: str = "averagely"
-    """The allocation strategy, by name."""
+    """The allocation strategy, by name. One that wants to know who had what before (`sticky`) is asked of the broker,
+    since members know different things; a broker without it leaves them to share as `averagely` does."""
     threads: int = 20
     """Listeners at a time."""
     batch_size: int = 1

@@ -110,6 +110,7 @@ class PushConsuming:
         self.rebalancing = Rebalancing(
             instance, group, allocator, self, lambda: list(self.subscriptions),
             everything=settings.is_broadcasting, interval_ms=settings.rebalance_ms,
+            strategy=settings.strategy,
         )  # fmt: skip
 
     # -- what is wanted ----------------------------------------------------------------------------------------------

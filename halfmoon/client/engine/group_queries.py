@@ -44,6 +44,42 @@ async def members_of(instance: Instance, group: str, broker: str) -> list[str]:
         raise BrokerRefusedError(answer.code, f"a list of members that cannot be read: {error}", broker) from None
 
 
+class _QueueName(msgspec.Struct):
+    topic: str
+    brokerName: str  # noqa: N815 (the wire's names, here and below)
+    queueId: int  # noqa: N815
+
+
+class _Assigned(msgspec.Struct):
+    messageQueue: _QueueName  # noqa: N815
+
+
+class _Assignments(msgspec.Struct):
+    messageQueueAssignments: list[_Assigned] = []  # noqa: N815
+
+
+async def assigned_by(instance: Instance, group: str, topic: str, broker: str, strategy: str) -> list[Queue]:
+    """A broker's queues that are ours, as the broker shares them out (B23). Raises ClientError, which is
+    BrokerRefusedError where it does not know the strategy."""
+    address = instance.routes.master(broker)
+    if address is None:
+        raise RouteError(f"broker {broker} has no master")
+    asked = {
+        "topic": topic, "consumerGroup": group, "clientId": instance.client_id, "strategyName": strategy,
+        "messageModel": "CLUSTERING",
+    }  # fmt: skip
+    answer = await instance.network.request(
+        address, RequestCode.QUERY_ASSIGNMENT, {}, msgspec.json.encode(asked), timeout_ms=TIMEOUT_MS
+    )
+    if answer.code != Code.SUCCESS:
+        raise BrokerRefusedError(answer.code, answer.remark, broker)
+    try:
+        found = msgspec.json.decode(answer.body, type=_Assignments).messageQueueAssignments
+    except msgspec.MsgspecError as error:
+        raise BrokerRefusedError(answer.code, f"an assignment that cannot be read: {error}", broker) from None
+    return [Queue(each.messageQueue.topic, broker, each.messageQueue.queueId) for each in found]
+
+
 async def offset_of(instance: Instance, code: int, queue: Queue, **fields: str) -> int:
     """What GET_MAX_OFFSET, GET_MIN_OFFSET or SEARCH_OFFSET_BY_TIMESTAMP says of a queue. Raises ClientError."""
     address = instance.routes.master(queue.broker)
@@ -81,9 +117,10 @@ async def first_offset(
     known = await store.read(queue)
     if known >= 0:
         return known
-    is_retry = queue.topic.startswith(RETRY_PREFIX)
-    if consume_from is ConsumeFrom.FIRST or (is_retry and consume_from is ConsumeFrom.LAST):
+    # What was handed back was consumed by the group before, so it counts from the first one on. (RocketMQ's client
+    # begins behind the last one with TIMESTAMP.)
+    if consume_from is ConsumeFrom.FIRST or queue.topic.startswith(RETRY_PREFIX):
         return 0
-    if consume_from is ConsumeFrom.LAST or is_retry:
+    if consume_from is ConsumeFrom.LAST:
         return await max_offset(instance, queue)
     return await offset_for_time(instance, queue, from_time_ms)

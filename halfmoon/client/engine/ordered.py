@@ -33,6 +33,8 @@ RENEW_MS = 20_000
 NOT_LOCKED_MS, EXPIRED_MS, BREATHER_MS = 100, 10, 10
 """Until a queue is looked at again whose lock we never had; whose lock is lost or too old; that was consumed for
 long."""
+LOCK_AGAIN_MS = 3_000
+"""Until the broker is asked again for a queue that it did not give us."""
 LONGEST_RUN_MS = 60_000
 """Of consuming one queue without a pause."""
 QUIET_MS = 1_000
@@ -90,27 +92,33 @@ class OrderedService:
     # -- locks -------------------------------------------------------------------------------------------------------
 
     async def lock(self, queues: Sequence[Queue]) -> set[Queue]:
-        locked: set[Queue] = set()
-        for broker, some in _by_broker(queues):
-            locked |= await self._lock_at(broker, some)
-        return locked
+        return {queue for queue, is_ours in (await self._ask(queues)).items() if is_ours}
 
-    async def _lock_at(self, broker: str, queues: Sequence[Queue]) -> set[Queue]:
+    async def _ask(self, queues: Sequence[Queue]) -> dict[Queue, bool]:
+        """Whether they are ours; without those whose broker does not say."""
+        said: dict[Queue, bool] = {}
+        for broker, some in _by_broker(queues):
+            locked = await self._lock_at(broker, some)
+            if locked is not None:
+                said |= {queue: queue in locked for queue in some}
+        return said
+
+    async def _lock_at(self, broker: str, queues: Sequence[Queue]) -> set[Queue] | None:
         instance = self._consuming.instance
         address = instance.routes.master(broker)
         try:
             if address is None:
-                return set()
+                return None
             answer = await instance.network.request(
                 address, RequestCode.LOCK_BATCH_MQ, {}, self._body(queues), timeout_ms=TIMEOUT_MS
             )
             if answer.code != Code.SUCCESS:
                 log.warning("event=lock_refused broker=%s code=%d remark=%s", broker, answer.code, answer.remark)
-                return set()
+                return None
             names = msgspec.json.decode(answer.body, type=_Locked).lockOKMQSet
         except (ClientError, msgspec.MsgspecError) as error:
             log.warning("event=lock_failed group=%s broker=%s error=%s", self._consuming.group, broker, error)
-            return set()
+            return None
         return {Queue(name.topic, name.brokerName, name.queueId) for name in names} & set(queues)
 
     def _body(self, queues: Iterable[Queue]) -> bytes:
@@ -132,11 +140,11 @@ class OrderedService:
 
     async def _relock(self, process_queues: Sequence[ProcessQueue]) -> None:
         asked_ms = self._consuming.instance.kernel.now_ms
-        locked = await self.lock([each.queue for each in process_queues])
+        said = await self._ask([each.queue for each in process_queues])
         for each in process_queues:
-            if each.queue in locked:
+            if said.get(each.queue):
                 each.locked(asked_ms)  # the loan began no later than the broker had the request
-            elif each.is_locked:
+            elif each.queue in said and each.is_locked:
                 log.warning("event=lock_lost group=%s queue=%s", self._consuming.group, each.queue)
                 each.is_locked = False
 
@@ -166,6 +174,8 @@ class OrderedService:
                 await kernel.sleep_ms(EXPIRED_MS if process_queue.is_locked else NOT_LOCKED_MS)
                 if not process_queue.is_dropped:
                     await self._relock([process_queue])
+                    if not process_queue.is_lock_trusted(kernel.now_ms):
+                        await kernel.sleep_ms(LOCK_AGAIN_MS)
                 continue
             if process_queue.reread:
                 await kernel.sleep_ms(EXPIRED_MS)  # others may have consumed what we have; the next pull will tell

@@ -194,6 +194,7 @@ class LitePulling:
         self.rebalancing = Rebalancing(
             instance, group, allocator, self, lambda: list(self.subscriptions),
             everything=settings.is_broadcasting, interval_ms=settings.rebalance_ms,
+            strategy=settings.strategy,
         )  # fmt: skip
 
     # -- life --------------------------------------------------------------------------------------------------------

@@ -9,14 +9,14 @@ are dropped before new ones are taken; members may disagree for a moment, so a m
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from halfmoon.client.engine.group_queries import members_of
+from halfmoon.client.engine.group_queries import assigned_by, members_of
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.routes import TopicUnknownError
-from halfmoon.client.errors import ClientError
+from halfmoon.client.errors import BrokerRefusedError, ClientError
 from halfmoon.plugin import AnyAllocator, Queue, allocate
 
 log = logging.getLogger("halfmoon.client.consumer")
@@ -38,7 +38,7 @@ class Rebalancing:
 
     def __init__(
         self, instance: Instance, group: str, allocator: AnyAllocator, owner: Owner,
-        topics: Callable[[], Sequence[str]], *, everything: bool, interval_ms: float,
+        topics: Callable[[], Sequence[str]], *, everything: bool, interval_ms: float, strategy: str = "",
     ) -> None:  # fmt: skip
         self._instance = instance
         self._group = group
@@ -49,8 +49,7 @@ class Rebalancing:
         """Broadcasting: all queues are ours."""
         self._interval_ms = interval_ms
         self._asked: Pending[None] = Pending()
-        self._assigned: dict[str, Mapping[str, Sequence[Queue]]] = {}
-        """By topic: who had what, as we worked it out the last time. For strategies that want to know."""
+        self._strategy = strategy
         self.count = 0
 
     def soon(self) -> None:
@@ -91,14 +90,29 @@ class Rebalancing:
             self._instance.versions.clear()  # they do not know us: all are told again
             self._instance.tell_new()
             return False
-        try:
-            assignment = allocate(self._allocator, members, readable, self._assigned.get(topic))
-        except Exception:
-            log.exception("event=allocation_failed group=%s topic=%s", self._group, topic)
-            return True
-        mine = assignment.get(me, [])
-        self._assigned[topic] = assignment
+        mine: Sequence[Queue] | None = None
+        if self._strategy and getattr(self._allocator, "wants_previous", False):
+            mine = await self._ask_brokers(topic, readable)
+        if mine is None:
+            try:
+                mine = allocate(self._allocator, members, readable).get(me, [])
+            except Exception:
+                log.exception("event=allocation_failed group=%s topic=%s", self._group, topic)
+                return True
         return await self._owner.change(topic, mine, readable)
+
+    async def _ask_brokers(self, topic: str, readable: Sequence[Queue]) -> list[Queue] | None:
+        """What is ours by a strategy that wants to know who had what before: members have seen different things, so
+        only somebody who has seen all can say. None: a broker that does not know the strategy; then it goes without
+        memory, as everybody's does."""
+        mine: list[Queue] = []
+        for broker in dict.fromkeys(queue.broker for queue in readable):
+            try:
+                mine += await assigned_by(self._instance, self._group, topic, broker, self._strategy)
+            except BrokerRefusedError as error:
+                log.info("event=not_assigned group=%s topic=%s broker=%s error=%s", self._group, topic, broker, error)
+                return None
+        return [queue for queue in mine if queue in readable]
 
     async def _members(self, readable: Sequence[Queue]) -> list[str]:
         """As any of the brokers knows them."""

@@ -37,13 +37,16 @@ def handle(call: Call) -> Answer:
     if asked.messageModel != BROADCASTING:
         group = node.members.consumer_group(asked.consumerGroup)
         members = [] if group is None else sorted_members(group.client_ids())
-        if asked.clientId not in members:
+        if group is None or asked.clientId not in members:
             raise Refused(Code.SYSTEM_ERROR, f"{asked.clientId} is no member of group {asked.consumerGroup}")
         name = NAMES.get(asked.strategyName or "", asked.strategyName) or call.broker.settings.groups.default_assignor
         allocator = node.allocators.get(name)
         if allocator is None:
             raise Refused(Code.INVALID_PARAMETER, f"no plugin that is on allocates by '{name[:100]}'")
-        queues = allocate(allocator, members, sorted_queues(queues))[asked.clientId]
+        previous = group.assignments.get((asked.topic, name))
+        assignment = allocate(allocator, members, sorted_queues(queues), previous)
+        group.assignments[asked.topic, name] = assignment
+        queues = assignment[asked.clientId]
     assigned = [
         {"messageQueue": fastjson.message_queue(each.broker, each.topic, each.queue_id), "mode": "PULL"}
         for each in queues
