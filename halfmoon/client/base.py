@@ -108,12 +108,12 @@ class ProducerParts(Client):
         return self._producing.in_flight
 
 
-def cancelling(sent: SendResult) -> tuple[Message, dict[str, str]]:
+def cancelling(sent: SendResult, now_ms: int) -> tuple[Message, dict[str, str]]:
     """The message that cancels one, and its properties. Raises MessageError."""
     if not sent.deliver_at_ms:
         raise MessageError(f"message {sent.message_id} was not delayed")
     # RocketMQ's brokers take the two for one another by the time they are due at.
-    more = {CANCEL: sent.message_id, DELIVER_MS: str(max(sent.deliver_at_ms, wall_ms() + 1_000))}
+    more = {CANCEL: sent.message_id, DELIVER_MS: str(max(sent.deliver_at_ms, now_ms + 1_000))}
     return Message(sent.queue.topic, b"cancelled"), more
 
 

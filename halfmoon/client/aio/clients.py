@@ -35,7 +35,7 @@ from halfmoon.client.engine.listening import Listener
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError, NotRunningError
-from halfmoon.client.making import Making, chosen_delay
+from halfmoon.client.making import Making, chosen_delay, wall_ms
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.plugin import AnyAllocator, Queue
@@ -142,7 +142,7 @@ class Producer(ProducerParts, _Life):
 
     async def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> SendResult:
         self._check_running()
-        message, more = cancelling(sent)
+        message, more = cancelling(sent, wall_ms())
         return await self._shell.run(self._producing.send, message, sent.queue, None, None, timeout_ms, more)
 
     async def queues(self, topic: str) -> list[Queue]:

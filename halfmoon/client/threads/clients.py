@@ -32,7 +32,7 @@ from halfmoon.client.engine.listening import Listener, Status, Work
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError, NotRunningError
-from halfmoon.client.making import Making, chosen_delay
+from halfmoon.client.making import Making, chosen_delay, wall_ms
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.client.threads.pool import ListenerPool
@@ -195,7 +195,7 @@ class Producer(ProducerParts, _Life):
         """Take back a message that `send_delayed` has sent, if it was not delivered yet; whether it was is not said.
         Raises as `send`, MessageError for one that was not delayed."""
         self._check_running()
-        message, more = cancelling(sent)
+        message, more = cancelling(sent, wall_ms())
         return self._shell.run(self._producing.send, message, sent.queue, None, None, timeout_ms, more)
 
     def queues(self, topic: str) -> list[Queue]:

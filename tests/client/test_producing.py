@@ -1,0 +1,471 @@
+"""Sending: B26 to B28, and B10."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections import Counter
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from halfmoon.client.base import cancelling
+from halfmoon.client.engine.faults import Faults, away_ms
+from halfmoon.client.errors import (
+    BrokerRefusedError,
+    ConnectionFailedError,
+    MessageError,
+    RequestTimeoutError,
+    RouteError,
+)
+from halfmoon.client.messages import Message, SendResult, SendStatus
+from halfmoon.client.selectors import at_random, by_hash, by_machine_room
+from halfmoon.plugin import Queue, string_hash
+from halfmoon.remoting.command import Command
+from tests.client.fake_broker import SEND, SEND_BATCH
+from tests.client.test_pulling import Listener
+from tests.client.world import HALFMOON, NAMES, Client, World, bodies, names
+
+B1, B2 = "127.0.0.1:1", "127.0.0.1:2"
+
+
+class Brokers:
+    """Two brokers with two queues each, that answer sends as a test says."""
+
+    def __init__(self, world: World) -> None:
+        world.script(NAMES, names(("b1", {0: B1}, 2), ("b2", {0: B2}, 2)))
+        self.says: dict[str, Any] = {"b1": None, "b2": None}
+        """Broker → how it answers sends; None: well."""
+        self.sends: list[tuple[float, str, Command]] = []
+        self.nodes = {
+            name: world.script(address, self.answerer(world, name)) for name, address in (("b1", B1), ("b2", B2))
+        }
+
+    def answerer(self, world: World, name: str) -> Any:
+        def answer(command: Command) -> Any:
+            if command.code not in (SEND, SEND_BATCH):
+                return 0, {}, b""
+            self.sends.append((world.now_ms, name, command))
+            said = self.says[name]
+            return said if said is not None else stored_at(command)
+
+        return answer
+
+    @property
+    def queues(self) -> list[tuple[str, str]]:
+        return [(name, command.fields["e"]) for _, name, command in self.sends]
+
+
+def stored_at(command: Command, code: int = 0) -> Any:
+    return code, {"msgId": "7F00000100002A9F0000000000000001", "queueId": command.fields["e"], "queueOffset": "5"}, b""
+
+
+def cut(client: Client) -> None:
+    """Connections to brokers end."""
+    for link in client.links:
+        if link.connection.address != NAMES:
+            link.cut()
+
+
+def send(world: World, client: Client, *args: Any, **options: Any) -> SendResult:
+    producing = client.producing()
+    result = world.wait(client.engine(lambda: producing.send(*args, **options)))
+    assert isinstance(result, SendResult)
+    return result
+
+
+# -- B26 -------------------------------------------------------------------------------------------------------------
+
+
+def test_b26_queues_take_turns_over_all_brokers() -> None:
+    world = World()
+    brokers = Brokers(world)
+    world.send(world.client(), *[Message("t", b"x") for _ in range(8)])
+    assert Counter(brokers.queues) == {(broker, queue): 2 for broker in ("b1", "b2") for queue in "01"}
+    assert brokers.queues[:4] == brokers.queues[4:]
+
+
+@pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205])
+def test_b26_a_broker_that_cannot_is_replaced_by_another(code: int) -> None:
+    world = World()
+    brokers = Brokers(world)
+    brokers.says["b1"] = code, {}, b""
+    client = world.client()
+    results = world.send(client, *[Message("t", b"x") for _ in range(4)])
+    assert {result.queue.broker for result in results} == {"b2"}
+    producing = client.producing()
+    assert producing.in_flight == 0
+    asked = [name for _, name, _ in brokers.sends]
+    assert all(name == "b2" for before, name in pairwise(asked) if before == "b1")
+
+
+def test_b26_two_retries_and_no_more() -> None:
+    world = World()
+    brokers = Brokers(world)
+    brokers.says = {"b1": (14, {}, b""), "b2": (14, {}, b"")}
+    client = world.client()
+    producing = client.producing()
+    pending = client.engine(lambda: producing.send(Message("t", b"x")))
+    with pytest.raises(BrokerRefusedError) as refused:
+        world.wait(pending)
+    assert refused.value.code == 14
+    assert len(brokers.sends) == 3
+    assert [name for _, name, _ in brokers.sends] in (["b1", "b2", "b1"], ["b2", "b1", "b2"])
+    assert (producing.counters.sent, producing.counters.failed, producing.counters.retried) == (0, 1, 2)
+    assert producing.in_flight == 0
+
+
+def test_b26_what_no_broker_takes_is_not_tried_again() -> None:
+    world = World()
+    brokers = Brokers(world)
+    brokers.says = {"b1": (13, {}, b""), "b2": (13, {}, b"")}
+    with pytest.raises(BrokerRefusedError):
+        send(world, world.client(), Message("t", b"x"))
+    assert len(brokers.sends) == 1
+
+
+def test_b26_a_message_for_one_queue_goes_there_or_nowhere() -> None:
+    world = World()
+    brokers = Brokers(world)
+    brokers.says["b1"] = 14, {}, b""
+    with pytest.raises(BrokerRefusedError):
+        send(world, world.client(), Message("t", b"x"), Queue("t", "b1", 1))
+    assert brokers.queues == [("b1", "1")]
+
+
+def test_b26_a_broker_that_is_gone_is_passed_over() -> None:
+    world = World()
+    brokers = Brokers(world)
+    client = world.client()
+    world.send(client, *[Message("t", b"x") for _ in range(4)])
+    del world.nodes[B1]
+    for link in brokers.nodes["b1"].links:
+        link.cut()
+    began_ms = world.now_ms
+    results = world.send(client, *[Message("t", b"x") for _ in range(20)])
+    assert {result.queue.broker for result in results} == {"b2"}
+    assert world.now_ms - began_ms < 100
+
+
+def test_b26_without_any_broker_a_send_waits_a_moment() -> None:
+    world = World()
+    Brokers(world)
+    client = world.client()
+    producing = client.producing()
+    world.wait(client.run(producing.route("t")))
+    saved = {address: world.nodes.pop(address) for address in (B1, B2)}
+    cut(client)
+    pending = client.engine(lambda: producing.send(Message("t", b"x")))
+    world.run_ms(50)
+    assert not pending.is_done, "both have refused, and are left alone for a moment"
+    world.nodes.update(saved)
+    world.wait(pending)
+    assert world.now_ms < 3_000
+    for address in (B1, B2):
+        del world.nodes[address]
+    cut(client)
+    began_ms = world.now_ms
+    with pytest.raises(ConnectionFailedError):
+        send(world, client, Message("t", b"x"))
+    assert world.now_ms - began_ms <= 3_000
+
+
+def test_b26_a_send_ends_with_its_time() -> None:
+    world = World()
+    brokers = Brokers(world)
+    brokers.nodes["b1"].answer = brokers.nodes["b2"].answer = lambda command: None
+    client = world.client()
+    for timeout_ms in (3_000, 500):
+        began_ms = world.now_ms
+        with pytest.raises(RequestTimeoutError):
+            send(world, client, Message("t", b"x"), timeout_ms=timeout_ms)
+        assert world.now_ms - began_ms == timeout_ms
+
+
+def test_b26_one_way_is_sent_once_and_not_answered() -> None:
+    world = World()
+    brokers = Brokers(world)
+    client = world.client()
+    producing = client.producing()
+    world.wait(client.engine(lambda: producing.send_oneway(Message("t", b"x"))))
+    world.run_ms(10)
+    ((_, _, command),) = brokers.sends
+    assert command.is_oneway
+
+
+def test_b26_a_slow_broker_is_left_alone_for_a_while() -> None:
+    world = World()
+    brokers = Brokers(world)
+    client = world.client()
+    brokers.says["b1"] = 600, 0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}, b""
+    world.send(client, Message("t", b"x"), Message("t", b"x"), latency_fault_tolerance=True)
+    producing = client.producing(latency_fault_tolerance=True)
+    for _ in range(4):  # until it is known to be slow
+        world.wait(client.engine(lambda: producing.send(Message("t", b"x"))))
+    known = len(brokers.sends)
+    for _ in range(10):
+        world.wait(client.engine(lambda: producing.send(Message("t", b"x"))))
+    assert {name for _, name, _ in brokers.sends[known:]} == {"b2"}
+    world.run_ms(2_000)
+    for _ in range(4):
+        world.wait(client.engine(lambda: producing.send(Message("t", b"x"))))
+    assert {name for _, name, _ in brokers.sends[known + 10 :]} == {"b1", "b2"}
+
+
+def test_b26_how_long_a_slow_broker_is_left_alone() -> None:
+    """MQFaultStrategy's table."""
+    assert [away_ms(ms) for ms in (1, 99, 100, 549, 550, 1_800, 3_000, 5_000, 15_000, 10**6)] == [
+        0, 0, 0, 0, 2_000, 5_000, 6_000, 10_000, 30_000, 30_000,
+    ]  # fmt: skip
+    faults = Faults()
+    faults.failed("a", 0)
+    faults.took("b", 600, 0)
+    assert not faults.is_available("a", 9_999)
+    assert faults.is_available("a", 10_000)
+    assert faults.least_bad(["a", "b"]) == "b"
+
+
+@pytest.mark.parametrize("status", [10, 11, 12])
+def test_b26_stored_with_a_reservation_is_stored(status: int) -> None:
+    world = World()
+    brokers = Brokers(world)
+    brokers.says = dict.fromkeys(("b1", "b2"), (status, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "1"}, b""))
+    assert send(world, world.client(), Message("t", b"x")).status is SendStatus(status)
+    assert len(brokers.sends) == 1
+
+
+def test_b26_a_topic_that_does_not_exist_is_made_by_sending() -> None:
+    world = World()
+    (result,) = world.send(world.client(), Message("new", b"x"))
+    assert result.queue.broker == HALFMOON
+    listener = Listener()
+    world.client().consumer("g", listener, "new")
+    world.until(lambda: listener.seen)
+    topic = world.rig.broker.topic("new")
+    assert topic is not None
+    assert len(topic.partitions) == 4
+
+
+def test_b26_a_topic_that_must_not_be_made_has_no_route() -> None:
+    world = World(topics__auto_create=False)
+    with pytest.raises(RouteError):
+        world.send(world.client(), Message("new", b"x"))
+
+
+def test_a_topic_that_only_can_be_read_says_so() -> None:
+    world = World()
+    body = names(("b", {1: "127.0.0.1:2"}, 1))
+    world.script(NAMES, body)
+    with pytest.raises(RouteError, match="no queue of topic 't' can be written to"):
+        world.send(world.client(), Message("t", b"x"))
+
+
+# -- B27 -------------------------------------------------------------------------------------------------------------
+
+QUEUES = [Queue("t", "b", number) for number in range(7)]
+M = Message("t", b"x")
+
+
+def test_b27_a_key_goes_where_java_sends_it() -> None:
+    """SelectMessageQueueByHash: |hashCode % queues|, of String and Integer."""
+    assert by_hash(QUEUES, M, "order-17").queue_id == abs(string_hash("order-17")) % 7
+    assert by_hash(QUEUES, M, 17).queue_id == 3
+    assert by_hash(QUEUES, M, -17).queue_id == 3
+    # "polygenelubricants" has the smallest of all hashes, whose absolute value Java cannot say.
+    assert string_hash("polygenelubricants") == -(1 << 31)
+    assert by_hash(QUEUES[:4], M, "polygenelubricants").queue_id == 0
+    assert by_hash(QUEUES[:3], M, "polygenelubricants").queue_id == 2
+
+
+def test_b27_the_same_key_goes_to_the_same_queue_and_stays_in_order() -> None:
+    world = World()
+    world.topic("t", 8)
+    client = world.client()
+    for key in ("a", "b", "c"):
+        results = [send(world, client, Message("t", b"%d" % number), select=by_hash, key=key) for number in range(5)]
+        assert len({result.queue for result in results}) == 1
+        assert [result.queue_offset for result in results] == sorted(result.queue_offset for result in results)
+
+
+def test_b27_at_random_and_by_machine_room() -> None:
+    rooms = [Queue("t", f"{room}@b", number) for room in ("r1", "r2") for number in range(3)]
+    assert {at_random(QUEUES, M, None) for _ in range(300)} == set(QUEUES)
+    near = by_machine_room(["r2"])
+    assert {near(rooms, M, None) for _ in range(200)} == set(rooms[3:])
+    assert near(rooms, M, "key") == near(rooms, M, "key")
+    assert by_machine_room(["r9"])(rooms, M, "key") in rooms
+
+
+def test_b27_a_selector_of_the_users_own() -> None:
+    world = World()
+    world.topic("t", 4)
+    client = world.client()
+    result = send(world, client, M, select=lambda queues, message, key: queues[key], key=2)
+    assert result.queue.queue_id == 2
+    with pytest.raises(MessageError, match="IndexError"):
+        send(world, client, M, select=lambda queues, message, key: queues[key], key=9)
+
+
+# -- B28 -------------------------------------------------------------------------------------------------------------
+
+
+def test_b28_bodies_over_four_kibibytes_are_compressed() -> None:
+    world = World()
+    brokers = Brokers(world)
+    client = world.client()
+    incompressible = random.Random(1).randbytes(5_000)
+    world.send(client, Message("t", bytes(4_096)), Message("t", bytes(4_097)), Message("t", incompressible))
+    flags = [command.fields["f"] for _, _, command in brokers.sends]
+    assert flags == ["0", str(0x301), "0"]
+    assert zlib.decompress(bytes(brokers.sends[1][2].body)) == bytes(4_097)
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        (Message("t", b""), "a body"),
+        (Message("t", "text"), "expected bytes"),  # type: ignore[arg-type]
+        (Message("t", bytes((4 << 20) + 1)), "4194305 bytes"),
+        (Message("", b"x"), "topic ''"),
+        (Message("a.b", b"x"), r"topic 'a\.b'"),
+        (Message("t" * 128, b"x"), "topic"),
+        (Message("t", b"x", properties={"a": "\1"}), "property 'a'"),
+        (Message("t", b"x", properties={"": "a"}), "property ''"),
+        (Message("t", b"x", properties={"a": ""}), "property 'a'"),
+        (Message("t", b"x", properties={"a": 1}), "is not text"),  # type: ignore[dict-item]
+        (Message("t", b"x", properties={"TAGS": "a"}), "a field"),
+        (Message("t", b"x", properties={"a": "x" * 32_768}), "the properties take"),
+        (Message("t", b"x", properties={"a": "ü" * 16_384}), "the properties take"),
+        (Message("t", b"x", delay_level=1, delay_ms=5), "one positive number"),
+        (Message("t", b"x", delay_ms=-1), "one positive number"),
+        (Message("t", b"x", tags=""), "TAGS"),
+    ],
+)
+def test_b28_what_no_broker_takes_is_refused_before_it_is_sent(message: Message, why: str) -> None:
+    world = World()
+    brokers = Brokers(world)
+    client = world.client()
+    producing = client.producing()
+    with pytest.raises(MessageError, match=why):
+        client.engine(lambda: producing.send(message))
+    assert not brokers.sends
+    assert producing.in_flight == 0
+
+
+BIG = (4 << 20) - 1_024
+"""Halfmoon's limit of 4 MiB is a record batch's, with its headers."""
+
+
+def test_b28_what_is_just_allowed_is_stored() -> None:
+    world = World()
+    world.topic("t", 1)
+    client = world.client()
+    name = "a"
+    used = len("UNIQ_KEY\1\2WAIT\1true\2") + 32 + len(f"{name}\1\2")
+    world.send(
+        client, Message("t", bytes(BIG)), Message("t", b"x", properties={name: "x" * (32_767 - used)}),
+        compress_over_bytes=0,
+    )  # fmt: skip
+    listener = Listener()
+    world.client().consumer("g", listener, "t")
+    world.until(lambda: len(listener.seen) == 2)
+    assert len(listener.seen[0].body) == BIG
+
+
+def test_b28_delays_by_level_time_and_date() -> None:
+    world = World()
+    world.topic("t", 1)
+    client, seen = world.client(), Listener()
+    world.client().consumer("g", seen, "t")
+    began_ms = world.now_ms
+    results = world.send(
+        client, Message("t", b"level", delay_level=18), Message("t", b"ms", delay_ms=90_500),
+        Message("t", b"date", deliver_at_ms=world.rig.clock.now_ms + 4_000_000), Message("t", b"19", delay_level=19),
+    )  # fmt: skip
+    arrived: dict[bytes, float] = {}
+    for count in range(1, 5):
+        world.until(partial(lambda count: len(seen.seen) >= count, count), 10_000_000)
+        arrived.setdefault(seen.seen[count - 1].body, world.now_ms - began_ms)
+    due = {b"ms": 90_500, b"date": 4_000_000, b"level": 7_200_000, b"19": 7_200_000}
+    assert {body: arrived[body] - due[body] for body in due} == dict.fromkeys(due, pytest.approx(1, abs=1))
+    assert [result.deliver_at_ms - world.rig.clock.now_ms + round(world.now_ms - began_ms) for result in results] == [
+        7_200_000, 90_500, 4_000_000, 7_200_000,
+    ]  # fmt: skip
+
+
+# -- B10 -------------------------------------------------------------------------------------------------------------
+
+
+def batch(world: World, client: Client, *args: Any, **options: Any) -> list[SendResult]:
+    producing = client.producing()
+    results = world.wait(client.engine(lambda: producing.send_batch(*args, **options)))
+    assert isinstance(results, list)
+    return results
+
+
+def test_b10_a_batch_is_one_request_and_many_messages() -> None:
+    world = World()
+    world.topic("t", 1)
+    client, listener = world.client(), Listener()
+    messages = [Message("t", b"%d" % number, tags="a" if number % 2 else "b", flag=number) for number in range(50)]
+    (result,) = batch(world, client, messages)
+    assert len(result.message_id.split(",")) == len(result.offset_message_id.split(",")) == 50
+    assert result.queue_offset == 0
+    world.client().consumer("g", listener, "t")
+    world.until(lambda: len(listener.seen) == 50)
+    assert [(message.body, message.tags, message.flag) for message in listener.seen] == [
+        (message.body, message.tags, message.flag) for message in messages
+    ]
+    assert [message.message_id for message in listener.seen] == result.message_id.split(",")
+
+
+def test_b10_batches_are_split_at_a_mebibyte() -> None:
+    world = World()
+    world.topic("t", 1)
+    client, listener = world.client(), Listener()
+    sizes = [400_000] * 5 + [3_000_000, 10]
+    results = batch(world, client, [Message("t", bytes(size)) for size in sizes], Queue("t", HALFMOON, 0))
+    assert [len(result.message_id.split(",")) for result in results] == [2, 2, 1, 1, 1]
+    world.client().consumer("g", listener, "t")
+    world.until(lambda: len(listener.seen) == 7)
+    assert [len(body) for body in bodies(listener.seen)] == sizes, "in order"
+
+
+@pytest.mark.parametrize(
+    ("messages", "why"),
+    [
+        ([], "needs a message"),
+        ([Message("t", b"x"), Message("u", b"x")], "one topic"),
+        ([Message("t", b"x", delay_level=1)], "not delayed"),
+        ([Message("%RETRY%g", b"x")], "retry topic"),
+        ([Message("t", b"x"), Message("t", bytes(4 << 20))], "4194304 are allowed"),
+    ],
+)
+def test_b10_what_no_batch_may_hold(messages: list[Message], why: str) -> None:
+    world = World()
+    Brokers(world)
+    client = world.client()
+    producing = client.producing()
+    with pytest.raises(MessageError, match=why):
+        client.engine(lambda: producing.send_batch(messages))
+
+
+# -- cancelling ------------------------------------------------------------------------------------------------------
+
+
+def test_b30_a_delayed_message_is_cancelled() -> None:
+    world = World()
+    world.topic("t", 2)
+    client, listener = world.client(), Listener()
+    world.client().consumer("g", listener, "t")
+    kept, cancelled = world.send(client, Message("t", b"kept", delay_ms=60_000), Message("t", b"no", delay_ms=60_000))
+    message, more = cancelling(cancelled, world.rig.clock.now_ms)
+    send(world, client, message, cancelled.queue, more=more)
+    world.run_ms(120_000)
+    assert bodies(listener.seen) == [b"kept"]
+    assert kept.queue.topic == "t"
+    (plain,) = world.send(client, Message("t", b"plain"))
+    with pytest.raises(MessageError, match="was not delayed"):
+        cancelling(plain, world.rig.clock.now_ms)
