@@ -21,9 +21,9 @@ from halfmoon.client.engine.producing import Counters, ProducerSettings
 from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
 from halfmoon.client.engine.subscriptions import Subscription, by_sql, by_tags
 from halfmoon.client.engine.transactions import TransactionState
-from halfmoon.client.errors import ConfigError, MessageError, NotRunningError
+from halfmoon.client.errors import ConfigError, NotRunningError
 from halfmoon.client.making import Making, check_group, settings_of, wall_ms
-from halfmoon.client.messages import CANCEL, DELIVER_MS, Message, SendResult
+from halfmoon.client.messages import SendResult
 from halfmoon.plugin import AnyAllocator, Queue
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
@@ -106,15 +106,6 @@ class ProducerParts(Client):
     def in_flight(self) -> int:
         """Sends that are neither acknowledged nor given up."""
         return self._producing.in_flight
-
-
-def cancelling(sent: SendResult, now_ms: int) -> tuple[Message, dict[str, str]]:
-    """The message that cancels one, and its properties. Raises MessageError."""
-    if not sent.deliver_at_ms:
-        raise MessageError(f"message {sent.message_id} was not delayed")
-    # RocketMQ's brokers take the two for one another by the time they are due at.
-    more = {CANCEL: sent.message_id, DELIVER_MS: str(max(sent.deliver_at_ms, now_ms + 1_000))}
-    return Message(sent.queue.topic, b"cancelled"), more
 
 
 class TransactionResult(Struct, frozen=True):

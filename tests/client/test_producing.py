@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.client.base import cancelling
 from halfmoon.client.engine.faults import Faults, away_ms
 from halfmoon.client.errors import (
     BrokerRefusedError,
@@ -460,12 +459,28 @@ def test_b30_a_delayed_message_is_cancelled() -> None:
     world.topic("t", 2)
     client, listener = world.client(), Listener()
     world.client().consumer("g", listener, "t")
+    producing = client.producing()
     kept, cancelled = world.send(client, Message("t", b"kept", delay_ms=60_000), Message("t", b"no", delay_ms=60_000))
-    message, more = cancelling(cancelled, world.rig.clock.now_ms)
-    send(world, client, message, cancelled.queue, more=more)
+    client.do(producing.cancel(cancelled, None))
     world.run_ms(120_000)
     assert bodies(listener.seen) == [b"kept"]
     assert kept.queue.topic == "t"
     (plain,) = world.send(client, Message("t", b"plain"))
     with pytest.raises(MessageError, match="was not delayed"):
-        cancelling(plain, world.rig.clock.now_ms)
+        client.do(producing.cancel(plain, None))
+
+
+def test_b30_a_handle_is_used_where_a_broker_has_given_one() -> None:
+    world = World()
+    brokers = Brokers(world)
+    client = world.client()
+    answer = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "1", "recallHandle": "handle"}
+    brokers.says = dict.fromkeys(("b1", "b2"), (0, answer, b""))
+    sent = send(world, client, Message("t", b"x", delay_ms=5_000))
+    client.do(client.producing().cancel(sent, None))
+    node = brokers.nodes[sent.queue.broker]
+    (recall,) = [command.fields for command in node.asked if command.code == 370]
+    assert recall == {"producerGroup": "producers", "topic": "t", "recallHandle": "handle", "bname": sent.queue.broker}
+    node.answer = lambda command: (24, {}, b"")
+    with pytest.raises(BrokerRefusedError):
+        client.do(client.producing().cancel(sent, None))

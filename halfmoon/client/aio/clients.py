@@ -25,7 +25,6 @@ from halfmoon.client.base import (
     PushConsumerParts,
     Topics,
     TransactionResult,
-    cancelling,
     checked_state,
     log,
     subscription,
@@ -35,7 +34,7 @@ from halfmoon.client.engine.listening import Listener
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError, NotRunningError
-from halfmoon.client.making import Making, chosen_delay, wall_ms
+from halfmoon.client.making import Making, chosen_delay
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.plugin import AnyAllocator, Queue
@@ -140,10 +139,9 @@ class Producer(ProducerParts, _Life):
     ) -> SendResult:  # fmt: skip
         return await self.send(replace(message, **chosen_delay(level, seconds, at)), timeout_ms=timeout_ms)
 
-    async def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> SendResult:
+    async def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> None:
         self._check_running()
-        message, more = cancelling(sent, wall_ms())
-        return await self._shell.run(self._producing.send, message, sent.queue, None, None, timeout_ms, more)
+        await self._run(self._producing.cancel(sent, timeout_ms))
 
     async def queues(self, topic: str) -> list[Queue]:
         self._check_running()

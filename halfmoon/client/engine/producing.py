@@ -33,7 +33,9 @@ from halfmoon.client.errors import (
     RouteError,
 )
 from halfmoon.client.messages import (
+    CANCEL,
     DELAY,
+    DELIVER_MS,
     MAX_BODY_BYTES,
     ORIGIN_ID,
     RETRY_TOPIC,
@@ -197,12 +199,36 @@ class Producing:
         results = []
         for batch in batches:
             body = encode_batch(batch.messages)
-            text = f"UNIQ_KEY\1{self.keys.next()}\2WAIT\1{batch.wait}\2"
+            # RocketMQ's brokers put what stands here behind each message's own properties: no UNIQ_KEY, then.
+            text = f"WAIT\1{batch.wait}\2"
             sending = _Sending(self, batch.topic, ",".join(batch.unique), text, body, 0, 0, timeout_ms)
             sending.code, sending.count, sending.queue = RequestCode.SEND_BATCH_MESSAGE, len(batch.messages), queue
             sending.begin()
             results.append(await sending.result)
         return results
+
+    async def cancel(self, sent: SendResult, timeout_ms: float | None) -> None:
+        """Take back a message that waits for its time. Where its broker has given a handle for that, as RocketMQ's do
+        (RecallMessageProcessor), by the handle; else by its name, as Halfmoon does. Raises ClientError."""
+        if not sent.deliver_at_ms:
+            raise MessageError(f"message {sent.message_id} was not delayed")
+        if sent.recall_handle is None:
+            more = {CANCEL: sent.message_id, DELIVER_MS: str(max(sent.deliver_at_ms, self.instance.kernel.wall_ms()))}
+            await self.send(Message(sent.queue.topic, b"cancelled"), sent.queue, None, None, timeout_ms, more)
+            return
+        address = self.instance.routes.master(sent.queue.broker)
+        if address is None:
+            raise RouteError(f"broker {sent.queue.broker} has no master now")
+        fields = {
+            "producerGroup": self.group, "topic": sent.queue.topic, "recallHandle": sent.recall_handle,
+            "bname": sent.queue.broker,
+        }  # fmt: skip
+        limit_ms = self.settings.timeout_ms if timeout_ms is None else timeout_ms
+        answer = await self.instance.network.request(
+            address, RequestCode.RECALL_MESSAGE, fields, timeout_ms=limit_ms
+        )  # fmt: skip
+        if answer.code != Code.SUCCESS:
+            raise BrokerRefusedError(answer.code, answer.remark, sent.queue.broker)
 
     def _batches(self, messages: Sequence[Message]) -> list[_Batch]:
         if not messages:

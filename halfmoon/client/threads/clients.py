@@ -22,7 +22,6 @@ from halfmoon.client.base import (
     PushConsumerParts,
     Topics,
     TransactionResult,
-    cancelling,
     checked_state,
     log,
     subscription,
@@ -32,7 +31,7 @@ from halfmoon.client.engine.listening import Listener, Status, Work
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError, NotRunningError
-from halfmoon.client.making import Making, chosen_delay, wall_ms
+from halfmoon.client.making import Making, chosen_delay
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.client.threads.pool import ListenerPool
@@ -191,12 +190,12 @@ class Producer(ProducerParts, _Life):
         seconds). Raises as `send`, ConfigError."""
         return self.send(replace(message, **chosen_delay(level, seconds, at)), timeout_ms=timeout_ms)
 
-    def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> SendResult:
+    def cancel(self, sent: SendResult, *, timeout_ms: float | None = None) -> None:
         """Take back a message that `send_delayed` has sent, if it was not delivered yet; whether it was is not said.
-        Raises as `send`, MessageError for one that was not delayed."""
+        RocketMQ's brokers take back those that wait for a time, not for a level. Raises as `send`; MessageError for one
+        that was not delayed."""
         self._check_running()
-        message, more = cancelling(sent, wall_ms())
-        return self._shell.run(self._producing.send, message, sent.queue, None, None, timeout_ms, more)
+        self._run(self._producing.cancel(sent, timeout_ms))
 
     def queues(self, topic: str) -> list[Queue]:
         """Those that can be written to. Raises RouteError."""
