@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from halfmoon.cli.main import INTERRUPTED, run
+from halfmoon.testing import Broker
 
 _numbers = itertools.count()
 
@@ -66,7 +67,8 @@ class CommandLine:
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> CommandLine:
     """`cli("topic", "list")` → Outcome; `cli.ok(...)` where it has to succeed. It knows of no broker."""
-    monkeypatch.delenv("HALFMOON_BOOTSTRAP_SERVER", raising=False)
+    for variable in ("HALFMOON_BOOTSTRAP_SERVER", "HALFMOON_NAMESRV", "NAMESRV_ADDR"):
+        monkeypatch.delenv(variable, raising=False)
     return CommandLine(capsys, monkeypatch)
 
 
@@ -75,6 +77,14 @@ def broker_cli(cli: CommandLine, bootstrap_servers: str, monkeypatch: pytest.Mon
     """`cli`, at a broker."""
     monkeypatch.setenv("HALFMOON_BOOTSTRAP_SERVER", bootstrap_servers)
     return cli
+
+
+@pytest.fixture(scope="session")
+def rocketmq_broker() -> Iterator[Broker]:
+    """A broker that speaks both protocols; topics that are made by sending have four queues."""
+    listeners = {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}
+    with Broker(config={"listeners": listeners, "topics": {"partitions": 4}}) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -320,6 +320,12 @@ def body(message: Any) -> str:
     return bytes(message.getBody()).decode()
 
 
+def queues_of(consumer: Any, topic: str) -> set[int]:
+    """Which queues it has now."""
+    table = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
+    return {queue.getQueueId() for queue in table.keySet() if queue.getTopic() == topic}
+
+
 def until(met: Callable[[], Any], timeout_s: float = 15, why: Callable[[], str] | None = None) -> None:
     end = time.monotonic() + timeout_s
     while not met():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.clients.rocketmq.java import CLIENT, Clients, Got, body, interface, until
+from tests.clients.rocketmq.java import CLIENT, Clients, Got, body, interface, queues_of, until
 
 pytestmark = pytest.mark.spark
 
@@ -19,12 +19,6 @@ def members(clients: Clients, group: str) -> list[str]:
     except Exception:
         return []  # None is connected.
     return sorted(connection.getClientId() for connection in connections)
-
-
-def queues_of(consumer: Any, topic: str) -> set[int]:
-    """Which queues it has now."""
-    table = consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable()
-    return {queue.getQueueId() for queue in table.keySet() if queue.getTopic() == topic}
 
 
 def identity(consumer: Any) -> str:
