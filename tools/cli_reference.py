@@ -19,9 +19,11 @@ HEAD = """\
 Written by `make docs` from the commands themselves; changes belong there.
 
 Every command takes `--help`. Those that talk to a broker work against any Kafka; it is found at `-b HOST:PORT`, else at
-`HALFMOON_BOOTSTRAP_SERVER`, else at `127.0.0.1:9092`. Results go to stdout, as text for people or with `-o json` for
-programs; all else goes to stderr. Exit codes: 0 done, 1 failed or refused, 2 wrong command line, 130 ended by Ctrl-C.
-Completion: `halfmoon --install-completion`.
+`HALFMOON_BOOTSTRAP_SERVER`, else at `127.0.0.1:9092`. `produce` and `consume` also speak
+[RocketMQ's protocol](rocketmq.md#from-the-command-line) (`--protocol rocketmq`); the name server is found at
+`--namesrv HOST:PORT`, else at `HALFMOON_NAMESRV`, else at `NAMESRV_ADDR`, else at `127.0.0.1:9876`. Results go to
+stdout, as text for people or with `-o json` for programs; all else goes to stderr. Exit codes: 0 done, 1 failed or
+refused, 2 wrong command line, 130 ended by Ctrl-C. Completion: `halfmoon --install-completion`.
 """
 
 

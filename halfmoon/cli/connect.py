@@ -22,6 +22,7 @@ BOOTSTRAP_TIMEOUT_MS = 15_000
 RETRY_FOR_S = 15.0
 RETRY_PAUSE_S = 0.25
 CLIENT_ID = "halfmoon-cli"
+KAFKA_PORT = 9092
 
 AnswerT = TypeVar("AnswerT")
 
@@ -69,12 +70,14 @@ def patiently(ask: Callable[[], AnswerT]) -> AnswerT:
             time.sleep(RETRY_PAUSE_S)
 
 
-def addresses(bootstrap_server: str) -> list[tuple[str, tuple[str, int]]]:
+def addresses(
+    option: str, what: str = "bootstrap server", default_port: int = KAFKA_PORT
+) -> list[tuple[str, tuple[str, int]]]:
     """Each server as it was written, and its host and port. Raises CliError."""
-    servers = [server.strip() for server in bootstrap_server.split(",") if server.strip()]
+    servers = [server.strip() for server in option.split(",") if server.strip()]
     if not servers:
-        raise CliError("no bootstrap server given")
-    return [(server, _host_and_port(server)) for server in servers]
+        raise CliError(f"no {what} given")
+    return [(server, _host_and_port(server, default_port)) for server in servers]
 
 
 def nobody(problem: str) -> CliError:
@@ -83,7 +86,7 @@ def nobody(problem: str) -> CliError:
 
 def _common(bootstrap_server: str) -> dict[str, Any]:
     servers = addresses(bootstrap_server)
-    _reach(servers)
+    reach(servers, nobody)
     return {
         "bootstrap_servers": [server for server, _ in servers],
         "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
@@ -91,8 +94,8 @@ def _common(bootstrap_server: str) -> dict[str, Any]:
     }
 
 
-def _reach(servers: list[tuple[str, tuple[str, int]]]) -> None:
-    """Raise CliError unless one of the servers accepts a connection."""
+def reach(servers: list[tuple[str, tuple[str, int]]], unreached: Callable[[str], CliError]) -> None:
+    """Raise what `unreached` makes of the first problem, unless one of the servers accepts a connection."""
     problem = ""
     for server, address in servers:
         try:
@@ -100,13 +103,13 @@ def _reach(servers: list[tuple[str, tuple[str, int]]]) -> None:
             return
         except OSError as error:
             problem = problem or f"{server}: {error.strerror or error}"
-    raise nobody(problem)
+    raise unreached(problem)
 
 
-def _host_and_port(server: str) -> tuple[str, int]:
+def _host_and_port(server: str, default_port: int) -> tuple[str, int]:
     host, colon, port = server.rpartition(":")
     if not colon or not host or (":" in host and not host.startswith("[")):
-        host, port = server, "9092"
+        host, port = server, str(default_port)
     if not (port.isascii() and port.isdigit() and 0 < int(port) <= 65_535):
         raise CliError(f"{server!r} is not HOST:PORT")
     return host.strip("[]"), int(port)

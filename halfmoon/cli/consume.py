@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, reading, times
+from halfmoon.cli import output, reading, rocketmq_consume, times
 from halfmoon.cli.connect import consumer
 from halfmoon.cli.formats import DEFAULT_FORMAT, Formatter, as_json, compile_format
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    DEFAULT_NAMESRV,
+    BootstrapOption,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    Protocol,
+    ProtocolOption,
+    refuse_address_of_another,
+)
 
 if TYPE_CHECKING:
     from kafka import KafkaConsumer
@@ -22,6 +32,7 @@ FETCH_BYTES = 8 << 20
 
 
 def consume(
+    context: typer.Context,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     where: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"beginning, end, {times.HELP}")] = "beginning",
     offset: Annotated[
@@ -57,10 +68,15 @@ def consume(
         ),
     ] = DEFAULT_FORMAT,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    protocol: ProtocolOption = Protocol.KAFKA,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
+    refuse_address_of_another(protocol, context)
     _refuse_contradictions(where, offset, partitions, last, group, count, filtered=tag is not None or sql is not None)
+    if protocol is Protocol.ROCKETMQ:
+        _refuse_what_rocketmq_has_not(where, group, tag, sql)
     formatter = _formatter(form, result)
     keep = header_filter(tag, sql)
     try:
@@ -71,6 +87,10 @@ def consume(
     if group is not None:
         settings |= {"group_id": group, "auto_offset_reset": "latest" if start.at_end else "earliest"}
     try:
+        if protocol is Protocol.ROCKETMQ:
+            wanted = rocketmq_consume.Wanted(topics, partitions, start, exit_at_end, count, last, group, tag, sql)
+            _print(rocketmq_consume.read(namesrv, wanted), formatter, count)
+            return
         with consumer(bootstrap_server, **settings) as client:
             found = reading.partitions_of(client, topics, partitions)
             if last is not None:
@@ -164,4 +184,17 @@ def _refuse_contradictions(
         raise typer.BadParameter(
             "a group's members are given their partitions and go on where the group was: --group goes with neither "
             "--partition nor --offset, and --from only says beginning or end for a group that is new"
+        )
+
+
+def _refuse_what_rocketmq_has_not(where: str, group: str | None, tag: str | None, sql: str | None) -> None:
+    if tag is not None and sql is not None:
+        raise typer.BadParameter(
+            "--tag and --sql exclude each other with --protocol rocketmq: its subscriptions have one expression "
+            "(SQL92 knows the tag as TAGS)"
+        )
+    if group is not None and where in reading.END:
+        # Brokers say 0 of a group that has no progress, as long as the queue's first message is in memory.
+        raise typer.BadParameter(
+            f"--from {where} is not for --group with --protocol rocketmq: a new group begins at the beginning"
         )

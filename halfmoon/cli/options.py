@@ -8,6 +8,14 @@ from typing import Annotated
 import typer
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
+DEFAULT_NAMESRV = "127.0.0.1:9876"
+
+
+class Protocol(StrEnum):
+    """What a command speaks with the broker."""
+
+    KAFKA = "kafka"
+    ROCKETMQ = "rocketmq"
 
 
 class Output(StrEnum):
@@ -29,6 +37,31 @@ BootstrapOption = Annotated[
         help="The broker to ask first; several with commas. A Kafka works too.",
     ),
 ]
+
+ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="rocketmq goes by a name server.")]
+
+NamesrvOption = Annotated[
+    str,
+    typer.Option(
+        "--namesrv",
+        envvar=["HALFMOON_NAMESRV", "NAMESRV_ADDR"],
+        metavar="HOST:PORT",
+        help="With --protocol rocketmq: the name server; several with semicolons. A RocketMQ works too.",
+    ),
+]
+
+
+def refuse_address_of_another(protocol: Protocol, context: typer.Context) -> None:
+    """Raise BadParameter for an address that the protocol does not go to.
+
+    Only one that the command line gives: the environment may well name both.
+    """
+    name, option = (
+        ("namesrv", "--namesrv") if protocol is Protocol.KAFKA else ("bootstrap_server", "--bootstrap-server")
+    )
+    source = context.get_parameter_source(name)
+    if source is not None and source.name == "COMMANDLINE":
+        raise typer.BadParameter(f"{option} is not for --protocol {protocol}")
 
 
 def key_values(pairs: list[str], what: str) -> dict[str, str]:

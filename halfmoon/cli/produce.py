@@ -13,11 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
 
-from halfmoon.cli import output, times
+from halfmoon.cli import output, rocketmq_message, rocketmq_produce, times
 from halfmoon.cli.connect import producer
 from halfmoon.cli.errors import CliError, describe_kafka_error
 from halfmoon.cli.formats import from_json
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    DEFAULT_NAMESRV,
+    BootstrapOption,
+    NamesrvOption,
+    Output,
+    OutputOption,
+    Protocol,
+    ProtocolOption,
+    key_values,
+    refuse_address_of_another,
+)
 from halfmoon.cli.times import parse_time
 
 if TYPE_CHECKING:
@@ -50,6 +61,7 @@ class Message:
 
 
 def produce(
+    context: typer.Context,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     values: Annotated[
         list[str], typer.Argument(metavar="[VALUE]...", help="One record each; without any, each line of stdin.")
@@ -74,9 +86,12 @@ def produce(
         Compression, typer.Option("-z", "--compression", help="How batches are compressed.")
     ] = Compression.NONE,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
+    protocol: ProtocolOption = Protocol.KAFKA,
+    namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Send records and wait until the broker has acknowledged every one."""
+    refuse_address_of_another(protocol, context)
     if as_json and key_delimiter is not None:
         raise typer.BadParameter("--json lines have their key inside: it does not go with --key-delimiter")
     try:
@@ -89,23 +104,40 @@ def produce(
         headers=[(name, value.encode()) for name, value in key_values(headers, "--header").items()],
         timestamp_ms=timestamp_ms,
     )
+    if protocol is Protocol.ROCKETMQ:
+        _refuse_what_rocketmq_has_not(timestamp, compression, common)
     if values:
         lines: Iterable[bytes] = (value.encode("utf-8", "surrogateescape") for value in values)
     else:
         lines = _lines(sys.stdin.buffer, _unescape(delimiter))
     split = None if key_delimiter is None else _unescape(key_delimiter)
     messages = (_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
-    settings = {
-        "compression_type": None if compression is Compression.NONE else compression.value,
-        "linger_ms": 5,
-        # How large a record may be is the broker's to say.
-        "max_request_size": MAX_REQUEST_BYTES,
-    }
-    with producer(bootstrap_server, **settings) as client:
-        sent, partitions = _send_all(client, topic, partition, messages, result)
+    if protocol is Protocol.ROCKETMQ:
+        sent, partitions = rocketmq_produce.send_all(namesrv, topic, partition, messages, result)
+    else:
+        settings = {
+            "compression_type": None if compression is Compression.NONE else compression.value,
+            "linger_ms": 5,
+            # How large a record may be is the broker's to say.
+            "max_request_size": MAX_REQUEST_BYTES,
+        }
+        with producer(bootstrap_server, **settings) as client:
+            sent, partitions = _send_all(client, topic, partition, messages, result)
     if result is Output.TEXT:
         where = f" (partition {', '.join(map(str, sorted(partitions)))})" if partitions else ""
         output.line(f"{sent} record{'s' if sent != 1 else ''} to {topic}{where}")
+
+
+def _refuse_what_rocketmq_has_not(timestamp: str | None, compression: Compression, common: Message) -> None:
+    if timestamp is not None:
+        raise typer.BadParameter(
+            "--timestamp is not for --protocol rocketmq: a message has the time at which it is sent"
+        )
+    if compression is not Compression.NONE:
+        raise typer.BadParameter("--compression is not for --protocol rocketmq: there are no batches to compress")
+    for name, _ in common.headers:
+        if name in rocketmq_message.OF_THE_BROKER:
+            raise typer.BadParameter(f"--header {name} is not for --protocol rocketmq: every message gets its own")
 
 
 def _send_all(

@@ -45,11 +45,14 @@ class Start:
             return begin
         end = _answered(client.end_offsets(partitions))
         if self.offset is not None:
-            offset = self.offset
-            # As kcat: a negative number counts back from the end.
-            return {p: min(max(offset if offset >= 0 else end[p] + offset, begin[p]), end[p]) for p in partitions}
+            return {p: self.clamped(begin[p], end[p]) for p in partitions}
         found = client.offsets_for_times(dict.fromkeys(partitions, self.time_ms))
         return {p: end[p] if found.get(p) is None else found[p].offset for p in partitions}
+
+    def clamped(self, begin: int, end: int) -> int:
+        """The offset given, in what is there of a partition. As kcat: a negative one counts back from the end."""
+        assert self.offset is not None
+        return min(max(self.offset if self.offset >= 0 else end + self.offset, begin), end)
 
 
 def partitions_of(client: KafkaConsumer, topics: list[str], only: list[int]) -> list[TopicPartition]:

@@ -252,6 +252,20 @@ def test_a_broker_that_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> 
         rocketmq_consume._pull(client, None, None, Queue("t", "b", 1), 5, 0)
 
 
+def test_pulls_are_held_only_where_there_is_no_end() -> None:
+    held: list[float] = []
+    queue = Queue("t", "b", 0)
+
+    def pull(queue: Queue, offset: int, hold_s: float) -> PullResult:
+        held.append(hold_s)
+        raise ConnectionFailedError("away")
+
+    for end in (None, {queue: 5}):
+        with pytest.raises(ConnectionFailedError):
+            list(rocketmq_consume._read(pull, {queue: 3}, end, None))
+    assert held == [rocketmq_consume.HOLD_S, 0]
+
+
 def test_an_end_that_is_taken_away_meanwhile_is_not_waited_for() -> None:
     """The topic was deleted and made anew: no message stands where the end was."""
     queue = Queue("t", "b", 0)

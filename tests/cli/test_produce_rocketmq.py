@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from halfmoon.cli.produce import Message
 from halfmoon.cli.rocketmq_message import to_message
 from halfmoon.client import Message as Made
 from halfmoon.client import Producer, Queue, SendResult, SendStatus
+from halfmoon.plugin import string_hash
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 
@@ -60,13 +60,30 @@ def test_a_key_a_tag_and_properties(broker_cli: CommandLine, topic: str) -> None
 
 
 def test_a_key_chooses_the_queue(broker_cli: CommandLine, name: str) -> None:
-    """The topic is made by sending; it has four queues."""
-    lines = b"x\n" * 12
-    with_key = broker_cli.ok("produce", name, "-k", "K", "-o", "json", *MQ, stdin=lines).json_lines()
-    without = broker_cli.ok("produce", name, "-o", "json", *MQ, stdin=lines).json_lines()
-    pinned = broker_cli.ok("produce", name, "-k", "K", "-p", "2", "-o", "json", *MQ, stdin=lines).json_lines()
-    assert [len({answer["partition"] for answer in answers}) for answers in (with_key, without, pinned)] == [1, 4, 1]
-    assert pinned[0]["partition"] == 2
+    """As RocketMQ's Java producers choose it. The topic is made by sending; it has four queues."""
+    lines = b"".join(b"key%d:x\n" % (number % 10) for number in range(40))
+    answers = broker_cli.ok("produce", name, "-K", ":", "-o", "json", *MQ, stdin=lines).json_lines()
+    chosen = [abs(string_hash(f"key{number % 10}")) % 4 for number in range(40)]
+    assert [answer["partition"] for answer in answers] == chosen
+    assert set(chosen) == {0, 1, 2, 3}
+    pinned = broker_cli.ok("produce", name, "-K", ":", "-p", "2", "-o", "json", *MQ, stdin=lines).json_lines()
+    assert {answer["partition"] for answer in pinned} == {2}
+
+
+def test_without_a_key_each_request_goes_to_the_next_queue(broker_cli: CommandLine, name: str) -> None:
+    answers = [broker_cli.ok("produce", name, "x", "-o", "json", *MQ).json() for _ in range(12)]
+    assert len({answer["partition"] for answer in answers}) > 1
+
+
+def test_messages_that_together_are_too_much_for_a_topic(broker_cli: CommandLine, name: str) -> None:
+    """A batch that is refused is sent in parts, and the one that is too large alone is named."""
+    broker_cli.ok("topic", "create", name, "-p", "1", "-c", "max.message.bytes=2000")
+    lines = b"".join(b"%d\n" % number + b"x" * 500 + b"\n" for number in range(50))
+    broker_cli.ok("produce", name, *MQ, stdin=lines)
+    assert broker_cli.ok("consume", name, "-e").out.encode() == lines
+    said = broker_cli("produce", name, *MQ, stdin=b"fits\n" * 30 + b"x" * 3_000 + b"\nnever\n").failed_with(1)
+    assert said.startswith("halfmoon: record 31: code 13 of halfmoon")
+    assert broker_cli.ok("consume", name, "-e", "--offset", "100").out == "fits\n" * 30
 
 
 def test_json_says_where_each_message_went(broker_cli: CommandLine, topic: str) -> None:
@@ -92,9 +109,10 @@ def test_what_consume_prints_as_json_can_be_produced(broker_cli: CommandLine, to
 
 
 def test_a_message_is_delivered_when_its_header_says(broker_cli: CommandLine, topic: str) -> None:
-    broker_cli.ok("produce", topic, "later", "-H", "TIMER_DELAY_MS=300", *MQ)
+    """Several at once: none of them goes into a batch."""
+    broker_cli.ok("produce", topic, "later", "later", "-H", "TIMER_DELAY_MS=300", *MQ)
     broker_cli.ok("produce", topic, "now", *MQ)
-    assert broker_cli.ok("consume", topic, "-c", "2", *MQ).out == "now\nlater\n"
+    assert broker_cli.ok("consume", topic, "-c", "3", *MQ).out == "now\nlater\nlater\n"
 
 
 @pytest.mark.parametrize(
@@ -184,15 +202,13 @@ def test_what_is_stored_less_safely_is_said(
 ) -> None:
     """By a RocketMQ whose disk or slave is late: no failure, since a second try would store it twice."""
 
-    def send_async(producer: Producer, message: Any, **options: Any) -> Future[SendResult]:
-        answer: Future[SendResult] = Future()
-        answer.set_result(SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "7F", "AB", Queue(topic, "b", 0), 0))
-        return answer
+    def send(producer: Producer, message: Any, **options: Any) -> SendResult:
+        return SendResult(SendStatus.FLUSH_DISK_TIMEOUT, "7F", "AB", Queue(topic, "b", 0), 0)
 
-    monkeypatch.setattr(Producer, "send_async", send_async)
-    outcome = broker_cli.ok("produce", topic, "a", "b", *MQ)
-    assert outcome.out == f"2 records to {topic} (partition 0)\n"
-    assert outcome.err == "2 stored, but not as safely as the broker keeps messages: FLUSH_DISK_TIMEOUT\n"
+    monkeypatch.setattr(Producer, "send", send)
+    outcome = broker_cli.ok("produce", topic, "a", *MQ)
+    assert outcome.out == f"1 record to {topic} (partition 0)\n"
+    assert outcome.err == "1 stored, but not as safely as the broker keeps messages: FLUSH_DISK_TIMEOUT\n"
 
 
 def test_name_servers_by_rocketmqs_own_variable(
