@@ -94,13 +94,13 @@ def _common(bootstrap_server: str) -> dict[str, Any]:
     }
 
 
-def reach(servers: list[tuple[str, tuple[str, int]]], unreached: Callable[[str], CliError]) -> None:
-    """Raise what `unreached` makes of the first problem, unless one of the servers accepts a connection."""
+def reach(servers: list[tuple[str, tuple[str, int]]], unreached: Callable[[str], CliError]) -> int:
+    """Which of the servers is the first to accept a connection. Raises what `unreached` makes of the first problem."""
     problem = ""
-    for server, address in servers:
+    for number, (server, address) in enumerate(servers):
         try:
             socket.create_connection(address, timeout=CONNECT_TIMEOUT_S).close()
-            return
+            return number
         except OSError as error:
             problem = problem or f"{server}: {error.strerror or error}"
     raise unreached(problem)

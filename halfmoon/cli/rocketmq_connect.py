@@ -62,11 +62,12 @@ def explained() -> Iterator[Troubles]:
 
 
 def name_servers(namesrv: str) -> list[str]:
-    """The `HOST:PORT`s in an option; at least one of them accepts connections. Raises CliError."""
+    """The `HOST:PORT`s in an option, beginning with one that accepts connections. Raises CliError if none does."""
     # RocketMQ separates them by semicolons.
     servers = addresses(namesrv.replace(";", ","), "name server", DEFAULT_PORT)
-    reach(servers, _nobody)
-    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for _, (host, port) in servers]
+    first = reach(servers, _nobody)
+    ordered = servers[first:] + servers[:first]
+    return [f"[{host}]:{port}" if ":" in host else f"{host}:{port}" for _, (host, port) in ordered]
 
 
 def _nobody(problem: str) -> CliError:
