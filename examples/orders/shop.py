@@ -116,10 +116,12 @@ def work(orders: Orders, carts: Carts, options: argparse.Namespace) -> None:
     """Until Ctrl-C."""
     clearer = CartClearer(carts, options.crash)
     try:
-        with TransactionProducer(PRODUCERS, Shop(orders)) as producer:
-            producer.queues(TOPIC)  # brokers hear of a producer with its first topic: now they can ask it
-            with PushConsumer(CONSUMERS, clearer, {TOPIC: PLACED}, consume_from=ConsumeFrom.FIRST):
-                threading.Event().wait()
+        with (
+            # It sends nothing. The topic is named so that brokers know of it, and can ask it.
+            TransactionProducer(PRODUCERS, Shop(orders), topics=[TOPIC]),
+            PushConsumer(CONSUMERS, clearer, {TOPIC: PLACED}, consume_from=ConsumeFrom.FIRST),
+        ):
+            threading.Event().wait()
     except KeyboardInterrupt:
         pass
 

@@ -66,7 +66,7 @@ def read(namesrv: str, wanted: Wanted) -> Iterator[list[Record]]:
 
 def _queues(client: PullConsumer, wanted: Wanted) -> list[Queue]:
     """The queues to read. Raises CliError where a topic, or a queue asked for, does not exist."""
-    from halfmoon.client.engine.routes import TopicUnknownError
+    from halfmoon.client.errors import TopicUnknownError
 
     found: list[Queue] = []
     for topic in wanted.topics:

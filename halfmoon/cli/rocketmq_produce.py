@@ -98,7 +98,7 @@ def send_all(
 
 def _queues(producer: Producer, topic: str, partition: int | None) -> list[Queue]:
     """Those that may be chosen. Raises CliError where the topic, or the queue asked for, is not there."""
-    from halfmoon.client.engine.routes import TopicUnknownError
+    from halfmoon.client.errors import TopicUnknownError
 
     try:
         queues = producer.queues(topic)

@@ -23,7 +23,7 @@ from halfmoon.client.engine.subscriptions import Subscription, by_sql, by_tags
 from halfmoon.client.engine.transactions import TransactionState
 from halfmoon.client.errors import ConfigError, NotRunningError
 from halfmoon.client.making import Making, check_group, settings_of, wall_ms
-from halfmoon.client.messages import SendResult
+from halfmoon.client.messages import SendResult, SendStatus
 from halfmoon.plugin import AnyAllocator, Queue
 
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
@@ -50,14 +50,19 @@ class Shell(Driver, Protocol):
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """Have the engine do something."""
 
+    def look(self, function: Callable[[], T]) -> T:
+        """What the engine has, while nobody changes it; before it runs, and after, too."""
+
 
 class Client:
     """What all of them have: a life."""
 
-    def __init__(self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None) -> None:
+    def __init__(
+        self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None, machine_room: str | None = None
+    ) -> None:
         check_group(group)
         self.group = group
-        self._making = Making(shell, namesrv, instance_name)
+        self._making = Making(shell, namesrv, instance_name, machine_room)
         shell.kernel = self._making.kernel
         shell.network = self._making.instance.network
         self._is_started = False
@@ -92,11 +97,6 @@ class ProducerParts(Client):
         super().__init__(shell, group, namesrv, instance_name)
         self._producing = self._making.producing(group, settings)
 
-    def _begin(self) -> None:
-        instance = self._making.instance
-        instance.producer_groups.append(self.group)
-        instance.start()
-
     @property
     def counters(self) -> Counters:
         """What it has done so far."""
@@ -124,6 +124,12 @@ def checked_state(state: object) -> TransactionState:
     return TransactionState.UNKNOWN
 
 
+def refused_by(status: SendStatus) -> TransactionState | None:
+    """What becomes of a half message that is not stored as safely as it should be: it is rolled back, and nothing is
+    executed (DefaultMQProducerImpl.sendMessageInTransaction)."""
+    return None if status is SendStatus.OK else TransactionState.ROLLBACK
+
+
 def subscription(topic: str, expression: str, sql: str | None) -> Subscription:
     """Raises ConfigError."""
     return by_tags(topic, expression, wall_ms()) if sql is None else by_sql(topic, sql, wall_ms())
@@ -143,15 +149,16 @@ class PushConsumerParts(Client):
 
     def __init__(
         self, shell: Shell, group: str, listener: Listener, topics: Topics, *, ordered: bool, namesrv: Namesrv,
-        instance_name: str | None, allocator: AnyAllocator | None, offset_dir: str | os.PathLike[str] | None,
+        instance_name: str | None, machine_room: str | None, allocator: AnyAllocator | None,
+        offset_dir: str | os.PathLike[str] | None,
         options: Mapping[str, Any],
     ) -> None:  # fmt: skip
         settings = settings_of(ConsumerSettings, options)
         if not callable(listener):
             raise ConfigError(f"the listener is {listener!r}, expected a function (messages, context)")
-        super().__init__(shell, group, namesrv, instance_name)
+        super().__init__(shell, group, namesrv, instance_name, machine_room)
         self.settings = settings
-        self._call = shell.call
+        self._call, self._look = shell.call, shell.look
         self._consuming = self._making.consuming(
             group, settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
         )
@@ -195,22 +202,22 @@ class PushConsumerParts(Client):
     @property
     def queues(self) -> list[Queue]:
         """Those that are ours now."""
-        return [queue for queue, each in list(self._consuming.queues.items()) if not each.is_dropped]
+        return self._look(lambda: [queue for queue, each in self._consuming.queues.items() if not each.is_dropped])
 
     @property
     def cached(self) -> int:
         """Messages that were pulled and are not dealt with."""
-        return sum(len(each) for each in list(self._consuming.queues.values()))
+        return self._look(lambda: sum(len(each) for each in self._consuming.queues.values()))
 
     @property
     def in_flight(self) -> int:
         """Messages that listeners have, or are to get next."""
-        return self._consuming.service.in_flight
+        return self._look(lambda: self._consuming.service.in_flight)
 
     @property
     def lag(self) -> int:
         """Messages in our queues that are not dealt with, as far as brokers have said."""
-        return sum(each.lag for each in list(self._consuming.queues.values()))
+        return self._look(lambda: sum(each.lag for each in self._consuming.queues.values()))
 
 
 class PullConsumerParts(Client):
@@ -227,12 +234,13 @@ class LitePullConsumerParts(Client):
 
     def __init__(
         self, shell: Shell, group: str, topics: Topics, *, namesrv: Namesrv, instance_name: str | None,
-        allocator: AnyAllocator | None, offset_dir: str | os.PathLike[str] | None, options: Mapping[str, Any],
+        machine_room: str | None, allocator: AnyAllocator | None,
+        offset_dir: str | os.PathLike[str] | None, options: Mapping[str, Any],
     ) -> None:  # fmt: skip
         settings = settings_of(LiteSettings, options)
-        super().__init__(shell, group, namesrv, instance_name)
+        super().__init__(shell, group, namesrv, instance_name, machine_room)
         self.settings = settings
-        self._call = shell.call
+        self._call, self._look = shell.call, shell.look
         store = self._making.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
         if allocator is not None:
             settings = replace(settings, strategy="")
@@ -273,4 +281,4 @@ class LitePullConsumerParts(Client):
     @property
     def assignment(self) -> list[Queue]:
         """Queues that are read now."""
-        return self._pulling.assignment
+        return self._look(lambda: self._pulling.assignment)

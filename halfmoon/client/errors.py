@@ -24,6 +24,10 @@ class RouteError(ClientError):
     """No name server knows the topic, or none could be asked."""
 
 
+class TopicUnknownError(RouteError):
+    """A name server answers, and does not know the topic."""
+
+
 class ConnectionFailedError(ClientError, ConnectionError):
     """A node cannot be reached, or the connection ended before the answer came. Whether the request was carried out is
     not known where it had been sent."""
@@ -31,6 +35,10 @@ class ConnectionFailedError(ClientError, ConnectionError):
 
 class RequestTimeoutError(ClientError, TimeoutError):
     """No answer in time. Whether the request was carried out is not known."""
+
+
+class StorageError(ClientError):
+    """The file in which a broadcasting consumer keeps its progress cannot be written."""
 
 
 class BrokerRefusedError(ClientError):

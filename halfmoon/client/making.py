@@ -99,13 +99,16 @@ def local_address(towards: str) -> str:
 class Making:
     """The parts of one client."""
 
-    def __init__(self, driver: Driver, namesrv: str | Sequence[str] | None, instance_name: str | None) -> None:
+    def __init__(
+        self, driver: Driver, namesrv: str | Sequence[str] | None, instance_name: str | None, machine_room: str | None
+    ) -> None:
         addresses = parse_namesrv(namesrv)
         self.kernel = Kernel(now_ms(), wall_ms)
         own = local_address(addresses[0])
         # Different for each client, as RocketMQ's instance name becomes PID#NANOTIME.
         name = instance_name or f"{os.getpid()}#{time.time_ns():x}{next(_numbers):x}"
-        self.instance = Instance(self.kernel, driver, f"{own}@{name}", addresses)
+        room = "" if machine_room is None else f"{machine_room}-"
+        self.instance = Instance(self.kernel, driver, f"{room}{own}@{name}", addresses)
         packed = socket.inet_aton(own) if own.count(".") == 3 else socket.inet_pton(socket.AF_INET6, own)
         self._keys = UniqueKeys(packed, os.getpid(), wall_ms, random.SystemRandom())
 

@@ -280,7 +280,7 @@ def encode_properties(message: Message, unique_key: str, more: Mapping[str, str]
     parts = [f"{UNIQ_KEY}\1{unique_key}\2{WAIT}\1{'true' if message.wait_for_disk else 'false'}\2"]
     if message.tags is not None:
         parts.append(_pair(TAGS, message.tags))
-    if message.keys:
+    if message.keys or message.keys == "":
         keys = message.keys if isinstance(message.keys, str) else KEY_SEPARATOR.join(message.keys)
         parts.append(_pair(KEYS, keys))
     if message.sharding_key is not None:

@@ -300,6 +300,55 @@ def test_b20_what_a_listener_has_for_fifteen_minutes_is_handed_back_sixteen_at_a
     assert consuming.counters.consumed == 0, "what they say later does not count"
 
 
+def test_b20_of_a_batch_what_was_handed_back_counts_no_more() -> None:
+    """One of three cannot be handed back: the listener's word is still wanted for it."""
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 3, many(range(3)))]
+    hour = 3_600_000
+    consuming = world.client().consumer("g", lambda messages, context: Takes(hour, None), "t", batch_size=3)
+    world.run_ms(1_000)
+    broker.answers[SEND] = (13, {}, b"")
+    answer = broker.answer
+    broker.master.answer = lambda command: (
+        (1, {}, b"") if command.code == SEND_BACK and command.fields["offset"] == "1001" else answer(command)
+    )
+    world.run_ms(hour - 2_000)
+    assert consuming.counters.expired == 2
+    assert consuming.store.known(T) == 1
+    broker.master.answer = answer
+    world.run_ms(hour)
+    assert [each["offset"] for each in broker.fields(SEND_BACK)].count("1000") == 1
+    assert consuming.store.known(T) == 3
+    assert consuming.counters.failed == 1
+
+
+def test_b18_progress_that_cannot_be_written_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 3, many(range(3)))]
+
+    class Full(MemoryFile):
+        is_full = True
+
+        def save(self, offsets: object) -> None:
+            if self.is_full:
+                raise OSError("no space left on device")
+            super().save(offsets)
+
+    file = Full()
+    client = world.client()
+    consuming = client.consumer("g", Listener(), "t", file=file, model="broadcasting")
+    world.run_ms(11_000)
+    assert caplog.text.count("no space left on device") == 2
+    file.is_full = False
+    world.run_ms(5_000)
+    assert file.offsets == {T: 3}
+    file.is_full = True
+    consuming.store.update(T, 9, only_forward=True)
+    client.do(consuming.close())
+
+
 def test_b20_what_was_not_begun_is_not_late() -> None:
     world = World()
     broker = FakeBroker(world)

@@ -284,6 +284,29 @@ def test_b21_locks_are_given_back_at_the_end_and_taken_over_at_once() -> None:
     assert bodies(second.seen) == [b"new"]
 
 
+def test_b21_a_consumer_that_is_closed_while_it_takes_queues_leaves_no_locks() -> None:
+    world = World()
+    world.topic("t", 8)
+    client = world.client()
+    consuming = client.consumer("g", Listener(), "t", ordered=True, start=False)
+    starting = client.run(consuming.start())
+    for _ in range(40):
+        client.kernel.advance(world.now_ms)
+        for link in list(client.links):
+            link.carry()
+        if any(each.queue.topic == "t" for each in consuming.queues.values()):
+            break
+        world.rig.turns()
+    closing = client.run(consuming.close())
+    world.wait(closing)
+    assert starting.is_done
+    client.kill()
+    began_ms = world.now_ms
+    after = world.client().consumer("g", Listener(), "t", ordered=True)
+    world.until(lambda: len(after.owned("t")) == 8, 70_000)
+    assert world.now_ms - began_ms < 2_000
+
+
 def test_b21_a_killed_clients_queues_are_taken_over_when_its_locks_end() -> None:
     world = World()
     world.topic("t", 2)

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from halfmoon.client.engine.faults import Faults, away_ms
+from halfmoon.client.engine.producing import ProducerSettings
 from halfmoon.client.errors import (
     BrokerRefusedError,
+    ConfigError,
     ConnectionFailedError,
     MessageError,
     RequestTimeoutError,
@@ -181,6 +183,24 @@ def test_b26_a_send_ends_with_its_time() -> None:
         with pytest.raises(RequestTimeoutError):
             send(world, client, Message("t", b"x"), timeout_ms=timeout_ms)
         assert world.now_ms - began_ms == timeout_ms
+
+
+def test_b26_the_route_is_part_of_a_sends_time() -> None:
+    world = World()
+    world.script(NAMES, lambda command: None)
+    client = world.client()
+    producing = client.producing()
+    began_ms = world.now_ms
+    with pytest.raises(RequestTimeoutError, match="no route in time"):
+        send(world, client, Message("t", b"x"), timeout_ms=100)
+    assert world.now_ms - began_ms == 100
+    assert producing.in_flight == 0
+
+
+@pytest.mark.parametrize("option", [{"retries": -1}, {"timeout_ms": 0}, {"compress_level": 10}, {"default_queues": 0}])
+def test_options_that_make_no_sense(option: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        ProducerSettings(**option)
 
 
 def test_b26_one_way_is_sent_once_and_not_answered() -> None:

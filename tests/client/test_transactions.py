@@ -102,10 +102,23 @@ def test_b32_another_producer_of_the_group_is_asked_when_the_first_is_dead() -> 
     transactor.half(b"x")
     transactor.client.kill()
     other = Transactor(world, world.client())
-    other.says = COMMIT
-    world.wait(other.client.run(other.producing.route("t")))
+    other.says = COMMIT  # it has sent nothing, and brokers know of it all the same
     world.until(lambda: listener.seen, 120_000)
     assert len(other.checks) == 1
+
+
+def test_b32_where_topics_are_not_made_by_sending_a_producer_names_its_own() -> None:
+    world = World(topics__auto_create=False)
+    world.topic("t", 1)
+    transactor = Transactor(world, world.client())
+    transactor.half(b"x")
+    transactor.client.kill()
+    silent = Transactor(world, world.client())
+    named = world.client()
+    asked: list[Check] = []
+    Transactions(named.producing("tx", topics=("t",)), asked.append)
+    world.until(lambda: asked, 120_000)
+    assert not silent.checks
 
 
 def test_b32_what_the_producer_does_not_answer_is_asked_again() -> None:

@@ -254,8 +254,7 @@ class Client:
             self.instance, group, ProducerSettings(**settings), self.keys, random.Random(1)
         )  # fmt: skip
         if group not in self.instance.producer_groups:
-            self.instance.producer_groups.append(group)
-        self.engine(self.instance.start)
+            self.engine(producing.begin)
         return producing
 
     def consumer(

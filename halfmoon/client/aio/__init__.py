@@ -27,6 +27,8 @@ from halfmoon.client.errors import (
     NotRunningError,
     RequestTimeoutError,
     RouteError,
+    StorageError,
+    TopicUnknownError,
 )
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult, SendStatus
 from halfmoon.client.selectors import Selector, at_random, by_hash, by_machine_room
@@ -56,6 +58,8 @@ __all__ = [
     "SendResult",
     "SendStatus",
     "Status",
+    "StorageError",
+    "TopicUnknownError",
     "TransactionListener",
     "TransactionProducer",
     "TransactionResult",

@@ -27,9 +27,10 @@ from halfmoon.client.base import (
     TransactionResult,
     checked_state,
     log,
+    refused_by,
     subscription,
 )
-from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.engine.listening import Listener
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
@@ -75,7 +76,10 @@ class _Life:
         except NotRunningError:
             flow.close()
             raise
-        return await self._shell.wait(pending)
+        try:
+            return await self._shell.wait(pending)
+        except Cancelled:
+            raise NotRunningError("the client was closed meanwhile") from None
 
     async def _stop(self) -> None:
         if self._shell.is_running:
@@ -102,7 +106,7 @@ class Producer(ProducerParts, _Life):
     async def start(self) -> None:
         self._check_start()
         self._shell.start()
-        self._shell.call(self._begin)
+        self._shell.call(self._producing.begin)
 
     async def close(self) -> None:
         """Sends that are on their way are waited for, as long as their own time-out allows."""
@@ -170,7 +174,7 @@ class TransactionProducer(Producer):
     ) -> TransactionResult:  # fmt: skip
         self._check_running()
         sent = await self._shell.run(self._transactions.send_half, message, queue, select, key, timeout_ms)
-        state = await _said(self._listener.execute_local_transaction, message, argument)
+        state = refused_by(sent.status) or await _said(self._listener.execute_local_transaction, message, argument)
         try:
             self._shell.call(self._transactions.end, sent, state)
         except (ClientError, ValueError) as error:
@@ -209,13 +213,13 @@ class PushConsumer(PushConsumerParts, _Life):
 
     def __init__(
         self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
-        instance_name: str | None = None, allocator: AnyAllocator | None = None,
+        instance_name: str | None = None, machine_room: str | None = None, allocator: AnyAllocator | None = None,
         offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self._shell = Shell()
         super().__init__(
             self._shell, group, listener, topics, ordered=ordered, namesrv=namesrv, instance_name=instance_name,
-            allocator=allocator, offset_dir=offset_dir, options=options,
+            machine_room=machine_room, allocator=allocator, offset_dir=offset_dir, options=options,
         )  # fmt: skip
         self._shell.most = self.settings.threads
 
@@ -290,12 +294,13 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
 
     def __init__(
         self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
-        allocator: AnyAllocator | None = None, offset_dir: str | os.PathLike[str] | None = None, **options: Any,
+        machine_room: str | None = None, allocator: AnyAllocator | None = None,
+        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self._shell = Shell()
         super().__init__(
-            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, allocator=allocator,
-            offset_dir=offset_dir, options=options,
+            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, machine_room=machine_room,
+            allocator=allocator, offset_dir=offset_dir, options=options,
         )  # fmt: skip
 
     async def start(self) -> None:
@@ -327,6 +332,12 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
 
     async def offset_for_time(self, queue: Queue, time: float) -> int:
         return await self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+    async def min_offset(self, queue: Queue) -> int:
+        return (await self._ask(self._pulling.bounds, queue))[0]
+
+    async def max_offset(self, queue: Queue) -> int:
+        return (await self._ask(self._pulling.bounds, queue))[1]
 
     async def seek_to_begin(self, queue: Queue) -> None:
         self.seek(queue, (await self._ask(self._pulling.bounds, queue))[0])

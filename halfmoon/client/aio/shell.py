@@ -76,6 +76,10 @@ class Shell:
             raise NotRunningError("the client is not running")
         return self.tell(function, *args, **options)
 
+    def look(self, function: Callable[[], T]) -> T:
+        """What the engine has."""
+        return function()
+
     def tell(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """`call`, at the end too."""
         kernel = self.kernel
@@ -202,6 +206,10 @@ class Shell:
             status = work.listener(work.messages, work.context)
             if inspect.isawaitable(status):
                 status = await status
+        except asyncio.CancelledError as error:
+            if self._is_stopping:
+                raise
+            failure = error  # the listener's own affair
         except Exception as error:
             failure = error
         if status is not None and not isinstance(status, Status):

@@ -55,7 +55,7 @@ class ConcurrentService:
     def begin(self, process_queue: ProcessQueue) -> None:
         if not self._cleaning:
             self._cleaning = True
-            self._consuming.instance.kernel.spawn(self._clean_up(), "clean-up")
+            self._consuming.instance.kernel.keep(self._clean_up, "clean-up")
 
     def arrived(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         size = self._consuming.settings.batch_size
@@ -84,13 +84,17 @@ class ConcurrentService:
             if status is Status.SUCCESS:
                 count = work.context.acknowledged
                 count = len(messages) if count < 0 else min(count, len(messages))
-            consuming.counters.consumed += count
-            if process_queue.is_dropped:
-                pass  # somebody else has the queue, and consumes them again
-            elif count == len(messages):
-                self._dealt_with(process_queue, messages)
-            else:
-                self._failed(work, messages[count:], messages[:count])
+            consumed, failed = messages[:count], messages[count:]
+            if work.expired:
+                consumed = [message for message in consumed if message.queue_offset not in work.expired]
+                failed = [message for message in failed if message.queue_offset not in work.expired]
+            consuming.counters.consumed += len(consumed)
+            # Of a queue that was dropped, somebody else has them, and consumes them again.
+            if not process_queue.is_dropped:
+                if consumed:
+                    self._dealt_with(process_queue, consumed)
+                if failed:
+                    self._failed(work, failed)
         self._look_whether_idle()
 
     def _dealt_with(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
@@ -100,17 +104,15 @@ class ConcurrentService:
 
     # -- what fails --------------------------------------------------------------------------------------------------
 
-    def _failed(self, work: Work, failed: Sequence[ReceivedMessage], consumed: Sequence[ReceivedMessage]) -> None:
+    def _failed(self, work: Work, failed: Sequence[ReceivedMessage]) -> None:
         consuming = self._consuming
         consuming.counters.failed += len(failed)
         if consuming.settings.is_broadcasting:
             consuming.counters.dropped += len(failed)
             for message in failed:
                 log.warning("event=message_dropped group=%s message=%r", consuming.group, message)
-            self._dealt_with(work.process_queue, work.messages)
+            self._dealt_with(work.process_queue, failed)
             return
-        if consumed:
-            self._dealt_with(work.process_queue, consumed)
         self._handing_back += 1
         consuming.instance.kernel.spawn(
             self._hand_back(work.process_queue, failed, work.context.delay_level), "hand back"
@@ -183,18 +185,21 @@ class ConcurrentService:
             for work in list(self._works):
                 queue = work.process_queue.queue
                 is_late = 0 <= work.began_ms < consuming.instance.kernel.now_ms - timeout_ms
-                if work.is_over or work.process_queue.is_dropped or not is_late:
+                left = len(work.messages) - len(work.expired)
+                if work.is_over or work.process_queue.is_dropped or not is_late or not left:
                     continue
-                counts[queue] = counts.get(queue, 0) + len(work.messages)
-                if counts[queue] <= MOST_EXPIRED or counts[queue] == len(work.messages):
+                counts[queue] = counts.get(queue, 0) + left
+                if counts[queue] <= MOST_EXPIRED or counts[queue] == left:
                     await self._expire(work)
 
     async def _expire(self, work: Work) -> None:
         for message in work.messages:
+            if message.queue_offset in work.expired:
+                continue
             log.warning("event=message_expired group=%s message=%r", self._consuming.group, message)
             if await self._send_back(message, EXPIRED_LEVEL):
                 self._consuming.counters.expired += 1
-                work.is_over = True
+                work.expired.add(message.queue_offset)
                 self._dealt_with(work.process_queue, [message])
 
     # -- the end -----------------------------------------------------------------------------------------------------

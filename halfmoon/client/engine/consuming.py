@@ -157,8 +157,9 @@ class PushConsuming:
         instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
         instance.start()
         await instance.heartbeat()
-        instance.kernel.spawn(self.rebalancing.run(), "rebalancing")
-        instance.kernel.spawn(self._persist(), "progress")
+        instance.check_taken()
+        self.rebalancing.start()
+        instance.kernel.keep(self._persist, "progress")
 
     async def _check(self, subscription: Subscription) -> None:
         """Learn the topic's route; and have an SQL92 expression looked at by a broker (B34). Raises ClientError."""
@@ -184,6 +185,7 @@ class PushConsuming:
     async def close(self) -> None:
         """Orderly: listeners end, progress is stored, queues are free for others."""
         self.is_closing = True
+        await self.rebalancing.stop()
         await self.service.end()
         for process_queue in self.queues.values():
             process_queue.drop()
@@ -221,6 +223,9 @@ class PushConsuming:
         new = [queue for queue in mine if queue not in self.queues]
         if new and self.service.needs_lock and not self.settings.is_broadcasting:
             locked = await self.service.lock(new)
+            if self.is_closing:
+                await self.service.release(list(locked))
+                return True
             settled &= len(locked) == len(new)
             new = [queue for queue in new if queue in locked]
         for queue in new:
@@ -238,6 +243,8 @@ class PushConsuming:
             log.warning("event=queue_not_taken group=%s queue=%s error=%s", self.group, queue, error)
             return False
         if self.is_closing or queue in self.queues:
+            if queue not in self.queues:
+                await self.service.release([queue])
             return True
         kernel = self.instance.kernel
         process_queue = self.queues[queue] = ProcessQueue(queue, offset, kernel.now_ms)
@@ -246,7 +253,7 @@ class PushConsuming:
         process_queue.reread = False
         log.info("event=queue_taken group=%s queue=%s offset=%d", self.group, queue, offset)
         self.service.begin(process_queue)
-        process_queue.task = kernel.spawn(self._pull_for_ever(process_queue), f"pull {queue}")
+        process_queue.task = kernel.keep(lambda: self._pull_for_ever(process_queue), f"pull {queue}")
         return True
 
     async def _remove(self, process_queue: ProcessQueue) -> bool:

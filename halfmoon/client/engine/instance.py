@@ -15,7 +15,7 @@ from halfmoon.client.engine.driver import Driver
 from halfmoon.client.engine.kernel import Kernel
 from halfmoon.client.engine.network import Connection, Network
 from halfmoon.client.engine.routes import MASTER, NameServers, Routes
-from halfmoon.client.errors import ClientError
+from halfmoon.client.errors import BrokerRefusedError, ClientError
 from halfmoon.remoting.codes import Code, RequestCode
 from halfmoon.remoting.command import Command
 
@@ -45,15 +45,19 @@ class Instance:
         """What nodes may ask, by code."""
         self.versions: dict[str, int] = {}
         """Of brokers, by address, as their answers to heartbeats say."""
+        self.refused: dict[str, BrokerRefusedError] = {}
+        """Nodes that do not take us: address → why."""
         self._is_started = False
         self._reconnecting: set[str] = set()
+        self._telling: set[str] = set()
+        """Nodes that have a heartbeat to answer."""
 
     def start(self) -> None:
         """Routes are kept fresh and heartbeats sent from now on; more than once does no harm."""
         if not self._is_started:
             self._is_started = True
-            self.kernel.spawn(self.routes.keep_fresh(), "routes")
-            self.kernel.spawn(self._keep_alive(), "heartbeats")
+            self.kernel.keep(self.routes.keep_fresh, "routes")
+            self.kernel.keep(self._keep_alive, "heartbeats")
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
@@ -91,10 +95,11 @@ class Instance:
         """Tell nodes of us that have not heard of us yet, without waiting for it."""
         if self._is_started and (self.consumers or self.producer_groups):
             for address in self.addresses():
-                if address not in self.versions:
+                if address not in self.versions and address not in self._telling:
                     self.kernel.spawn(self._heartbeat_to(address), "heartbeat")
 
     async def _heartbeat_to(self, address: str) -> None:
+        self._telling.add(address)
         try:
             answer = await self.network.request(
                 address, RequestCode.HEART_BEAT, {}, self._heartbeat_body(), timeout_ms=TIMEOUT_MS
@@ -102,15 +107,24 @@ class Instance:
         except ClientError as error:
             log.info("event=heartbeat_failed address=%s error=%s", address, error)
             return
+        finally:
+            self._telling.discard(address)
         if answer.code == Code.SUCCESS:
             self.versions[address] = answer.version
+            self.refused.pop(address, None)
         else:
+            self.refused[address] = BrokerRefusedError(answer.code, answer.remark, address)
             log.warning("event=heartbeat_refused address=%s code=%d remark=%s", address, answer.code, answer.remark)
 
     async def all_of(self, flows: Sequence[Any], name: str) -> list[Any]:
         """Run them side by side; their results, once all are done. The first error is raised."""
         tasks = [self.kernel.spawn(flow, name) for flow in flows]
         return [await task for task in tasks]
+
+    def check_taken(self) -> None:
+        """Raises BrokerRefusedError where no node takes us, and one has said why."""
+        if self.refused and not self.versions:
+            raise next(iter(self.refused.values()))
 
     def _lost(self, address: str) -> None:
         """A broker has forgotten us with the connection: it is told again as soon as it can be reached."""

@@ -19,6 +19,9 @@ from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
+FAILED_MS = 3_000
+"""Before something that has failed begins again."""
+
 log = logging.getLogger("halfmoon.client")
 
 
@@ -99,7 +102,7 @@ class Timer:
 class Task(Pending[T]):
     """A coroutine that runs."""
 
-    __slots__ = ("_coroutine", "_kernel", "_resume", "_waits_for", "name")
+    __slots__ = ("_coroutine", "_kernel", "_resume", "_waits_for", "is_awaited", "name")
 
     def __init__(self, kernel: Kernel, coroutine: Coroutine[Pending[Any], None, T], name: str) -> None:
         super().__init__()
@@ -108,6 +111,16 @@ class Task(Pending[T]):
         self._coroutine = coroutine
         self._waits_for: Pending[Any] | None = None
         self._resume = self._woken
+        self.is_awaited = False
+        """Somebody wants to know what comes of it."""
+
+    def when_done(self, callback: Callable[[Pending[T]], object]) -> None:
+        self.is_awaited = True
+        super().when_done(callback)
+
+    def result(self) -> T:
+        self.is_awaited = True
+        return super().result()
 
     def cancel(self) -> None:
         """Have it end where it waits; what it is waiting for goes on."""
@@ -129,13 +142,13 @@ class Task(Pending[T]):
             pending = self._coroutine.send(None) if thrown is None else self._coroutine.throw(thrown)
         except StopIteration as end:
             self.set(end.value)
-        except Cancelled as cancelled:
-            self.fail(cancelled)
-        except Exception as error:
+        except (Cancelled, Exception) as error:
             self.fail(error)
         else:
             self._waits_for = pending
             pending.when_done(self._resume)
+            return
+        self._kernel._ended(self)
 
 
 class Kernel:
@@ -157,16 +170,28 @@ class Kernel:
         """Have it run, from the next `run_ready` on. An error that nobody awaits is logged."""
         task = Task(self, coroutine, name)
         self._tasks.add(task)
-        task.when_done(self._ended)
         self.call_soon(task._step)
         return task
 
-    def _ended(self, task: Pending[Any]) -> None:
-        assert isinstance(task, Task)
+    def keep(self, flow: Callable[[], Coroutine[Pending[Any], None, None]], name: str) -> Task[None]:
+        """Have `flow()` run until it is cancelled or ends. What goes wrong in it is logged, and it begins again."""
+        return self.spawn(self._keep(flow, name), name)
+
+    async def _keep(self, flow: Callable[[], Coroutine[Pending[Any], None, None]], name: str) -> None:
+        while True:
+            try:
+                await flow()
+            except Exception:
+                log.exception("event=task_failed task=%s", name)
+                await self.sleep_ms(FAILED_MS)
+            else:
+                return
+
+    def _ended(self, task: Task[Any]) -> None:
         self._tasks.discard(task)
         error = task.error
-        if error is not None and not isinstance(error, Cancelled):
-            log.debug("event=task_failed task=%s error=%r", task.name, error)
+        if error is not None and not isinstance(error, Cancelled) and not task.is_awaited:
+            log.error("event=task_failed task=%s", task.name, exc_info=error)
 
     def cancel_all(self) -> None:
         for task in list(self._tasks):

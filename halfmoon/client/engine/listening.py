@@ -48,7 +48,7 @@ Listener = Callable[[Sequence[ReceivedMessage], Context], "Status | Awaitable[St
 class Work:
     """One call of a listener. The shell makes the call, and says what came of it."""
 
-    __slots__ = ("began_ms", "context", "finished", "is_over", "listener", "messages", "process_queue")
+    __slots__ = ("began_ms", "context", "expired", "finished", "is_over", "listener", "messages", "process_queue")
 
     def __init__(
         self,
@@ -65,5 +65,7 @@ class Work:
         """(work, status, error): to be called once, in the engine's turn."""
         self.is_over = False
         """Nobody waits for it any more: if the listener was not called yet, it need not be, and `finished` neither."""
+        self.expired: set[int] = set()
+        """Offsets of messages that were handed back while the listener has them: what it says of those is void."""
         self.began_ms = -1.0
         """When the listener was called, by the kernel's clock; to be set by the shell."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from halfmoon.client.engine.instance import Instance
-from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError
+from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError, StorageError
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
 
@@ -36,7 +36,7 @@ class OffsetStore(Protocol):
 
     async def read(self, queue: Queue) -> int: ...
 
-    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> None: ...
+    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> ClientError | None: ...
 
     def forget(self, queue: Queue) -> None: ...
 
@@ -87,8 +87,10 @@ class BrokerOffsets(Table):
             raise BrokerRefusedError(answer.code, answer.remark, queue.broker)
         return int(answer.fields["offset"])
 
-    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> None:
-        """Tell the brokers of these, as far as it is new to them. `surely`: and wait until they have it."""
+    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> ClientError | None:
+        """Tell the brokers of these, as far as it is new to them. `surely`: and wait until they have it. Gives
+        back what went wrong first; that is logged, and tried again the next time."""
+        failure: ClientError | None = None
         waiting = []
         for queue in queues:
             if queue not in self.changed:
@@ -110,9 +112,11 @@ class BrokerOffsets(Table):
                 if answer.code != Code.SUCCESS:
                     raise BrokerRefusedError(answer.code, answer.remark, queue.broker)
             except ClientError as error:
+                failure = failure or error
                 if queue in self.offsets:
                     self.changed.add(queue)
                 log.warning("event=progress_not_stored group=%s queue=%s error=%s", self._group, queue, error)
+        return failure
 
     def _fields(self, queue: Queue) -> dict[str, str]:
         return {
@@ -133,9 +137,15 @@ class FileOffsets(Table):
             self._loaded = dict(self._file.load())
         return self.offsets.get(queue, self._loaded.get(queue, -1))
 
-    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> None:
+    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> ClientError | None:
         """All that is known, whichever was asked for: it is one file."""
-        if self.changed:
+        if not self.changed:
+            return None
+        try:
             self._loaded = {**(self._loaded or self._file.load()), **self.offsets}
             self._file.save(self._loaded)
-            self.changed.clear()
+        except (OSError, ClientError) as error:
+            log.error("event=progress_not_stored error=%s", error)
+            return error if isinstance(error, ClientError) else StorageError(str(error))
+        self.changed.clear()
+        return None

@@ -83,8 +83,8 @@ class OrderedService:
         kernel = self._consuming.instance.kernel
         if self._is_locking and not self._renewing:
             self._renewing = True
-            kernel.spawn(self._renew(), "locks")
-        kernel.spawn(self._consume(process_queue), f"consume {process_queue.queue}")
+            kernel.keep(self._renew, "locks")
+        kernel.keep(lambda: self._consume(process_queue), f"consume {process_queue.queue}")
 
     def arrived(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
         pass  # who consumes the queue has been woken
@@ -169,6 +169,8 @@ class OrderedService:
         consuming = self._consuming
         kernel = consuming.instance.kernel
         began_ms = kernel.now_ms
+        process_queue.put_back()  # where this has failed before, it may have had some
+        process_queue.is_consuming = False
         while not process_queue.is_dropped and not consuming.is_closing:
             if self._is_locking and not process_queue.is_lock_trusted(kernel.now_ms):
                 await kernel.sleep_ms(EXPIRED_MS if process_queue.is_locked else NOT_LOCKED_MS)
@@ -218,13 +220,10 @@ class OrderedService:
         consuming = self._consuming
         if status is Status.SUCCESS:
             consuming.counters.consumed += len(messages)
-        elif not consuming.settings.is_broadcasting and await self._comes_again(messages):
+        elif await self._comes_again(messages):
             process_queue.put_back()
             pause_ms = context.suspend_ms if context.suspend_ms >= 0 else consuming.settings.suspend_ms
             return min(max(pause_ms, MIN_SUSPEND_MS), MAX_SUSPEND_MS)
-        elif consuming.settings.is_broadcasting:
-            consuming.counters.failed += len(messages)
-            consuming.counters.dropped += len(messages)
         offset = process_queue.commit()
         # A queue that was dropped meanwhile is still ours at the broker: it waits for us.
         if offset >= 0 and (not self._is_locking or process_queue.is_lock_trusted(consuming.instance.kernel.now_ms)):
@@ -233,13 +232,16 @@ class OrderedService:
 
     async def _comes_again(self, messages: Sequence[ReceivedMessage]) -> bool:
         """Whether any of them does. Those that were tried often enough go to the group's retry topic, which makes dead
-        letters of them."""
+        letters of them; broadcasting, they are dropped."""
         consuming = self._consuming
         consuming.counters.failed += len(messages)
         again = False
         for message in messages:
             if message.reconsume_times < self._most:
                 again = True
+            elif consuming.settings.is_broadcasting:
+                consuming.counters.dropped += 1
+                log.warning("event=message_dropped group=%s message=%r", consuming.group, message)
             else:
                 try:
                     await self._producing.send_again(message, consuming.group, self._most)

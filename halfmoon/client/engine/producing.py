@@ -22,15 +22,17 @@ from msgspec import Struct
 from halfmoon.client.engine.faults import Faults
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.kernel import Pending
-from halfmoon.client.engine.routes import DEFAULT_TOPIC, Route, TopicUnknownError
+from halfmoon.client.engine.routes import DEFAULT_TOPIC, Route
 from halfmoon.client.engine.unique_keys import UniqueKeys
 from halfmoon.client.errors import (
     BrokerRefusedError,
     ClientError,
+    ConfigError,
     ConnectionFailedError,
     MessageError,
     RequestTimeoutError,
     RouteError,
+    TopicUnknownError,
 )
 from halfmoon.client.messages import (
     CANCEL,
@@ -89,7 +91,21 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
     compress_level: int = 5
     max_body_bytes: int = MAX_BODY_BYTES
     latency_fault_tolerance: bool = False
+    """A broker that was slow, or failed, is left alone for a while."""
     default_queues: int = DEFAULT_QUEUES
+    """Of a topic that is made by sending to it."""
+    topics: tuple[str, ...] = ()
+    """Topics whose brokers are told of this producer when it starts, and not only when it sends: they can ask it about
+    half messages of one that has died."""
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("timeout_ms", 1, 3_600_000), ("retries", 0, 100), ("compress_over_bytes", 0, 1 << 30),
+            ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024),
+        ):  # fmt: skip
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{name} is {value}, expected {low} to {high}")
 
 
 class Counters(Struct):
@@ -119,6 +135,22 @@ class Producing:
         """Sends that are neither acknowledged nor given up."""
         self._faults = Faults()
         self._turn = (dice or random.Random()).randrange(1 << 16)
+
+    def begin(self) -> None:
+        """Brokers are told of us: those with the topics of `topics`, and those that make topics by being sent to."""
+        self.instance.producer_groups.append(self.group)
+        self.instance.start()
+        self.instance.kernel.spawn(self._begin(), "first routes")
+
+    async def _begin(self) -> None:
+        routes = self.instance.routes
+        for topic in (DEFAULT_TOPIC, *self.settings.topics):
+            try:
+                await routes.ask(topic)
+            except ClientError as error:
+                log.debug("event=no_route topic=%s error=%s", topic, error)
+            routes.want(topic)
+        self.instance.tell_new()
 
     # -- what is sent ------------------------------------------------------------------------------------------------
 
@@ -386,12 +418,14 @@ class _Sending:
             producing.instance.kernel.spawn(self._learn(), "route for a send")
 
     async def _learn(self) -> None:
-        try:
-            route = await self._producing.route(self.topic)
-        except ClientError as error:
-            self._give_up(error)
+        kernel = self._producing.instance.kernel
+        asked = kernel.spawn(self._producing.route(self.topic), "route")
+        if not await kernel.within_ms(asked, self._deadline_ms - kernel.now_ms):
+            self._give_up(RequestTimeoutError(f"topic '{self.topic}': no route in time"))
+        elif isinstance(asked.error, Exception):
+            self._give_up(asked.error)
         else:
-            self._attempt(route)
+            self._attempt(asked.result())
 
     def _attempt(self, route: Route) -> None:
         producing = self._producing

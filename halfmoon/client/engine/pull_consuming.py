@@ -101,7 +101,9 @@ class Pulling:
         """Raises ClientError."""
         await self.queues(queue.topic)
         self.store.update(queue, offset, only_forward=False)
-        await self.store.persist([queue], surely=True)
+        failure = await self.store.persist([queue], surely=True)
+        if failure is not None:
+            raise failure
 
     async def max_offset(self, queue: Queue) -> int:
         await self.queues(queue.topic)
@@ -208,14 +210,15 @@ class LitePulling:
         instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
         instance.start()
         await instance.heartbeat()
+        instance.check_taken()
         self._is_started = True
         if self._is_assigned:
             for assigned in self._assigned.values():
                 self._begin(assigned)
         else:
-            instance.kernel.spawn(self.rebalancing.run(), "rebalancing")
+            self.rebalancing.start()
         if self.settings.auto_commit:
-            instance.kernel.spawn(self._commit_for_ever(), "progress")
+            instance.kernel.keep(self._commit_for_ever, "progress")
 
     def said(self) -> Mapping[str, Any]:
         return {
@@ -225,8 +228,9 @@ class LitePulling:
         }  # fmt: skip
 
     async def close(self) -> None:
+        await self.rebalancing.stop()
         if self.settings.auto_commit:
-            await self.commit()
+            await self.store.persist(list(self._assigned), surely=True)
         for assigned in self._assigned.values():
             assigned.is_dropped = True
         self._arrived.set(None)
@@ -300,7 +304,7 @@ class LitePulling:
     # -- pulling -----------------------------------------------------------------------------------------------------
 
     def _begin(self, assigned: _Assigned) -> None:
-        self.instance.kernel.spawn(self._pull_for_ever(assigned), f"pull {assigned.queue}")
+        self.instance.kernel.keep(lambda: self._pull_for_ever(assigned), f"pull {assigned.queue}")
 
     async def _pull_for_ever(self, assigned: _Assigned) -> None:
         kernel = self.instance.kernel
@@ -360,6 +364,8 @@ class LitePulling:
         until_ms = kernel.now_ms + timeout_ms
         while True:
             messages = self._take(most)
+            if not messages:
+                self.instance.check_taken()
             if messages or kernel.now_ms >= until_ms:
                 return messages
             if self._arrived.is_done:
@@ -408,10 +414,12 @@ class LitePulling:
     # -- progress ----------------------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
-        """Store what was polled, or these offsets."""
+        """Store what was polled, or these offsets. Raises ClientError."""
         for queue, offset in (offsets or {}).items():
             self.store.update(queue, offset, only_forward=False)
-        await self.store.persist(list(offsets or self._assigned), surely=True)
+        failure = await self.store.persist(list(offsets or self._assigned), surely=True)
+        if failure is not None:
+            raise failure
 
     async def _commit_for_ever(self) -> None:
         while True:

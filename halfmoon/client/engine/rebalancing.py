@@ -14,10 +14,13 @@ from typing import Protocol
 
 from halfmoon.client.engine.group_queries import assigned_by, members_of
 from halfmoon.client.engine.instance import Instance
-from halfmoon.client.engine.kernel import Pending
-from halfmoon.client.engine.routes import TopicUnknownError
-from halfmoon.client.errors import BrokerRefusedError, ClientError
+from halfmoon.client.engine.kernel import Pending, Task
+from halfmoon.client.errors import BrokerRefusedError, ClientError, TopicUnknownError
 from halfmoon.plugin import AnyAllocator, Queue, allocate
+
+UNSETTLED_MS = 1_000
+"""Until it is looked at again where a queue could not be taken, or given away, yet."""
+STOP_MS = 10_000
 
 log = logging.getLogger("halfmoon.client.consumer")
 
@@ -50,31 +53,44 @@ class Rebalancing:
         self._interval_ms = interval_ms
         self._asked: Pending[None] = Pending()
         self._strategy = strategy
-        self.count = 0
+        self._task: Task[None] | None = None
+        self._is_stopping = False
 
     def soon(self) -> None:
         """Not only when it is time."""
         self._asked.set(None)
 
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
+    def start(self) -> None:
+        """From now on, until `stop`."""
+        self._task = self._instance.kernel.keep(self._run, "rebalancing")
+
+    async def stop(self) -> None:
+        """Let what is under way end: a queue that is being taken is to be given back."""
+        self._is_stopping = True
+        self.soon()
+        if self._task is not None:
+            await self._instance.kernel.within_ms(self._task, STOP_MS)
+
+    async def _run(self) -> None:
+        while not self._is_stopping:
             self._asked = Pending()
             is_settled = await self.once()
             # What could not be taken yet is looked at again before the others are.
-            await self._instance.kernel.within_ms(self._asked, self._interval_ms if is_settled else 1_000)
+            if not self._is_stopping:
+                await self._instance.kernel.within_ms(self._asked, self._interval_ms if is_settled else UNSETTLED_MS)
 
     async def once(self) -> bool:
         """All topics; whether everything is as it should be."""
         settled = True
         for topic in self._topics():
+            if self._is_stopping:
+                break
             try:
                 settled &= await self._rebalance(topic)
             except TopicUnknownError:
                 log.debug("event=no_route group=%s topic=%s", self._group, topic)
             except ClientError as error:
                 log.warning("event=rebalance_failed group=%s topic=%s error=%s", self._group, topic, error)
-        self.count += 1
         return settled
 
     async def _rebalance(self, topic: str) -> bool:

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from halfmoon.client.engine.kernel import Kernel, Pending
 from halfmoon.client.engine.network import Network
-from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError
+from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError, TopicUnknownError
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
 
@@ -92,27 +92,24 @@ class NameServers:
     async def route(self, topic: str) -> Route:
         """Raises RouteError: no name server knows the topic, or none answers."""
         errors: list[str] = []
-        for _ in self._addresses:
-            address = self._addresses[self._at % len(self._addresses)]
+        first = self._at
+        for step in range(len(self._addresses)):
+            at = (first + step) % len(self._addresses)
+            address = self._addresses[at]
             try:
                 answer = await self._network.request(
                     address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout_ms=TIMEOUT_MS
                 )
             except ClientError as error:
                 errors.append(str(error))
-                self._at += 1
                 continue
+            self._at = at
             if answer.code == Code.SUCCESS:
                 return decode_route(topic, bytes(answer.body))
             if answer.code == Code.TOPIC_NOT_EXIST:
                 raise TopicUnknownError(f"no name server knows topic '{topic}'")
             errors.append(str(BrokerRefusedError(answer.code, answer.remark, address)))
-            self._at += 1
         raise RouteError(f"topic '{topic}': no name server answers: {'; '.join(errors)}")
-
-
-class TopicUnknownError(RouteError):
-    """A name server answers, and does not know the topic."""
 
 
 class Routes:

@@ -24,9 +24,10 @@ from halfmoon.client.base import (
     TransactionResult,
     checked_state,
     log,
+    refused_by,
     subscription,
 )
-from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.engine.listening import Listener, Status, Work
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
@@ -81,7 +82,10 @@ class _Life:
         except NotRunningError:
             flow.close()
             raise
-        return self._shell.wait(pending)
+        try:
+            return self._shell.wait(pending)
+        except Cancelled:
+            raise NotRunningError("the client was closed meanwhile") from None
 
     def _stop(self) -> None:
         if self._shell.is_running:
@@ -104,13 +108,14 @@ class Producer(ProducerParts, _Life):
     ) -> None:  # fmt: skip
         self._shell = Shell(group)
         super().__init__(self._shell, group, namesrv, instance_name, options)
+        self._most_in_flight = MOST_IN_FLIGHT
         self._in_flight = BoundedSemaphore(MOST_IN_FLIGHT)
 
     def start(self) -> None:
         """Nothing is asked of a broker yet; that begins with the first message. Raises NotRunningError."""
         self._check_start()
         self._shell.start()
-        self._shell.call(self._begin)
+        self._shell.call(self._producing.begin)
 
     def close(self) -> None:
         """What was sent asynchronously is waited for, as long as its own time-out allows. More than once does no
@@ -118,7 +123,7 @@ class Producer(ProducerParts, _Life):
         if not self.is_running:
             return
         self._is_closed = True
-        for _ in range(MOST_IN_FLIGHT):
+        for _ in range(self._most_in_flight):
             self._in_flight.acquire()
         self._run(self._making.instance.unregister(producer=self.group))
         self._stop()
@@ -141,12 +146,18 @@ class Producer(ProducerParts, _Life):
         timeout_ms: float | None = None, callback: SendCallback | None = None,
     ) -> Future[SendResult]:  # fmt: skip
         """As `send`, without waiting: `result()` of what it returns does that. `callback(result, error)` is called by
-        the client's own thread, so it should be quick. Blocks while 10,000 are on their way. Raises MessageError."""
+        the client's own thread, so it should be quick, and must not call what waits. Blocks while 10,000 are on their
+        way. Raises MessageError."""
         self._check_running()
         future: Future[SendResult] = Future()
+        future.set_running_or_notify_cancel()  # a message that is on its way is not called back
 
         def done(pending: Pending[SendResult]) -> None:
-            self._in_flight.release()
+            if is_counted:
+                self._in_flight.release()
+            self._shell.call_outside(lambda: tell(pending))
+
+        def tell(pending: Pending[SendResult]) -> None:
             error = pending.error
             result = None if error is not None else pending.result()
             if error is not None:
@@ -154,16 +165,18 @@ class Producer(ProducerParts, _Life):
             elif result is not None:
                 future.set_result(result)
             if callback is not None:
-                self._shell.call_outside(lambda: callback(result, error))
+                callback(result, error)
 
         def send() -> None:
             self._producing.send(message, queue, select, key, timeout_ms).when_done(done)
 
-        self._in_flight.acquire()
+        # Our own thread, in a callback, would wait for itself.
+        is_counted = self._in_flight.acquire(blocking=not self._shell.is_ours)
         try:
             self._shell.call(send)
         except BaseException:
-            self._in_flight.release()
+            if is_counted:
+                self._in_flight.release()
             raise
         return future
 
@@ -232,11 +245,12 @@ class TransactionProducer(Producer):
         key: Any = None, timeout_ms: float | None = None,
     ) -> TransactionResult:  # fmt: skip
         """Send a half message, call the listener's `execute_local_transaction(message, argument)` in this thread, and
-        tell the broker what it says. Raises as `send`, and then nothing was executed; the listener's exceptions are
-        logged, and are UNKNOWN."""
+        tell the broker what it says. Raises as `send`, and then nothing was executed; nor is it where the half message
+        is stored with a reservation (SendStatus): that is rolled back. The listener's exceptions are logged, and are
+        UNKNOWN."""
         self._check_running()
         sent = self._shell.run(self._transactions.send_half, message, queue, select, key, timeout_ms)
-        state = _said(self._listener.execute_local_transaction, message, argument)
+        state = refused_by(sent.status) or _said(self._listener.execute_local_transaction, message, argument)
         try:
             self._shell.call(self._transactions.end, sent, state)
         except (ClientError, ValueError) as error:
@@ -276,26 +290,28 @@ class PushConsumer(PushConsumerParts, _Life):
         with PushConsumer("billing", listener, {"orders": "paid || refunded"}, namesrv="127.0.0.1:9876"):
             ...
 
-    `ordered`: a queue's messages come one after the other, each when the one before is consumed. `allocator`: an
-    allocation strategy instead of the one that option `strategy` names. `offset_dir`: where a broadcasting consumer
+    `ordered`: a queue's messages come one after the other, each when the one before is consumed. `machine_room`: where
+    we are, for strategy `machine_room_nearby` (our id begins with it). `allocator`: an allocation strategy instead of
+    the one that option `strategy` names. `offset_dir`: where a broadcasting consumer
     keeps its progress. `options`: those of ConsumerSettings. Raises ConfigError.
     """
 
     def __init__(
         self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
-        instance_name: str | None = None, allocator: AnyAllocator | None = None,
+        instance_name: str | None = None, machine_room: str | None = None, allocator: AnyAllocator | None = None,
         offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self._shell = Shell(group)
         super().__init__(
             self._shell, group, listener, topics, ordered=ordered, namesrv=namesrv, instance_name=instance_name,
-            allocator=allocator, offset_dir=offset_dir, options=options,
+            machine_room=machine_room, allocator=allocator, offset_dir=offset_dir, options=options,
         )  # fmt: skip
         self._pool = ListenerPool(group, self.settings.threads, self._finished)
         self._shell.on_submit = self._pool.submit
 
     def start(self) -> None:
-        """Messages come from now on. Raises BrokerRefusedError for an expression that is wrong, NotRunningError."""
+        """Messages come from now on. Raises BrokerRefusedError for an expression that is wrong, and where no broker
+        takes the group; NotRunningError."""
         self._check_start()
         self._shell.start()
         try:
@@ -390,16 +406,18 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
 
     def __init__(
         self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
-        allocator: AnyAllocator | None = None, offset_dir: str | os.PathLike[str] | None = None, **options: Any,
+        machine_room: str | None = None, allocator: AnyAllocator | None = None,
+        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self._shell = Shell(group)
         super().__init__(
-            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, allocator=allocator,
-            offset_dir=offset_dir, options=options,
+            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, machine_room=machine_room,
+            allocator=allocator, offset_dir=offset_dir, options=options,
         )  # fmt: skip
 
     def start(self) -> None:
-        """Messages are pulled from now on. Raises NotRunningError."""
+        """Messages are pulled from now on. Raises NotRunningError; BrokerRefusedError where no broker takes the
+        group."""
         self._check_start()
         self._shell.start()
         self._run(self._pulling.start())
@@ -416,7 +434,8 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
         return self._run(flow(*arguments))
 
     def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
-        """Messages of one queue, as many as are there; none after that time. They count as consumed."""
+        """Messages of one queue, as many as are there; none after that time. They count as consumed. Raises
+        BrokerRefusedError where no broker takes the group."""
         return self._ask(self._pulling.poll, most, 1e3 * timeout_s)
 
     def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
@@ -434,6 +453,14 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
     def offset_for_time(self, queue: Queue, time: float) -> int:
         """Of the first message that was stored then (Unix seconds) or later. Raises ClientError."""
         return self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+    def min_offset(self, queue: Queue) -> int:
+        """Raises ClientError."""
+        return self._ask(self._pulling.bounds, queue)[0]
+
+    def max_offset(self, queue: Queue) -> int:
+        """The one behind the last message. Raises ClientError."""
+        return self._ask(self._pulling.bounds, queue)[1]
 
     def seek_to_begin(self, queue: Queue) -> None:
         """Go on at the first message that is still there. Raises ClientError."""

@@ -92,7 +92,7 @@ class ListenerPool:
         work.began_ms = now_ms()
         try:
             status = work.listener(work.messages, work.context)
-        except Exception as error:
+        except BaseException as error:  # SystemExit, too: it would end our thread, and leave the messages to nobody
             failure = error
         else:
             if inspect.isawaitable(status):

@@ -75,11 +75,9 @@ class Shell:
         self._posted: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self.lock = _Lock(self._posted, self._carry_out)
         self.on_submit: Callable[[Sequence[Work]], None] = lambda works: None
-        self._selector = selectors.DefaultSelector()
-        self._wake_in, self._wake_out = socket.socketpair()
-        self._wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._selector: selectors.BaseSelector
+        self._wake_in: socket.socket
+        self._wake_out: socket.socket
         self._dirty: set[_Socket] = set()
         """Have something to send."""
         self._to_open: deque[tuple[_Socket, socket.socket | Exception]] = deque()
@@ -94,6 +92,11 @@ class Shell:
     # -- for callers -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._thread.start()
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -107,6 +110,11 @@ class Shell:
                 return function(*args, **options)
             finally:
                 self._leave()
+
+    def look(self, function: Callable[[], T]) -> T:
+        """What the engine has, while nobody changes it."""
+        with self.lock:
+            return function()
 
     def _leave(self) -> None:
         """What the engine was told has consequences."""
@@ -141,8 +149,7 @@ class Shell:
 
     def wait(self, pending: Pending[T], timeout_s: float | None = None) -> T:
         """Block until it is done. Raises what went wrong; RequestTimeoutError."""
-        if threading.current_thread() is self._thread:
-            raise RuntimeError("this call waits, and the client's own thread must not")
+        self.check_may_wait()
         with self.lock:
             if pending.is_done:
                 return pending.result()
@@ -153,8 +160,19 @@ class Shell:
             raise RequestTimeoutError(f"not done within {timeout_s} s")
         return pending.result()
 
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the thread of the client."""
+        return threading.current_thread() is self._thread
+
+    def check_may_wait(self) -> None:
+        """Raises RuntimeError in a callback that our thread calls."""
+        if self.is_ours:
+            raise RuntimeError("this call waits for the client's own thread, which has called you")
+
     def run(self, function: Callable[..., Pending[T]], *args: Any, **options: Any) -> T:
         """`call`, and `wait` for what comes of it."""
+        self.check_may_wait()
         return self.wait(self.call(function, *args, **options))
 
     def call_outside(self, function: Callable[[], object]) -> None:
@@ -164,7 +182,7 @@ class Shell:
     def stop(self) -> None:
         """The thread ends. What waits is not told: whoever stops has seen to that."""
         with self.lock:
-            if self._is_stopping:
+            if self._is_stopping or not self._thread.is_alive():
                 return
             self._is_stopping = True
         self._wake()

@@ -1,0 +1,314 @@
+"""What is peculiar to threads, and to asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import InvalidStateError
+from typing import Any
+
+import pytest
+
+import halfmoon.client.aio as aio
+from halfmoon.client import (
+    ConfigError,
+    ConsumeFrom,
+    Context,
+    Message,
+    NotRunningError,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+    Status,
+)
+from halfmoon.client.threads import clients
+from tests.client.live.conftest import Live, until
+from tests.client.live.shells import Threads
+
+
+@pytest.fixture
+def live(namesrv: str) -> Any:
+    made = Live(Threads(), namesrv)
+    yield made
+    made.close()
+
+
+# -- threads ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_future_cannot_be_cancelled_and_nothing_breaks(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    futures = [producer.send_async(Message(topic, b"x")) for _ in range(50)]
+    assert not any(future.cancel() for future in futures)
+    assert all(future.result(10) for future in futures)
+    with pytest.raises(InvalidStateError):
+        futures[0].set_result(None)
+    assert producer.send(Message(topic, b"y"))
+
+
+def test_a_callback_may_send_on_and_may_not_wait(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "MOST_IN_FLIGHT", 2)
+    topic = live.topic()
+    producer = live.producer()
+    done = threading.Event()
+    waited: list[BaseException] = []
+
+    def chain(left: int) -> None:
+        def answered(result: Any, error: BaseException | None) -> None:
+            if left == 50:
+                try:
+                    producer.send(Message(topic, b"never"))
+                except RuntimeError as refused:
+                    waited.append(refused)
+            if left:
+                chain(left - 1)
+            else:
+                done.set()
+
+        producer.send_async(Message(topic, b"%d" % left), callback=answered)
+
+    for _ in range(3):
+        threading.Thread(target=chain, args=(20,), daemon=True).start()
+    chain(50)
+    assert done.wait(10)
+    assert len(waited) == 1
+    assert "own thread" in str(waited[0])
+    _, got = live.consume(topic)
+    until(lambda: len(got) >= 51)
+    assert b"never" not in got.bodies
+
+
+def test_what_a_callback_raises_is_logged(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    producer.send_async(Message(topic, b"x"), callback=lambda result, error: 1 / 0).result(10)
+    until(lambda: "ZeroDivisionError" in caplog.text)
+    assert producer.send(Message(topic, b"y"))
+
+
+def test_a_listener_may_exit_and_the_pool_goes_on(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        context.delay_level = 1
+        if messages[0].reconsume_times == 0:
+            raise SystemExit(1)
+        return Status.SUCCESS
+
+    consumer, got = live.consume(topic, listener=listener, threads=1)
+    for number in range(3):
+        producer.send(Message(topic, b"%d" % number))
+    until(lambda: consumer.counters.consumed >= 3 + 1)
+    assert len(got) == 6
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < 2
+
+
+def test_an_async_listener_is_told_where_it_belongs(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    topic = live.topic()
+
+    async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        return Status.SUCCESS
+
+    consumer = live.start("PushConsumer", live.name("g"), listener, topic, consume_from=ConsumeFrom.FIRST)
+    until(lambda: "halfmoon.client.aio" in caplog.text)
+    assert consumer.counters.failed >= 1
+
+
+def test_listeners_run_side_by_side(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    barrier = threading.Barrier(8, timeout=10)
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        barrier.wait()
+        return Status.SUCCESS
+
+    consumer, _ = live.consume(topic, listener=listener, threads=8)
+    for number in range(16):
+        producer.send(Message(topic, b"%d" % number))
+    until(lambda: consumer.counters.consumed == 17)
+
+
+def test_numbers_are_read_while_everything_moves(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    consumer, got = live.consume(topic)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+
+    def look() -> None:
+        try:
+            while not stop.is_set():
+                assert consumer.lag >= 0
+                assert consumer.in_flight >= 0
+                assert consumer.cached >= 0
+                assert len(consumer.queues) <= 5
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(10):
+        producer.send_batch([Message(topic, b"x")] * 100)
+    got.wait(1_000)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors
+
+
+def test_a_client_may_be_closed_by_its_listener(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    closed = threading.Event()
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        threading.Thread(target=lambda: (consumer.close(), closed.set()), daemon=True).start()
+        return Status.SUCCESS
+
+    consumer, _ = live.consume(topic, listener=listener)
+    producer.send(Message(topic, b"x"))
+    assert closed.wait(10)
+
+
+def test_what_was_never_started_leaves_nothing_behind() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConfigError):
+            PushConsumer("g", lambda messages, context: None, batch_size=0)
+        with pytest.raises(ConfigError, match="unknown option 'thread'"):
+            PushConsumer("g", lambda messages, context: None, thread=1)
+        with pytest.raises(ConfigError, match="is no HOST:PORT"):
+            Producer("p", namesrv="localhost")
+        with pytest.raises(ConfigError, match=r"group 'a\.b'"):
+            Producer("a.b")
+        Producer("p").close()
+        gc.collect()
+    before = threading.active_count()
+    producer = Producer("p")
+    with pytest.raises(NotRunningError):
+        producer.send(Message("t", b"x"))
+    assert threading.active_count() == before
+
+
+def test_a_start_that_fails_leaves_no_thread(namesrv: str) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    consumer = PushConsumer("g", lambda messages, context: None, namesrv=namesrv)
+    maker = Live(Threads(), namesrv)
+    consumer.subscribe(maker.topic(), sql="a >")
+    with pytest.raises(Exception, match="23"):
+        consumer.start()
+    until(lambda: {thread.name for thread in threading.enumerate()} <= before)
+
+
+# -- asyncio ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_send_that_is_not_awaited_any_more_goes_on(live: Live) -> None:
+    topic = live.topic()
+
+    async def run() -> None:
+        async with aio.Producer("p", namesrv=live.namesrv) as producer:
+            await producer.send(Message(topic, b"first"))
+            task = asyncio.ensure_future(producer.send(Message(topic, b"second")))
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            await producer.send(Message(topic, b"third"))
+
+    asyncio.run(run())
+    _, got = live.consume(topic)
+    assert sorted(got.wait(3)) == [b"first", b"second", b"third"]
+
+
+def test_listeners_of_asyncio_are_cancelled_by_themselves_or_at_the_end(live: Live) -> None:
+    topic = live.topic()
+    seen: list[tuple[bytes, int]] = []
+
+    async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        (message,) = messages
+        context.delay_level = 1
+        seen.append((message.body, message.reconsume_times))
+        if message.body == b"cancels" and message.reconsume_times == 0:
+            raise asyncio.CancelledError
+        if message.body == b"long":
+            await asyncio.sleep(3_600)
+        return Status.SUCCESS
+
+    async def run() -> float:
+        async with aio.Producer("p", namesrv=live.namesrv) as producer:
+            consumer = aio.PushConsumer(
+                live.name("g"), listener, topic, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST, shutdown_ms=300
+            )
+            await consumer.start()
+            await producer.send(Message(topic, b"cancels"))
+            await producer.send(Message(topic, b"long"))
+            while (b"cancels", 1) not in seen or (b"long", 0) not in seen:
+                await asyncio.sleep(0.01)
+            began = time.monotonic()
+            await consumer.close()
+            return time.monotonic() - began
+
+    assert 0.2 < asyncio.run(asyncio.wait_for(run(), 30)) < 3
+
+
+def test_a_plain_function_is_a_listener_too(live: Live) -> None:
+    topic = live.topic()
+    seen: list[bytes] = []
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        seen.extend(message.body for message in messages)
+        return Status.SUCCESS
+
+    async def run() -> None:
+        async with aio.PushConsumer("g", listener, topic, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST):
+            while not seen:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_no_more_listeners_at_a_time_than_were_agreed_on(live: Live) -> None:
+    topic = live.topic()
+    live.producer().send_batch([Message(topic, b"x")] * 60)
+    running = most = total = 0
+
+    async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        nonlocal running, most, total
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.005)
+        running -= 1
+        total += 1
+        return Status.SUCCESS
+
+    async def run() -> None:
+        async with aio.PushConsumer(
+            live.name("g"), listener, topic, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST, threads=7
+        ):
+            while total < 61:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert most == 7
+
+
+def test_both_shells_have_the_same_names() -> None:
+    import halfmoon.client
+
+    assert set(aio.__all__) == set(halfmoon.client.__all__)
+    for name in ("Producer", "TransactionProducer", "PushConsumer", "PullConsumer", "LitePullConsumer"):
+        theirs = {each for each in dir(getattr(aio, name)) if not each.startswith("_")}
+        ours = {each for each in dir(getattr(halfmoon.client, name)) if not each.startswith("_")}
+        assert ours - theirs <= {"send_async"}
+        assert theirs <= ours
