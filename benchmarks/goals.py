@@ -72,6 +72,13 @@ def _rocketmq(title: str, figure: str, target: float, bound: str = "", *, less: 
     )
 
 
+def _client(title: str, figure: str, target: float) -> Goal:
+    """halfmoon.client beside RocketMQ's Java client, at one Halfmoon that does not wait for the disk."""
+    return Goal(
+        f"the Python client, {title}", f"python_client.{figure}", target, against=f"java_client.{figure}"
+    )  # fmt: skip
+
+
 def _less(
     title: str, figure: str, target: float, stretch: float | None = None, of: str = INTERVAL, bound: str = ""
 ) -> Goal:
@@ -353,4 +360,9 @@ GOALS: tuple[Goal, ...] = (
     _rocketmq("delay of 2,000 ms: late by, p99", "time_p99_ms", 0.2, less=True),
     _rocketmq("start-up", "ready_ms", 0.2, less=True),
     _rocketmq("anonymous memory after load", "loaded_mb", 0.2, less=True),
+    _client("sync, 1 thread, 100 B, messages/s", "sync_1_rec_s", 0.5),
+    _client("sync, 8 threads, 100 B, messages/s", "sync_8_rec_s", 0.5),
+    _client("async, 100 B, messages/s", "async_rec_s", 0.7),
+    _client("push consume of a million, one at a time, messages/s", "consume_1_rec_s", 0.3),
+    _client("push consume of a million, 32 at a time, messages/s", "consume_32_rec_s", 0.3),
 )

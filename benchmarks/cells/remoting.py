@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from benchmarks import rocketmq_peer
 from benchmarks.bench import HALFMOON, Bench, Cell, CellSkippedError, Figures, named
-from benchmarks.brokers import ROCKETMQ, SYNC, Broker
+from benchmarks.brokers import INTERVAL, ROCKETMQ, SYNC, Broker
 
 EVERYTHING = ".*"
 WAITS_FOR_THE_DISK = "sync|async|batch|latency|transaction"
 """What `flush: sync` makes a difference for."""
+CONSUMED = 5
+"""A million messages, where RocketMQ beside Halfmoon has 200,000."""
 LISTENERS = {
     "HALFMOON_LISTENERS_ROCKETMQ_BIND": "127.0.0.1:0",
     "HALFMOON_LISTENERS_ROCKETMQ_NAMESRV": "127.0.0.1:0",
@@ -33,6 +38,26 @@ def rocketmq(bench: Bench, like: Broker) -> Figures:
         bench.brokers.stop(broker)
 
 
+def clients(bench: Bench, broker: Broker) -> Figures:
+    """The Java client and ours, one after the other, at one broker."""
+    if bench.rocketmq is None:
+        raise CellSkippedError("needs the RocketMQ peer's scripts (--rocketmq-peer, ROCKETMQ_PEER)")
+    bench.settle()
+    started = bench.brokers.start_halfmoon(broker.name, LISTENERS)
+    try:
+        perf, limit_s = bench.rocketmq.perf, 4 * bench.cell_limit_s
+        java = perf(started.namesrv, "sync|async", bench.scale, limit_s)
+        java |= perf(started.namesrv, "consume", CONSUMED * bench.scale, limit_s)
+        ours = bench.load(
+            replace(started, bootstrap=started.namesrv), "python_client", topic="python-client",
+            seconds=max(1.0, rocketmq_peer.SECONDS * bench.scale),
+            messages=bench.times(rocketmq_peer.MESSAGES * CONSUMED, least=10_000),
+        )  # fmt: skip
+    finally:
+        bench.brokers.stop(started)
+    return named("java_client", {name: java[name] for name in ours}) | named("python_client", ours)
+
+
 CELLS = (
     Cell(
         "rocketmq",
@@ -40,4 +65,5 @@ CELLS = (
         rocketmq,
         on=(ROCKETMQ, *HALFMOON),
     ),
+    Cell("clients", "RocketMQ's Java client and halfmoon.client at one broker", clients, on=(INTERVAL,)),
 )

@@ -15,6 +15,7 @@ LOADS = {
     "one_by_one": "benchmarks.clients.plain",
     "paced": "benchmarks.clients.plain",
     "produce": "benchmarks.clients.bulk",
+    "python_client": "benchmarks.clients.remoting",
     "produce_headers": "benchmarks.clients.headers",
     "ready_made": "benchmarks.clients.plain",
     "read_again": "benchmarks.clients.small",
