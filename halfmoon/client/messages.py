@@ -223,6 +223,8 @@ def _converted(stored: StoredMessage, queue: Queue) -> ReceivedMessage:
 
 MOST_PLAIN_BYTES = 64 << 20
 """A compressed body that takes more is not believed."""
+ZSTD_STEP_BYTES = 1_024
+"""Zstandard's objects know no limit; so much at a time becomes 32 MiB at worst."""
 
 
 def _plain(body: bytes, flags: int) -> bytes:
@@ -232,19 +234,27 @@ def _plain(body: bytes, flags: int) -> bytes:
         if codec == 0x100:
             import lz4.frame
 
-            return bytes(lz4.frame.LZ4FrameDecompressor().decompress(body, MOST_PLAIN_BYTES))
+            lz4_unpacker = lz4.frame.LZ4FrameDecompressor()
+            return _whole(lz4_unpacker.decompress(body, MOST_PLAIN_BYTES), is_whole=lz4_unpacker.eof)
         if codec == 0x200:
             import zstandard
 
-            with zstandard.ZstdDecompressor().stream_reader(body) as reader:
-                return bytes(reader.read(MOST_PLAIN_BYTES))
+            zstd_unpacker, plain = zstandard.ZstdDecompressor().decompressobj(), bytearray()
+            for at in range(0, len(body), ZSTD_STEP_BYTES):
+                plain += zstd_unpacker.decompress(body[at : at + ZSTD_STEP_BYTES])
+                if zstd_unpacker.eof or len(plain) > MOST_PLAIN_BYTES:
+                    break
+            return _whole(bytes(plain), is_whole=zstd_unpacker.eof and len(plain) <= MOST_PLAIN_BYTES)
         unpacker = zlib.decompressobj()
-        plain = unpacker.decompress(body, MOST_PLAIN_BYTES)
-        if not unpacker.eof:
-            raise MalformedFrame("a compressed body that is cut short, or too long")
-        return plain
+        return _whole(unpacker.decompress(body, MOST_PLAIN_BYTES), is_whole=unpacker.eof)
     except Exception as error:
-        raise MalformedFrame(f"a body that cannot be decompressed: {error}") from None
+        raise MalformedFrame(f"a compressed body that cannot be read: {error}") from None
+
+
+def _whole(plain: bytes, *, is_whole: bool) -> bytes:
+    if not is_whole:
+        raise MalformedFrame("it is cut short, or takes too much")
+    return plain
 
 
 # -- sending ---------------------------------------------------------------------------------------------------------
