@@ -48,13 +48,15 @@ class Troubles(logging.Handler):
 @contextmanager
 def explained() -> Iterator[Troubles]:
     """What the client raises becomes a CliError; what it logs is kept, and not written to stderr."""
-    from halfmoon.client import ClientError
+    from halfmoon.client import BrokerRefusedError, ClientError
 
     troubles = Troubles()
     log = logging.getLogger("halfmoon.client")
     log.addHandler(troubles)
     try:
         yield troubles
+    except BrokerRefusedError as error:
+        raise CliError(one_line(error.remark or error)) from error
     except ClientError as error:
         raise CliError(one_line(error)) from error
     finally:

@@ -46,6 +46,7 @@ class Shell(Driver, Protocol):
 
     kernel: Kernel
     network: Network
+    on_failure: Callable[[], object]
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
         """Have the engine do something."""
@@ -65,6 +66,8 @@ class Client:
         self._making = Making(shell, namesrv, instance_name, machine_room)
         shell.kernel = self._making.kernel
         shell.network = self._making.instance.network
+        shell.on_failure = self._making.instance.close
+        self._version = 0
         self._is_started = False
         self._is_closed = False
 
@@ -76,6 +79,13 @@ class Client:
     @property
     def is_running(self) -> bool:
         return self._is_started and not self._is_closed
+
+    def _subscription(self, topic: str, expression: str, sql: str | None) -> Subscription:
+        """Newer than all before, whatever the clock says: brokers keep the newest. Raises ConfigError."""
+        self._version = max(wall_ms(), self._version + 1)
+        if sql is not None:
+            return by_sql(topic, sql, self._version)
+        return by_tags(topic, expression, self._version)
 
     def _check_running(self) -> None:
         if not self.is_running:
@@ -130,11 +140,6 @@ def refused_by(status: SendStatus) -> TransactionState | None:
     return None if status is SendStatus.OK else TransactionState.ROLLBACK
 
 
-def subscription(topic: str, expression: str, sql: str | None) -> Subscription:
-    """Raises ConfigError."""
-    return by_tags(topic, expression, wall_ms()) if sql is None else by_sql(topic, sql, wall_ms())
-
-
 def subscribed(topics: Topics) -> list[tuple[str, str]]:
     """Topics and expressions, in any of the ways to say them."""
     if isinstance(topics, str):
@@ -163,12 +168,12 @@ class PushConsumerParts(Client):
             group, settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
         )
         for topic, expression in subscribed(topics):
-            self._consuming.subscribe(subscription(topic, expression, None))
+            self._consuming.subscribe(self._subscription(topic, expression, None))
 
     def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
         """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The last one for a topic counts.
         While the consumer runs, an SQL92 expression that is wrong is only logged. Raises ConfigError."""
-        made = subscription(topic, expression, sql)
+        made = self._subscription(topic, expression, sql)
         self._changed(lambda: self._consuming.subscribe(made))
 
     def unsubscribe(self, topic: str) -> None:
@@ -247,17 +252,17 @@ class LitePullConsumerParts(Client):
         chosen = allocator or self._making.allocator(settings.strategy)
         self._pulling = LitePulling(self._making.instance, group, settings, chosen, store)
         for topic, expression in subscribed(topics):
-            self._pulling.subscribe(subscription(topic, expression, None))
+            self._pulling.subscribe(self._subscription(topic, expression, None))
 
     def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
         """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The queues of the topic are
         shared among the members of the group. Raises ConfigError where queues were assigned."""
-        self._now(self._pulling.subscribe, subscription(topic, expression, sql))
+        self._now(self._pulling.subscribe, self._subscription(topic, expression, sql))
 
     def assign(self, queues: Sequence[Queue], expression: str = "*", *, sql: str | None = None) -> None:
         """Read these queues, and no others, whoever else reads them. Raises ConfigError where topics were subscribed
         to."""
-        wanted = {queue.topic: subscription(queue.topic, expression, sql) for queue in queues}
+        wanted = {queue.topic: self._subscription(queue.topic, expression, sql) for queue in queues}
         self._now(self._pulling.assign, list(queues), wanted)
 
     def seek(self, queue: Queue, offset: int) -> None:

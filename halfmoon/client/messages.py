@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any
 
+import lz4.frame
+import zstandard
 from msgspec import Struct, field
 
 from halfmoon.client.errors import MessageError
@@ -30,9 +33,24 @@ RETRY_TOPIC, ORIGIN_ID, SHARDING_KEY = "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "__SH
 TRANSACTION = "TRAN_MSG"
 DELAY, DELAY_MS, DELIVER_MS, CANCEL = "DELAY", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY"
 """MessageConst."""
-RESERVED = frozenset((UNIQ_KEY, TAGS, KEYS, WAIT, DELAY, DELAY_MS, DELIVER_MS, "TIMER_DELAY_SEC", CANCEL, TRANSACTION))
-"""Property names with a field, or a call, of their own."""
+RESERVED = frozenset(
+    (
+        "__SHARDINGKEY", "__transactionId__", "ARRIVE_TIME", "BORN_HOST", "BORN_TIMESTAMP", "BUYER_ID", "CLUSTER",
+        "CONSUME_START_TIME", "CORRECTION_FLAG", "CORRELATION_ID", "DELAY", "DLQ_ORIGIN_MESSAGE_ID",
+        "DLQ_ORIGIN_TOPIC", "DUP_INFO", "EXTEND_UNIQ_INFO", "FIRST_POP_TIME", "INNER_BASE", "INNER_MULTI_DISPATCH",
+        "INNER_MULTI_QUEUE_OFFSET", "INNER_NUM", "INSTANCE_ID", "KEYS", "MAX_OFFSET", "MAX_RECONSUME_TIMES",
+        "MIN_OFFSET", "MQ2_FLAG", "MSG_REGION", "MSG_TYPE", "ORIGIN_MESSAGE_ID", "PGROUP", "POP_CK", "POP_CK_OFFSET",
+        "PUSH_REPLY_TIME", "REAL_QID", "REAL_TOPIC", "RECONSUME_TIME", "REPLY_TO_CLIENT", "RETRY_TOPIC", "TAGS",
+        "TIMER_DELAY_LEVEL", "TIMER_DELAY_MS", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY",
+        "TIMER_DEQUEUE_MS", "TIMER_ENQUEUE_MS", "TIMER_OUT_MS", "TIMER_ROLL_TIMES", "TRACE_CONTEXT", "TRACE_ON",
+        "TRANSACTION_CHECK_TIMES", "TRAN_MSG", "TRAN_PREPARED_QUEUE_OFFSET", "TRANSFER_FLAG", "TTL", "UNIQ_KEY",
+        "WAIT",
+    )
+)  # fmt: skip
+"""Names of properties with a field, or a call, of their own, or that RocketMQ acts on (MessageConst)."""
 KEY_SEPARATOR = " "
+
+log = logging.getLogger("halfmoon.client.consumer")
 
 
 class Message(Struct, kw_only=False):
@@ -108,6 +126,7 @@ class ReceivedMessage(Struct, eq=False):
     reconsume_times: int
     """How often it was handed back before."""
     system_flags: int
+    """As stored. Bit 0: the body is compressed, and could not be read."""
     physical_offset: int
     prepared_offset: int
     """Of a transaction's message: where its half message stands."""
@@ -201,10 +220,10 @@ def read_messages(data: memoryview | bytes, queue: Queue) -> list[ReceivedMessag
         if named != known_topic:
             known_topic, topic = named, str(named, "utf-8", "replace")
         if flags & COMPRESSED:
-            body = _plain(body, flags)
+            body, flags = _plain(body, flags)
         messages.append(
             ReceivedMessage(
-                topic, body, queue, offset, flag, born_ms, store_ms, times, flags & ~COMPRESSED, physical, prepared,
+                topic, body, queue, offset, flag, born_ms, store_ms, times, flags, physical, prepared,
                 born, store, data[text_at + 2 : stop],
             )
         )  # fmt: skip
@@ -213,10 +232,12 @@ def read_messages(data: memoryview | bytes, queue: Queue) -> list[ReceivedMessag
 
 
 def _converted(stored: StoredMessage, queue: Queue) -> ReceivedMessage:
-    body = _plain(stored.body, stored.system_flags) if stored.system_flags & COMPRESSED else stored.body
+    body, flags = stored.body, stored.system_flags
+    if flags & COMPRESSED:
+        body, flags = _plain(body, flags)
     return ReceivedMessage(
         str(stored.topic, "utf-8", "replace"), body, queue, stored.queue_offset, stored.flag, stored.born_ms,
-        stored.store_ms, stored.reconsume_times, stored.system_flags & ~COMPRESSED, stored.physical_offset,
+        stored.store_ms, stored.reconsume_times, flags, stored.physical_offset,
         stored.prepared_offset, stored.born.pack(), stored.store.pack(), stored.properties,
     )  # fmt: skip
 
@@ -227,34 +248,37 @@ ZSTD_STEP_BYTES = 1_024
 """Zstandard's objects know no limit; so much at a time becomes 32 MiB at worst."""
 
 
-def _plain(body: bytes, flags: int) -> bytes:
-    """A body that its producer has compressed (CompressionType). Raises MalformedFrame."""
+def _plain(body: bytes, flags: int) -> tuple[bytes, int]:
+    """A body that its producer has compressed (CompressionType), and flags that say so no more. One that cannot be read
+    stays as it is, flags included: it is one producer's mistake, and not to stop everybody's queue."""
     codec = flags & CODEC_MASK
     try:
         if codec == 0x100:
-            import lz4.frame
-
             lz4_unpacker = lz4.frame.LZ4FrameDecompressor()
-            return _whole(lz4_unpacker.decompress(body, MOST_PLAIN_BYTES), is_whole=lz4_unpacker.eof)
-        if codec == 0x200:
-            import zstandard
-
-            zstd_unpacker, plain = zstandard.ZstdDecompressor().decompressobj(), bytearray()
-            for at in range(0, len(body), ZSTD_STEP_BYTES):
-                plain += zstd_unpacker.decompress(body[at : at + ZSTD_STEP_BYTES])
-                if zstd_unpacker.eof or len(plain) > MOST_PLAIN_BYTES:
-                    break
-            return _whole(bytes(plain), is_whole=zstd_unpacker.eof and len(plain) <= MOST_PLAIN_BYTES)
-        unpacker = zlib.decompressobj()
-        return _whole(unpacker.decompress(body, MOST_PLAIN_BYTES), is_whole=unpacker.eof)
+            plain = lz4_unpacker.decompress(body, MOST_PLAIN_BYTES)
+            is_whole = lz4_unpacker.eof
+        elif codec == 0x200:
+            plain, is_whole = _plain_zstd(body)
+        else:
+            unpacker = zlib.decompressobj()
+            plain = unpacker.decompress(body, MOST_PLAIN_BYTES)
+            is_whole = unpacker.eof
     except Exception as error:
-        raise MalformedFrame(f"a compressed body that cannot be read: {error}") from None
-
-
-def _whole(plain: bytes, *, is_whole: bool) -> bytes:
+        log.warning("event=body_not_decompressed flags=%#x error=%s", flags, error)
+        return body, flags
     if not is_whole:
-        raise MalformedFrame("it is cut short, or takes too much")
-    return plain
+        log.warning("event=body_not_decompressed flags=%#x error=it is cut short, or takes too much", flags)
+        return body, flags
+    return bytes(plain), flags & ~COMPRESSED
+
+
+def _plain_zstd(body: bytes) -> tuple[bytes, bool]:
+    unpacker, plain = zstandard.ZstdDecompressor().decompressobj(), bytearray()
+    for at in range(0, len(body), ZSTD_STEP_BYTES):
+        plain += unpacker.decompress(body[at : at + ZSTD_STEP_BYTES])
+        if unpacker.eof or len(plain) > MOST_PLAIN_BYTES:
+            break
+    return bytes(plain), unpacker.eof and len(plain) <= MOST_PLAIN_BYTES
 
 
 # -- sending ---------------------------------------------------------------------------------------------------------
@@ -304,6 +328,11 @@ def encode_properties(message: Message, unique_key: str, more: Mapping[str, str]
     for name, value in (more or {}).items():
         parts.append(_pair(name, value))
     text = "".join(parts)
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise MessageError(f"a property cannot be written as UTF-8: {error}") from None
     if len(text) > properties.MAX_BYTES // 4 and len(text.encode()) > properties.MAX_BYTES:
         raise MessageError(
             f"the properties take {len(text.encode())} bytes, at most {properties.MAX_BYTES} are allowed"

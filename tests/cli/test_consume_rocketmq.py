@@ -144,7 +144,7 @@ def test_a_group_goes_on_where_it_was_by_either_protocol(broker_cli: CommandLine
 def test_a_group_that_speaks_kafkas_protocol_now(
     broker_cli: CommandLine, ten: str, name: str, rocketmq_broker: Broker
 ) -> None:
-    """The client only logs that its heartbeat was refused, and goes on: a command ends."""
+    """What the broker says of it is what the command says."""
     member = KafkaConsumer(ten, bootstrap_servers=rocketmq_broker.bootstrap_servers, group_id=name)
     try:
         while not member.assignment():

@@ -176,7 +176,9 @@ def test_b26_without_any_broker_a_send_waits_a_moment() -> None:
 def test_b26_a_send_ends_with_its_time() -> None:
     world = World()
     brokers = Brokers(world)
-    brokers.nodes["b1"].answer = brokers.nodes["b2"].answer = lambda command: None
+    brokers.nodes["b1"].answer = brokers.nodes["b2"].answer = lambda command: (
+        None if command.code == SEND else (0, {}, b"")
+    )
     client = world.client()
     for timeout_ms in (3_000, 500):
         began_ms = world.now_ms

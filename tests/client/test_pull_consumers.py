@@ -134,9 +134,14 @@ def lite(
 
 
 def poll(client: Client, consumer: LitePulling, most: int = 32, timeout_ms: float = 1_000) -> list[ReceivedMessage]:
-    messages = client.do(consumer.poll(most, timeout_ms))
-    assert isinstance(messages, list)
-    return messages
+    """As the shells do it."""
+    until_ms = client.world.now_ms + timeout_ms
+    while True:
+        messages = client.engine(lambda: consumer.take(most))
+        if messages or client.world.now_ms >= until_ms:
+            assert isinstance(messages, list)
+            return messages
+        client.do(consumer.wait_for_some(until_ms - client.world.now_ms))
 
 
 def poll_all(client: Client, consumer: LitePulling) -> list[bytes]:
@@ -265,8 +270,31 @@ def test_where_a_group_begins() -> None:
 def test_a_poll_is_woken_by_a_message() -> None:
     world, client = filled(1, 0)
     consumer = lite(client, {"t": "*"})
-    pending = client.run(consumer.poll(32, 60_000))
+    pending = client.run(consumer.wait_for_some(60_000))
     world.run_ms(30_000)
     assert not pending.is_done
     world.send(world.clients[0], Message("t", b"x"))
-    assert bodies(world.wait(pending)) == [b"x"]
+    world.wait(pending)
+    assert bodies(client.engine(lambda: consumer.take(32))) == [b"x"]
+    with pytest.raises(ConfigError, match="most is 0"):
+        consumer.take(0)
+
+
+def test_who_waits_in_vain_has_taken_nothing() -> None:
+    world, client = filled(1, 0)
+    consumer = lite(client, {"t": "*"})
+    waiting = client.run(consumer.wait_for_some(60_000))
+    waiting.cancel()
+    world.send(world.clients[0], *[Message("t", b"%d" % number) for number in range(20)])
+    world.run_ms(6_000)
+    assert client.do(consumer.committed(Queue("t", HALFMOON, 0))) == 0
+    assert len(poll_all(client, consumer)) == 20
+
+
+def test_queues_that_fall_behind_stand_in_line_once() -> None:
+    world, client = filled(1, 500)
+    consumer = lite(client, {"t": "*"})
+    for _ in range(100):
+        world.run_ms(50)
+        poll(client, consumer, 2)
+        assert len(consumer._ready) <= 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -28,7 +29,6 @@ from halfmoon.client.base import (
     checked_state,
     log,
     refused_by,
-    subscription,
 )
 from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.engine.listening import Listener
@@ -113,10 +113,13 @@ class Producer(ProducerParts, _Life):
         if not self.is_running:
             return
         self._is_closed = True
-        while self.in_flight:
-            await asyncio.sleep(0.005)
-        await self._run(self._making.instance.unregister(producer=self.group))
-        await self._stop()
+        try:
+            while self.in_flight:
+                await asyncio.sleep(0.005)
+            await self._run(self._making.instance.unregister(producer=self.group))
+        finally:
+            self._shell.look(self._producing.close)
+            await self._stop()
 
     async def send(
         self, message: Message, *, queue: Queue | None = None, select: Selector | None = None, key: Any = None,
@@ -236,8 +239,10 @@ class PushConsumer(PushConsumerParts, _Life):
     async def close(self) -> None:
         if self.is_running:
             self._is_closed = True
-            await self._run(self._consuming.close())
-            await self._stop()
+            try:
+                await self._run(self._consuming.close())
+            finally:
+                await self._stop()
 
 
 class PullConsumer(PullConsumerParts, _Life):
@@ -255,8 +260,10 @@ class PullConsumer(PullConsumerParts, _Life):
     async def close(self) -> None:
         if self.is_running:
             self._is_closed = True
-            await self._run(self._pulling.close())
-            await self._stop()
+            try:
+                await self._run(self._pulling.close())
+            finally:
+                await self._stop()
 
     async def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
         self._check_running()
@@ -269,7 +276,7 @@ class PullConsumer(PullConsumerParts, _Life):
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
         wait_s: float = 0.0, timeout_ms: float = 10_000,
     ) -> PullResult:  # fmt: skip
-        wanted = subscription(queue.topic, expression, sql)
+        wanted = self._subscription(queue.topic, expression, sql)
         hold_ms = round(1e3 * wait_s)
         return await self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
 
@@ -311,15 +318,25 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
     async def close(self) -> None:
         if self.is_running:
             self._is_closed = True
-            await self._run(self._pulling.close())
-            await self._stop()
+            try:
+                await self._run(self._pulling.close())
+            finally:
+                await self._stop()
 
     async def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
         self._check_running()
         return await self._run(flow(*arguments))
 
     async def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
-        return await self._ask(self._pulling.poll, most, 1e3 * timeout_s)
+        until_s = time.monotonic() + timeout_s
+        while True:
+            self._check_running()
+            # Taken and returned in one go: a program that stops waiting has not consumed anything.
+            messages = self._shell.call(self._pulling.take, most)
+            left_s = until_s - time.monotonic()
+            if messages or left_s <= 0:
+                return messages
+            await self._ask(self._pulling.wait_for_some, 1e3 * left_s)
 
     async def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
         await self._ask(self._pulling.commit, offsets)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from halfmoon.client.engine.kernel import Kernel, Pending
-from halfmoon.client.engine.listening import Status, Work
+from halfmoon.client.engine.listening import Work, said
 from halfmoon.client.engine.network import Connection, Network
 from halfmoon.client.errors import NotRunningError
 from halfmoon.client.making import now_ms
@@ -31,6 +32,9 @@ class _Protocol(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
+        if self._connection.is_closed:  # it took too long
+            transport.close()
+            return
         self.transport = transport
         self._shell.tell(self._shell.network.connected, self._connection)
 
@@ -60,11 +64,15 @@ class Shell:
         self._running = 0
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_stopping = False
+        self._process_id = -1
+        self.on_failure: Callable[[], object] = lambda: None
+        """A loop does not fail."""
 
     # -- for callers -------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._process_id = os.getpid()
 
     @property
     def is_running(self) -> bool:
@@ -74,6 +82,8 @@ class Shell:
         """Have the engine do something."""
         if not self.is_running:
             raise NotRunningError("the client is not running")
+        if os.getpid() != self._process_id:
+            raise NotRunningError("the client was started by the process that this one was forked from")
         return self.tell(function, *args, **options)
 
     def look(self, function: Callable[[], T]) -> T:
@@ -201,6 +211,10 @@ class Shell:
     async def _listen_to(self, work: Work) -> None:
         status: Any = None
         failure: BaseException | None = None
+        if work.process_queue.is_dropped:
+            work.is_skipped = True  # somebody else has the queue, and these messages
+            self.tell(work.finished, work, None, None)
+            return
         work.began_ms = now_ms()
         try:
             status = work.listener(work.messages, work.context)
@@ -212,6 +226,6 @@ class Shell:
             failure = error  # the listener's own affair
         except Exception as error:
             failure = error
-        if status is not None and not isinstance(status, Status):
-            status, failure = None, TypeError(f"a listener has returned {status!r}, expected a Status")
-        self.tell(work.finished, work, status, failure)
+        else:
+            status, failure = said(work, status)
+        self.tell(work.finished, work, None if failure is not None else status, failure)

@@ -10,6 +10,16 @@ from halfmoon.client.engine.group_queries import ConsumeFrom
 from halfmoon.client.errors import ConfigError
 
 MIN_SUSPEND_MS, MAX_SUSPEND_MS = 10, 30_000
+MOST_HOLD_MS = 60_000
+"""A queue that was not pulled for two minutes counts as forgotten."""
+
+
+def check_limits(settings: Struct, *limits: tuple[str, int, int]) -> None:
+    """Raises ConfigError unless each number lies within its bounds."""
+    for name, low, high in limits:
+        value = getattr(settings, name)
+        if not low <= value <= high:
+            raise ConfigError(f"{name} is {value}, expected {low} to {high}")
 
 
 class ConsumerSettings(Struct, frozen=True, kw_only=True):
@@ -52,16 +62,13 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     """How long running listeners are waited for at the end."""
 
     def __post_init__(self) -> None:
-        limits = (
-            ("threads", 1, 10_000), ("batch_size", 1, 1_024), ("pull_batch_size", 1, 1_024),
+        check_limits(
+            self, ("threads", 1, 10_000), ("batch_size", 1, 1_024), ("pull_batch_size", 1, 1_024),
             ("most_cached", 1, 65_535), ("most_span", 1, 65_535), ("most_cached_bytes", 1, 1 << 40),
-            ("max_reconsume_times", -1, 1 << 30), ("pull_interval_ms", 0, 65_535),
-            ("hold_ms", 1, 3_600_000), ("suspend_ms", MIN_SUSPEND_MS, MAX_SUSPEND_MS),
+            ("max_reconsume_times", -1, 1 << 30), ("pull_interval_ms", 0, 65_535), ("hold_ms", 1, MOST_HOLD_MS),
+            ("suspend_ms", MIN_SUSPEND_MS, MAX_SUSPEND_MS), ("persist_ms", 100, 3_600_000),
+            ("rebalance_ms", 100, 3_600_000), ("consume_timeout_ms", 1_000, 1 << 31), ("shutdown_ms", 0, 3_600_000),
         )  # fmt: skip
-        for name, low, high in limits:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} is {value}, expected {low} to {high}")
         if self.pull_timeout_ms <= self.hold_ms:
             raise ConfigError(f"pull_timeout_ms is {self.pull_timeout_ms}, expected more than hold_ms ({self.hold_ms})")
         if self.model not in ("clustering", "broadcasting"):

@@ -215,24 +215,37 @@ class PushConsuming:
         for queue in self.owned(topic):
             process_queue = self.queues[queue]
             is_silent = kernel.now_ms - process_queue.last_pull_ms > SILENT_MS
-            if queue not in mine or is_silent:
+            # One that was dropped and could not be given up then is taken anew, be it ours again or not.
+            is_left = process_queue.is_dropped and not process_queue.is_moving
+            if queue not in mine or is_silent or is_left:
                 if is_silent:
                     log.warning("event=queue_silent group=%s queue=%s", self.group, queue)
                 process_queue.drop()
                 settled &= await self._remove(process_queue)
-        new = [queue for queue in mine if queue not in self.queues]
-        if new and self.service.needs_lock and not self.settings.is_broadcasting:
-            locked = await self.service.lock(new)
+        # Side by side: a broker that does not answer delays its own queues alone.
+        new: dict[str, list[Queue]] = {}
+        for queue in mine:
+            if queue not in self.queues:
+                new.setdefault(queue.broker, []).append(queue)
+        taken = await self.instance.all_of([self._take(queues) for queues in new.values()], "take queues")
+        return settled and all(taken)
+
+    async def _take(self, queues: Sequence[Queue]) -> bool:
+        """Queues of one broker are to be ours; whether all of them are."""
+        asked_ms = self.instance.kernel.now_ms
+        settled = True
+        if self.service.needs_lock and not self.settings.is_broadcasting:
+            locked = await self.service.lock(queues)
             if self.is_closing:
                 await self.service.release(list(locked))
                 return True
-            settled &= len(locked) == len(new)
-            new = [queue for queue in new if queue in locked]
-        for queue in new:
-            settled &= await self._add(queue)
+            settled = len(locked) == len(queues)
+            queues = [queue for queue in queues if queue in locked]
+        for queue in queues:
+            settled &= await self._add(queue, asked_ms)
         return settled
 
-    async def _add(self, queue: Queue) -> bool:
+    async def _add(self, queue: Queue, locked_ms: float) -> bool:
         self.store.forget(queue)
         settings = self.settings
         try:
@@ -249,8 +262,8 @@ class PushConsuming:
         kernel = self.instance.kernel
         process_queue = self.queues[queue] = ProcessQueue(queue, offset, kernel.now_ms)
         if self.service.needs_lock:
-            process_queue.locked(kernel.now_ms)
-        process_queue.reread = False
+            process_queue.locked(locked_ms)
+        process_queue.reread = not process_queue.is_lock_trusted(kernel.now_ms)
         log.info("event=queue_taken group=%s queue=%s offset=%d", self.group, queue, offset)
         self.service.begin(process_queue)
         process_queue.task = kernel.keep(lambda: self._pull_for_ever(process_queue), f"pull {queue}")
@@ -263,6 +276,8 @@ class PushConsuming:
             return True
         if not await self.service.quiet(process_queue):
             return False
+        if process_queue.begin_at >= 0:
+            self.store.update(queue, process_queue.begin_at, only_forward=False)
         await self.store.persist([queue], surely=True)
         await self.service.release([queue])
         if self.queues.get(queue) is process_queue:
@@ -310,10 +325,7 @@ class PushConsuming:
             if not process_queue.is_lock_trusted(kernel.now_ms):
                 return NOT_LOCKED_MS
             if process_queue.reread:
-                # Somebody else may have had the queue while it was not ours.
-                known = await self.store.read(queue)
-                process_queue.forget_before(known)
-                process_queue.reread = False
+                await self.read_again(process_queue)
         commit = -1 if self.settings.is_broadcasting else self.store.known(queue)
         asked = Pull(
             queue=queue, offset=process_queue.next_offset, subscription=subscription,
@@ -321,14 +333,23 @@ class PushConsuming:
             timeout_ms=self.settings.pull_timeout_ms, node_id=process_queue.node_id,
         )  # fmt: skip
         result = await pull(self.instance, self.group, asked)
-        if self._is_over(process_queue):
-            return 0
+        if self._is_over(process_queue) or self.subscriptions.get(queue.topic) is not subscription:
+            return 0  # what was found by the expression of before says nothing of the new one
         process_queue.node_id = result.node_id
         process_queue.broker_offset = result.max_offset
         if result.status is PullStatus.OFFSET_ILLEGAL:
             await self._moved(process_queue, result)
             return 0
         return self._pulled(process_queue, subscription, result)
+
+    async def read_again(self, process_queue: ProcessQueue) -> None:
+        """Somebody else may have had the queue while it was not ours: pass over what they have dealt with. Raises
+        ClientError."""
+        known = await self.store.read(process_queue.queue)
+        process_queue.forget_before(known)
+        if known >= 0:
+            self.store.update(process_queue.queue, known, only_forward=True)
+        process_queue.reread = False
 
     def _pulled(self, process_queue: ProcessQueue, subscription: Subscription, result: PullResult) -> float:
         process_queue.next_offset = max(process_queue.next_offset, result.next_offset)
@@ -363,11 +384,11 @@ class PushConsuming:
             "event=offset_illegal group=%s queue=%s offset=%d next=%d", self.group, queue, process_queue.next_offset,
             result.next_offset,
         )  # fmt: skip
+        process_queue.is_moving = True
         process_queue.drop()
         await self.instance.kernel.sleep_ms(MOVED_MS)
-        if self.queues.get(queue) is not process_queue:
-            return
-        self.store.update(queue, result.next_offset, only_forward=False)
+        process_queue.is_moving = False
+        process_queue.begin_at = result.next_offset
         await self._remove(process_queue)
         self.rebalancing.soon()
 
@@ -395,8 +416,7 @@ class PushConsuming:
 
     async def _begin_at(self, process_queue: ProcessQueue, offset: int) -> None:
         process_queue.drop()
-        await self.service.quiet(process_queue)
-        self.store.update(process_queue.queue, offset, only_forward=False)
+        process_queue.begin_at = offset
         await self._remove(process_queue)
         self.rebalancing.soon()
 

@@ -13,6 +13,8 @@ from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
 
 TIMEOUT_MS = 3_000
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON of any bytes may raise."""
 RETRY_PREFIX = "%RETRY%"
 
 
@@ -40,7 +42,7 @@ async def members_of(instance: Instance, group: str, broker: str) -> list[str]:
         raise BrokerRefusedError(answer.code, answer.remark, broker)
     try:
         return sorted(msgspec.json.decode(answer.body, type=_Members).consumerIdList)
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BrokerRefusedError(answer.code, f"a list of members that cannot be read: {error}", broker) from None
 
 
@@ -75,7 +77,7 @@ async def assigned_by(instance: Instance, group: str, topic: str, broker: str, s
         raise BrokerRefusedError(answer.code, answer.remark, broker)
     try:
         found = msgspec.json.decode(answer.body, type=_Assignments).messageQueueAssignments
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise BrokerRefusedError(answer.code, f"an assignment that cannot be read: {error}", broker) from None
     return [Queue(each.messageQueue.topic, broker, each.messageQueue.queueId) for each in found]
 

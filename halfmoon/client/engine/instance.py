@@ -37,7 +37,7 @@ class Instance:
         self.network = Network(kernel, driver)
         self.network.on_request = self._asked
         self.network.on_lost = self._lost
-        self.routes = Routes(kernel, NameServers(self.network, name_servers))
+        self.routes = Routes(kernel, NameServers(kernel, self.network, name_servers))
         self.producer_groups: list[str] = []
         self.consumers: dict[str, Callable[[], Mapping[str, Any]]] = {}
         """Consumer group → () → what a heartbeat says of it."""
@@ -48,6 +48,8 @@ class Instance:
         self.refused: dict[str, BrokerRefusedError] = {}
         """Nodes that do not take us: address → why."""
         self._is_started = False
+        self.when_lost: list[Callable[[], None]] = []
+        """Called when a connection was lost."""
         self._reconnecting: set[str] = set()
         self._telling: set[str] = set()
         """Nodes that have a heartbeat to answer."""
@@ -100,12 +102,14 @@ class Instance:
 
     async def _heartbeat_to(self, address: str) -> None:
         self._telling.add(address)
+        asked_ms = self.kernel.now_ms
         try:
             answer = await self.network.request(
                 address, RequestCode.HEART_BEAT, {}, self._heartbeat_body(), timeout_ms=TIMEOUT_MS
             )
         except ClientError as error:
             log.info("event=heartbeat_failed address=%s error=%s", address, error)
+            self.network.give_up_if_silent(address, asked_ms)
             return
         finally:
             self._telling.discard(address)
@@ -128,6 +132,8 @@ class Instance:
 
     def _lost(self, address: str) -> None:
         """A broker has forgotten us with the connection: it is told again as soon as it can be reached."""
+        for tell in self.when_lost:
+            tell()
         if self._is_started and address in self.addresses() and address not in self._reconnecting:
             self._reconnecting.add(address)
             self.kernel.spawn(self._reconnect(address), f"reconnect to {address}")

@@ -48,7 +48,17 @@ Listener = Callable[[Sequence[ReceivedMessage], Context], "Status | Awaitable[St
 class Work:
     """One call of a listener. The shell makes the call, and says what came of it."""
 
-    __slots__ = ("began_ms", "context", "expired", "finished", "is_over", "listener", "messages", "process_queue")
+    __slots__ = (
+        "began_ms",
+        "context",
+        "expired",
+        "finished",
+        "is_over",
+        "is_skipped",
+        "listener",
+        "messages",
+        "process_queue",
+    )
 
     def __init__(
         self,
@@ -65,7 +75,21 @@ class Work:
         """(work, status, error): to be called once, in the engine's turn."""
         self.is_over = False
         """Nobody waits for it any more: if the listener was not called yet, it need not be, and `finished` neither."""
+        self.is_skipped = False
+        """The queue was dropped before it was the listener's turn, which was not called; to be set by the shell."""
         self.expired: set[int] = set()
         """Offsets of messages that were handed back while the listener has them: what it says of those is void."""
         self.began_ms = -1.0
         """When the listener was called, by the kernel's clock; to be set by the shell."""
+
+
+def said(work: Work, status: object) -> tuple[Status | None, BaseException | None]:
+    """What a listener has returned, if that makes sense, and what is wrong with it otherwise."""
+    if status is not None and not isinstance(status, Status):
+        return None, TypeError(f"a listener has returned {status!r}, expected a Status")
+    for name in ("delay_level", "acknowledged", "suspend_ms"):
+        value = getattr(work.context, name)
+        if not isinstance(value, int):
+            work.context = Context(work.context.queue)
+            return None, TypeError(f"a listener has set {name} to {value!r}, expected an int")
+    return status, None

@@ -32,7 +32,18 @@ log = logging.getLogger("halfmoon.client.network")
 class Connection:
     """To one address. The shell may keep something of its own in `handle`."""
 
-    __slots__ = ("_calls", "_needed", "_rest", "_unsent", "address", "handle", "is_closed", "is_open", "timer")
+    __slots__ = (
+        "_calls",
+        "_needed",
+        "_rest",
+        "_unsent",
+        "address",
+        "handle",
+        "heard_ms",
+        "is_closed",
+        "is_open",
+        "timer",
+    )
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -40,6 +51,8 @@ class Connection:
         self.is_open = False
         self.is_closed = False
         self.handle: object = None
+        self.heard_ms = 0.0
+        """When something has come over it last."""
         self.timer: Timer | None = None
         self._calls: dict[int, tuple[Pending[Command], Timer]] = {}
         self._unsent: list[bytes] = []
@@ -101,12 +114,14 @@ class Network:
         self._write(connection, wire.request(code, opaque, 0, fields, body))
         return pending
 
-    def oneway(self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
-        """Nobody hears of it if it does not arrive."""
+    def oneway(self, address: str, code: int, fields: Mapping[str, str], body: bytes = b"") -> bool:
+        """Nobody hears of it if it does not arrive. False: it was not sent, since there is no connection."""
         connection = self._connection(address, None)
-        if connection is not None:
-            self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
-            self._write(connection, wire.request(code, opaque, wire.ONEWAY, fields, body))
+        if connection is None:
+            return False
+        self._opaque = opaque = self._opaque + 1 & 0x7FFFFFFF
+        self._write(connection, wire.request(code, opaque, wire.ONEWAY, fields, body))
+        return True
 
     def answer(
         self, connection: Connection, asked: Command, code: int, remark: str | None = None, body: bytes = b""
@@ -156,6 +171,14 @@ class Network:
             where = connection.address if connection.is_open else f"{connection.address} (not connected yet)"
             call[0].fail(RequestTimeoutError(f"request {code} to {where}: no answer within {timeout_ms:.0f} ms"))
 
+    def give_up_if_silent(self, address: str, since_ms: float) -> None:
+        """Something was asked then, and not answered in time. Where nothing else has come either, the connection is one
+        that only we believe in: it is closed, and the next request opens another."""
+        connection = self._connections.get(address)
+        if connection is not None and connection.is_open and connection.heard_ms <= since_ms:
+            self._driver.close(connection)
+            self.closed(connection, "nothing has come for a whole time-out")
+
     def wait_ms(self, address: str) -> float:
         """For how long no connection is attempted to an address; 0: at once."""
         peer = self._peers.get(address)
@@ -167,6 +190,7 @@ class Network:
         if connection.is_closed:
             return
         connection.is_open = True
+        connection.heard_ms = self._kernel.now_ms
         if connection.timer is not None:
             connection.timer.cancel()
         unsent, connection._unsent = connection._unsent, []
@@ -175,6 +199,7 @@ class Network:
 
     def received(self, connection: Connection, data: bytes | memoryview) -> None:
         """Some bytes have come. Raises nothing: a connection with a malformed frame is closed."""
+        connection.heard_ms = self._kernel.now_ms
         rest = connection._rest
         if rest:
             rest += data

@@ -36,7 +36,9 @@ class OffsetStore(Protocol):
 
     async def read(self, queue: Queue) -> int: ...
 
-    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> ClientError | None: ...
+    async def persist(
+        self, queues: Iterable[Queue], *, surely: bool = False, again: bool = False
+    ) -> ClientError | None: ...
 
     def forget(self, queue: Queue) -> None: ...
 
@@ -71,6 +73,11 @@ class BrokerOffsets(Table):
         super().__init__()
         self._instance = instance
         self._group = group
+        instance.when_lost.append(self._lost)
+
+    def _lost(self) -> None:
+        """With a connection, what was said over it last may be."""
+        self.changed.update(self.offsets)
 
     async def read(self, queue: Queue) -> int:
         """What the broker knows; −1: nothing. Raises ClientError."""
@@ -85,27 +92,32 @@ class BrokerOffsets(Table):
             return -1
         if answer.code != Code.SUCCESS:
             raise BrokerRefusedError(answer.code, answer.remark, queue.broker)
-        return int(answer.fields["offset"])
+        try:
+            return int(answer.fields["offset"])
+        except (KeyError, ValueError):
+            raise BrokerRefusedError(answer.code, f"an offset that is none: {answer.fields}", queue.broker) from None
 
-    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> ClientError | None:
-        """Tell the brokers of these, as far as it is new to them. `surely`: and wait until they have it. Gives
-        back what went wrong first; that is logged, and tried again the next time."""
+    async def persist(
+        self, queues: Iterable[Queue], *, surely: bool = False, again: bool = False
+    ) -> ClientError | None:
+        """Tell the brokers of these, as far as it is new to them, or `again`. `surely`: and wait until they have it.
+        Gives back what went wrong first; that is logged, and tried again the next time."""
         failure: ClientError | None = None
         waiting = []
         for queue in queues:
-            if queue not in self.changed:
+            if queue not in self.changed and not (again and queue in self.offsets):
                 continue
             found = self._instance.routes.readable(queue.broker)
             if found is None:
                 continue
             address, _ = found
             fields = {**self._fields(queue), "commitOffset": str(self.offsets[queue])}
-            self.changed.discard(queue)
+            code = RequestCode.UPDATE_CONSUMER_OFFSET
             if surely:
-                code = RequestCode.UPDATE_CONSUMER_OFFSET
+                self.changed.discard(queue)
                 waiting.append((queue, self._instance.network.request(address, code, fields, timeout_ms=TIMEOUT_MS)))
-            else:
-                self._instance.network.oneway(address, RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+            elif self._instance.network.oneway(address, code, fields):
+                self.changed.discard(queue)
         for queue, pending in waiting:
             try:
                 answer = await pending
@@ -137,7 +149,9 @@ class FileOffsets(Table):
             self._loaded = dict(self._file.load())
         return self.offsets.get(queue, self._loaded.get(queue, -1))
 
-    async def persist(self, queues: Iterable[Queue], *, surely: bool = False) -> ClientError | None:
+    async def persist(
+        self, queues: Iterable[Queue], *, surely: bool = False, again: bool = False
+    ) -> ClientError | None:
         """All that is known, whichever was asked for: it is one file."""
         if not self.changed:
             return None

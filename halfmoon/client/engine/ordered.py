@@ -20,6 +20,7 @@ import msgspec
 
 from halfmoon.client.engine.consumer_settings import MAX_SUSPEND_MS, MIN_SUSPEND_MS
 from halfmoon.client.engine.consuming import PushConsuming
+from halfmoon.client.engine.group_queries import UNREADABLE
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.listening import Context, Listener, Status, Work
 from halfmoon.client.engine.process_queue import ProcessQueue
@@ -116,7 +117,7 @@ class OrderedService:
                 log.warning("event=lock_refused broker=%s code=%d remark=%s", broker, answer.code, answer.remark)
                 return None
             names = msgspec.json.decode(answer.body, type=_Locked).lockOKMQSet
-        except (ClientError, msgspec.MsgspecError) as error:
+        except (ClientError, *UNREADABLE) as error:
             log.warning("event=lock_failed group=%s broker=%s error=%s", self._consuming.group, broker, error)
             return None
         return {Queue(name.topic, name.brokerName, name.queueId) for name in names} & set(queues)
@@ -180,7 +181,11 @@ class OrderedService:
                         await kernel.sleep_ms(LOCK_AGAIN_MS)
                 continue
             if process_queue.reread:
-                await kernel.sleep_ms(EXPIRED_MS)  # others may have consumed what we have; the next pull will tell
+                try:
+                    await consuming.read_again(process_queue)
+                except ClientError as error:
+                    log.warning("event=progress_unknown queue=%s error=%s", process_queue.queue, error)
+                    await kernel.sleep_ms(LOCK_AGAIN_MS)
                 continue
             if kernel.now_ms - began_ms > LONGEST_RUN_MS:
                 await kernel.sleep_ms(BREATHER_MS)
@@ -197,6 +202,11 @@ class OrderedService:
             answer = self._works[work] = Pending()
             consuming.instance.driver.submit([work])
             status = await answer
+            if work.is_skipped:
+                process_queue.put_back()
+                process_queue.is_consuming = False
+                self._look_whether_idle()
+                return
             process_queue.last_consume_ms = kernel.now_ms
             pause_ms = await self._finish(process_queue, messages, status, work.context)
             process_queue.is_consuming = False
@@ -220,7 +230,7 @@ class OrderedService:
         consuming = self._consuming
         if status is Status.SUCCESS:
             consuming.counters.consumed += len(messages)
-        elif await self._comes_again(messages):
+        elif await self._comes_again(process_queue, messages):
             process_queue.put_back()
             pause_ms = context.suspend_ms if context.suspend_ms >= 0 else consuming.settings.suspend_ms
             return min(max(pause_ms, MIN_SUSPEND_MS), MAX_SUSPEND_MS)
@@ -230,7 +240,7 @@ class OrderedService:
             consuming.store.update(process_queue.queue, offset, only_forward=True)
         return 0
 
-    async def _comes_again(self, messages: Sequence[ReceivedMessage]) -> bool:
+    async def _comes_again(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> bool:
         """Whether any of them does. Those that were tried often enough go to the group's retry topic, which makes dead
         letters of them; broadcasting, they are dropped."""
         consuming = self._consuming
@@ -242,10 +252,12 @@ class OrderedService:
             elif consuming.settings.is_broadcasting:
                 consuming.counters.dropped += 1
                 log.warning("event=message_dropped group=%s message=%r", consuming.group, message)
+                process_queue.settle(message)
             else:
                 try:
                     await self._producing.send_again(message, consuming.group, self._most)
                     consuming.counters.sent_back += 1
+                    process_queue.settle(message)
                 except ClientError as error:
                     log.warning("event=send_back_failed group=%s message=%r error=%s", consuming.group, message, error)
                     again = True

@@ -23,9 +23,9 @@ class ProcessQueue:
     """Of one queue that we own."""
 
     __slots__ = (
-        "_consuming", "arrived", "broker_offset", "bytes", "is_consuming", "is_dropped", "is_locked", "last_consume_ms",
-        "last_lock_ms", "last_pull_ms", "max_offset", "messages", "next_offset", "node_id", "queue", "reread",
-        "task",
+        "_consuming", "arrived", "begin_at", "broker_offset", "bytes", "is_consuming", "is_dropped", "is_locked",
+        "is_moving", "last_consume_ms", "last_lock_ms", "last_pull_ms", "max_offset", "messages", "next_offset",
+        "node_id", "queue", "reread", "task",
     )  # fmt: skip
 
     def __init__(self, queue: Queue, next_offset: int, now_ms: float) -> None:
@@ -55,6 +55,10 @@ class ProcessQueue:
         """Progress is to be asked of the broker again before the next pull."""
         self.arrived: Pending[None] | None = None
         """Who waits for messages."""
+        self.begin_at = -1
+        """Progress that is to be stored when the queue is given up, whatever was consumed; −1: what was consumed."""
+        self.is_moving = False
+        """It was dropped, and is to be given up after a while, and not before."""
         self.task: Task[None] | None = None
 
     def __repr__(self) -> str:
@@ -126,6 +130,11 @@ class ProcessQueue:
         self._consuming.clear()
         return self.progress
 
+    def settle(self, message: ReceivedMessage) -> None:
+        """One of those that were taken is dealt with, whatever becomes of the others."""
+        if self._consuming.pop(message.queue_offset, None) is not None:
+            self.bytes -= len(message.body)
+
     def put_back(self) -> None:
         """What was taken is to be taken again."""
         self.messages.update(self._consuming)
@@ -144,7 +153,7 @@ class ProcessQueue:
 
     def locked(self, now_ms: float) -> None:
         """The broker says it is ours."""
-        if not self.is_locked:
+        if not self.is_lock_trusted(now_ms):
             self.reread = True
         self.is_locked = True
         self.last_lock_ms = now_ms

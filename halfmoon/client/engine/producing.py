@@ -19,6 +19,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from halfmoon.client.engine.consumer_settings import check_limits
 from halfmoon.client.engine.faults import Faults
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.kernel import Pending
@@ -27,9 +28,9 @@ from halfmoon.client.engine.unique_keys import UniqueKeys
 from halfmoon.client.errors import (
     BrokerRefusedError,
     ClientError,
-    ConfigError,
     ConnectionFailedError,
     MessageError,
+    NotRunningError,
     RequestTimeoutError,
     RouteError,
     TopicUnknownError,
@@ -99,13 +100,10 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
     half messages of one that has died."""
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("timeout_ms", 1, 3_600_000), ("retries", 0, 100), ("compress_over_bytes", 0, 1 << 30),
+        check_limits(
+            self, ("timeout_ms", 1, 3_600_000), ("retries", 0, 100), ("compress_over_bytes", 0, 1 << 30),
             ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024),
-        ):  # fmt: skip
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise ConfigError(f"{name} is {value}, expected {low} to {high}")
+        )  # fmt: skip
 
 
 class Counters(Struct):
@@ -133,6 +131,8 @@ class Producing:
         self.counters = Counters()
         self.in_flight = 0
         """Sends that are neither acknowledged nor given up."""
+        self.open: dict[_Sending, None] = {}
+        """These."""
         self._faults = Faults()
         self._turn = (dice or random.Random()).randrange(1 << 16)
 
@@ -151,6 +151,11 @@ class Producing:
                 log.debug("event=no_route topic=%s error=%s", topic, error)
             routes.want(topic)
         self.instance.tell_new()
+
+    def close(self) -> None:
+        """Whoever waits for a send is told that there is none any more."""
+        for sending in list(self.open):
+            sending._give_up(NotRunningError("the client is closed"))
 
     # -- what is sent ------------------------------------------------------------------------------------------------
 
@@ -211,7 +216,7 @@ class Producing:
     ) -> None:  # fmt: skip
         route = await self.route(message.topic)
         if queue is None:
-            queue = self.choose(message.topic, route, "") if select is None else select(route.writable, message, key)
+            queue = self.choose(message.topic, route, "") if select is None else chosen(select, route, message, key)
         address = self.instance.routes.master(queue.broker)
         if address is None:
             raise RouteError(f"broker {queue.broker} has no master")
@@ -363,6 +368,17 @@ class Producing:
             self._faults.failed(broker, self.instance.kernel.now_ms)
 
 
+def chosen(select: Selector, route: Route, message: Message, key: Any) -> Queue:
+    """The queue that a selector wants. Raises MessageError where it does not name one."""
+    try:
+        queue = select(route.writable, message, key)
+    except Exception as error:
+        raise MessageError(f"the selector failed: {error!r}") from error
+    if not isinstance(queue, Queue):
+        raise MessageError(f"the selector has returned {queue!r}, expected a Queue")
+    return queue
+
+
 class _Batch(Struct):
     """Messages of one request."""
 
@@ -411,6 +427,7 @@ class _Sending:
     def begin(self) -> None:
         producing = self._producing
         producing.in_flight += 1
+        producing.open[self] = None
         route = producing.instance.routes.known(self.topic)
         if route is not None and route.writable:
             self._attempt(route)
@@ -422,12 +439,23 @@ class _Sending:
         asked = kernel.spawn(self._producing.route(self.topic), "route")
         if not await kernel.within_ms(asked, self._deadline_ms - kernel.now_ms):
             self._give_up(RequestTimeoutError(f"topic '{self.topic}': no route in time"))
-        elif isinstance(asked.error, Exception):
-            self._give_up(asked.error)
+        elif asked.error is not None:
+            self._give_up(
+                asked.error if isinstance(asked.error, Exception) else NotRunningError("the client is closed")
+            )
         else:
             self._attempt(asked.result())
 
     def _attempt(self, route: Route) -> None:
+        if self.result.is_done:
+            return
+        try:
+            self._try(route)
+        except Exception as error:  # nobody else would tell who waits
+            log.exception("event=send_failed topic=%s", self.topic)
+            self._give_up(error)
+
+    def _try(self, route: Route) -> None:
         producing = self._producing
         instance = producing.instance
         now_ms = instance.kernel.now_ms
@@ -436,15 +464,17 @@ class _Sending:
             if self.select is not None:
                 assert self.message is not None
                 try:
-                    queue = self.queue = self.select(route.writable, self.message, self.key)
-                except Exception as error:
-                    self._give_up(MessageError(f"the selector failed: {error!r}"))
+                    queue = self.queue = chosen(self.select, route, self.message, self.key)
+                except MessageError as error:
+                    self._give_up(error)
                     return
             else:
                 queue = producing.choose(self.topic, route, self._broker)
         address = instance.routes.master(queue.broker)
         left_ms = self._deadline_ms - now_ms
         if address is None:
+            self._attempts += 1
+            self._broker = queue.broker
             self._failed(RouteError(f"broker {queue.broker} has no master now"), queue.broker)
             return
         wait_ms = instance.network.wait_ms(address)
@@ -494,6 +524,7 @@ class _Sending:
             self._give_up(BrokerRefusedError(answer.code, f"an answer that makes no sense: {fields}", queue.broker))
             return
         producing.in_flight -= 1
+        del producing.open[self]
         producing.counters.sent += self.count
         self.result.set(result)
 
@@ -518,8 +549,6 @@ class _Sending:
             return
         log.info("event=send_retried topic=%s broker=%s error=%s", self.topic, broker, error)
         producing.counters.retried += 1
-        if self._attempts == 0:  # a route without its master: another may come
-            self._attempts = 1
         route = producing.instance.routes.known(self.topic)
         if route is None or not route.writable:
             kernel.spawn(self._learn(), "route for a send")
@@ -527,6 +556,9 @@ class _Sending:
             kernel.call_soon(lambda: self._attempt(route))
 
     def _give_up(self, error: BaseException) -> None:
+        if self.result.is_done:
+            return
         self._producing.in_flight -= 1
+        del self._producing.open[self]
         self._producing.counters.failed += self.count
         self.result.fail(error)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from halfmoon.client.engine.consumer_settings import MOST_HOLD_MS, check_limits
 from halfmoon.client.engine.group_queries import (
     ConsumeFrom,
     first_offset,
@@ -101,7 +102,7 @@ class Pulling:
         """Raises ClientError."""
         await self.queues(queue.topic)
         self.store.update(queue, offset, only_forward=False)
-        failure = await self.store.persist([queue], surely=True)
+        failure = await self.store.persist([queue], surely=True, again=True)
         if failure is not None:
             raise failure
 
@@ -146,9 +147,10 @@ class LiteSettings(Struct, frozen=True, kw_only=True):
     pull_timeout_ms: int = TIMEOUT_MS
 
     def __post_init__(self) -> None:
-        for name in ("pull_batch_size", "most_cached", "most_cached_bytes", "commit_ms", "rebalance_ms", "hold_ms"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"{name} is {getattr(self, name)}, expected at least 1")
+        check_limits(
+            self, ("pull_batch_size", 1, 1_024), ("most_cached", 1, 65_535), ("most_cached_bytes", 1, 1 << 40),
+            ("commit_ms", 100, 3_600_000), ("rebalance_ms", 100, 3_600_000), ("hold_ms", 1, MOST_HOLD_MS),
+        )  # fmt: skip
         if self.pull_timeout_ms <= self.hold_ms:
             raise ConfigError(f"pull_timeout_ms is {self.pull_timeout_ms}, expected more than hold_ms ({self.hold_ms})")
 
@@ -257,9 +259,11 @@ class LitePulling:
         self._is_assigned = True
         self._wanted.update(subscriptions)
         wanted = list(dict.fromkeys(queues))
-        for queue in list(self._assigned):
-            if queue not in wanted:
-                self._drop(queue)
+        lost = [queue for queue in self._assigned if queue not in wanted]
+        if lost and self.settings.auto_commit and self._is_started:
+            self.instance.kernel.spawn(self.store.persist(lost, surely=True), "progress of what was assigned")
+        for queue in lost:
+            self._drop(queue)
         for queue in wanted:
             self.instance.routes.want(queue.topic)
             if queue not in self._assigned:
@@ -348,9 +352,10 @@ class LitePulling:
             return 0
         messages = subscription.wanted(result.messages)
         if messages:
+            if not assigned.cached:
+                self._ready.append(assigned)
             assigned.cached.extend(messages)
             assigned.bytes += sum(len(message.body) for message in messages)
-            self._ready.append(assigned)
             self._arrived.set(None)
         elif not assigned.cached:
             self.store.update(queue, result.next_offset, only_forward=True)
@@ -358,21 +363,19 @@ class LitePulling:
 
     # -- polling -----------------------------------------------------------------------------------------------------
 
-    async def poll(self, most: int, timeout_ms: float) -> list[ReceivedMessage]:
-        """What was pulled, of one queue; none after that time."""
-        kernel = self.instance.kernel
-        until_ms = kernel.now_ms + timeout_ms
-        while True:
-            messages = self._take(most)
-            if not messages:
-                self.instance.check_taken()
-            if messages or kernel.now_ms >= until_ms:
-                return messages
-            if self._arrived.is_done:
-                self._arrived = Pending()
-            await kernel.within_ms(self._arrived, until_ms - kernel.now_ms)
+    async def wait_for_some(self, timeout_ms: float) -> None:
+        """Until there is something to take, but no longer. Takes nothing: whoever waits may lose interest. Raises
+        BrokerRefusedError where no broker takes the group."""
+        self.instance.check_taken()
+        if self._arrived.is_done:
+            self._arrived = Pending()
+        if not any(each.cached and not each.is_paused and not each.is_dropped for each in self._ready):
+            await self.instance.kernel.within_ms(self._arrived, timeout_ms)
 
-    def _take(self, most: int) -> list[ReceivedMessage]:
+    def take(self, most: int) -> list[ReceivedMessage]:
+        """What was pulled of one queue, which counts as consumed then. Raises ConfigError."""
+        if most < 1:
+            raise ConfigError(f"most is {most}, expected at least 1")
         while self._ready:
             assigned = self._ready[0]
             if assigned.is_dropped or assigned.is_paused or not assigned.cached:
@@ -408,7 +411,8 @@ class LitePulling:
                 continue
             assigned.is_paused = paused
             if not paused and assigned.cached:
-                self._ready.append(assigned)
+                if assigned not in self._ready:
+                    self._ready.append(assigned)
                 self._arrived.set(None)
 
     # -- progress ----------------------------------------------------------------------------------------------------
@@ -417,7 +421,7 @@ class LitePulling:
         """Store what was polled, or these offsets. Raises ClientError."""
         for queue, offset in (offsets or {}).items():
             self.store.update(queue, offset, only_forward=False)
-        failure = await self.store.persist(list(offsets or self._assigned), surely=True)
+        failure = await self.store.persist(list(offsets or self._assigned), surely=True, again=True)
         if failure is not None:
             raise failure
 

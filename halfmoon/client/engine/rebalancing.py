@@ -91,6 +91,9 @@ class Rebalancing:
                 log.debug("event=no_route group=%s topic=%s", self._group, topic)
             except ClientError as error:
                 log.warning("event=rebalance_failed group=%s topic=%s error=%s", self._group, topic, error)
+            except Exception:
+                log.exception("event=rebalance_failed group=%s topic=%s", self._group, topic)
+                settled = False
         return settled
 
     async def _rebalance(self, topic: str) -> bool:

@@ -23,6 +23,7 @@ TIMEOUT_MS = 3_000
 READ, WRITE = 4, 2
 """Bits of a queue's permission (PermName)."""
 MASTER = 0
+MOST_QUEUES = 65_536
 DEFAULT_TOPIC = "TBW102"
 """What producers ask about to learn how topics are made that do not exist yet (TopicValidator)."""
 
@@ -66,7 +67,7 @@ def decode_route(topic: str, body: bytes) -> Route:
             each.brokerName: {int(node): address for node, address in each.brokerAddrs.items()}
             for each in data.brokerDatas
         }
-    except (msgspec.MsgspecError, ValueError) as error:
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise RouteError(f"topic '{topic}': a route that cannot be read: {error}") from None
     readable: list[Queue] = []
     writable: list[Queue] = []
@@ -74,6 +75,8 @@ def decode_route(topic: str, body: bytes) -> Route:
         nodes = brokers.get(queues.brokerName)
         if not nodes:
             continue
+        if max(queues.readQueueNums, queues.writeQueueNums) > MOST_QUEUES:
+            raise RouteError(f"topic '{topic}': a route with over {MOST_QUEUES} queues of one broker is not believed")
         if queues.perm & READ:
             readable += [Queue(topic, queues.brokerName, number) for number in range(queues.readQueueNums)]
         if queues.perm & WRITE and MASTER in nodes:
@@ -84,7 +87,8 @@ def decode_route(topic: str, body: bytes) -> Route:
 class NameServers:
     """One of several, until it fails."""
 
-    def __init__(self, network: Network, addresses: Sequence[str]) -> None:
+    def __init__(self, kernel: Kernel, network: Network, addresses: Sequence[str]) -> None:
+        self._kernel = kernel
         self._network = network
         self._addresses = list(addresses)
         self._at = 0
@@ -92,16 +96,31 @@ class NameServers:
     async def route(self, topic: str) -> Route:
         """Raises RouteError: no name server knows the topic, or none answers."""
         errors: list[str] = []
+        try:
+            return await self._ask_all(topic, errors)
+        except TopicUnknownError:
+            raise
+        except RouteError:
+            # None can be reached at the moment: what is left of the shortest pause is waited for, once.
+            wait_ms = min(self._network.wait_ms(address) for address in self._addresses)
+            if not wait_ms:
+                raise
+        await self._kernel.sleep_ms(wait_ms)
+        return await self._ask_all(topic, errors)
+
+    async def _ask_all(self, topic: str, errors: list[str]) -> Route:
         first = self._at
         for step in range(len(self._addresses)):
             at = (first + step) % len(self._addresses)
             address = self._addresses[at]
+            asked_ms = self._kernel.now_ms
             try:
                 answer = await self._network.request(
                     address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, timeout_ms=TIMEOUT_MS
                 )
             except ClientError as error:
                 errors.append(str(error))
+                self._network.give_up_if_silent(address, asked_ms)
                 continue
             self._at = at
             if answer.code == Code.SUCCESS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from threading import BoundedSemaphore
@@ -25,7 +26,6 @@ from halfmoon.client.base import (
     checked_state,
     log,
     refused_by,
-    subscription,
 )
 from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.engine.listening import Listener, Status, Work
@@ -122,11 +122,15 @@ class Producer(ProducerParts, _Life):
         harm."""
         if not self.is_running:
             return
+        self._shell.check_may_wait()
         self._is_closed = True
-        for _ in range(self._most_in_flight):
-            self._in_flight.acquire()
-        self._run(self._making.instance.unregister(producer=self.group))
-        self._stop()
+        try:
+            for _ in range(self._most_in_flight):
+                self._in_flight.acquire()
+            self._run(self._making.instance.unregister(producer=self.group))
+        finally:
+            self._shell.look(self._producing.close)
+            self._stop()
 
     def send(
         self, message: Message, *, queue: Queue | None = None, select: Selector | None = None, key: Any = None,
@@ -267,6 +271,7 @@ class TransactionProducer(Producer):
     def close(self) -> None:
         """As a producer; checks that run are waited for, too."""
         if self.is_running:
+            self._shell.check_may_wait()
             self._pool.stop(self._producing.settings.timeout_ms / 1e3)
         super().close()
 
@@ -326,10 +331,13 @@ class PushConsumer(PushConsumerParts, _Life):
         once does no harm."""
         if not self.is_running:
             return
+        self._shell.check_may_wait()
         self._is_closed = True
-        self._run(self._consuming.close())
-        self._pool.stop(1.0)
-        self._stop()
+        try:
+            self._run(self._consuming.close())
+        finally:
+            self._pool.stop(1.0)
+            self._stop()
 
     def _finished(self, work: Work, status: Status | None, error: BaseException | None) -> None:
         self._shell.post(work.finished, work, status, error)
@@ -351,9 +359,12 @@ class PullConsumer(PullConsumerParts, _Life):
     def close(self) -> None:
         """More than once does no harm."""
         if self.is_running:
+            self._shell.check_may_wait()
             self._is_closed = True
-            self._run(self._pulling.close())
-            self._stop()
+            try:
+                self._run(self._pulling.close())
+            finally:
+                self._stop()
 
     def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
         self._check_running()
@@ -369,7 +380,7 @@ class PullConsumer(PullConsumerParts, _Life):
     ) -> PullResult:  # fmt: skip
         """Messages from an offset on. Where there is none, the broker may wait for one for `wait_s`; `timeout_ms` is
         for what else it takes. Raises ClientError."""
-        wanted = subscription(queue.topic, expression, sql)
+        wanted = self._subscription(queue.topic, expression, sql)
         hold_ms = round(1e3 * wait_s)
         return self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
 
@@ -425,9 +436,12 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
     def close(self) -> None:
         """Progress is stored, with `auto_commit`. More than once does no harm."""
         if self.is_running:
+            self._shell.check_may_wait()
             self._is_closed = True
-            self._run(self._pulling.close())
-            self._stop()
+            try:
+                self._run(self._pulling.close())
+            finally:
+                self._stop()
 
     def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
         self._check_running()
@@ -436,7 +450,14 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
     def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
         """Messages of one queue, as many as are there; none after that time. They count as consumed. Raises
         BrokerRefusedError where no broker takes the group."""
-        return self._ask(self._pulling.poll, most, 1e3 * timeout_s)
+        until_s = time.monotonic() + timeout_s
+        while True:
+            self._check_running()
+            messages = self._shell.call(self._pulling.take, most)
+            left_s = until_s - time.monotonic()
+            if messages or left_s <= 0:
+                return messages
+            self._ask(self._pulling.wait_for_some, 1e3 * left_s)
 
     def commit(self, offsets: Mapping[Queue, int] | None = None) -> None:
         """Store what was polled, or these offsets."""

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from halfmoon.client.engine.listening import Status, Work
+from halfmoon.client.engine.listening import Status, Work, said
 from halfmoon.client.making import now_ms
 
 log = logging.getLogger("halfmoon.client.consumer")
@@ -48,8 +48,15 @@ class ListenerPool:
             if len(self._threads) < self._most and not self._is_stopping:
                 self._is_waking = True
                 thread = _Thread(self, f"halfmoon-listener {self._name} {len(self._threads)}")
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except (
+                    RuntimeError
+                ) as error:  # no more threads: those that are there do it, or the next submit tries again
+                    self._is_waking = False
+                    log.error("event=thread_not_started error=%s", error)
+                else:
+                    self._threads.append(thread)
         else:
             self._is_waking = True
             thread.gate.release()
@@ -89,6 +96,10 @@ class ListenerPool:
     def _call(self, work: Work) -> None:
         status: Any = None
         failure: BaseException | None = None
+        if work.process_queue.is_dropped:
+            work.is_skipped = True  # somebody else has the queue, and these messages
+            self._finished(work, None, None)
+            return
         work.began_ms = now_ms()
         try:
             status = work.listener(work.messages, work.context)
@@ -99,10 +110,9 @@ class ListenerPool:
                 if inspect.iscoroutine(status):
                     status.close()
                 failure = TypeError("a listener here is no `async def`; see halfmoon.client.aio")
-                status = None
-            elif status is not None and not isinstance(status, Status):
-                status, failure = None, TypeError(f"a listener has returned {status!r}, expected a Status")
-        self._finished(work, status, failure)
+        if failure is None:
+            status, failure = said(work, status)
+        self._finished(work, None if failure is not None else status, failure)
 
     def stop(self, timeout_s: float) -> None:
         """Threads end when their listener does; they are waited for so long."""

@@ -25,6 +25,10 @@ from halfmoon.client.making import now_ms
 
 READ_BYTES = 256 << 10
 LONGEST_SLEEP_S = 3_600.0
+JOINED_BYTES = 256 << 10
+"""Small frames are sent together up to this."""
+MOST_UNSENT_BYTES = 256 << 20
+"""For a node that does not read; then its connection is closed."""
 
 T = TypeVar("T")
 
@@ -34,12 +38,15 @@ log = logging.getLogger("halfmoon.client.network")
 class _Socket:
     """The shell's side of a connection."""
 
-    __slots__ = ("connection", "is_closing", "is_connected", "out", "sock")
+    __slots__ = ("connection", "is_closing", "is_connected", "is_full", "out", "out_bytes", "sock")
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.sock: socket.socket | None = None
         self.out: deque[bytes] = deque()
+        self.out_bytes = 0
+        self.is_full = False
+        """The socket takes no more for now; the selector says when it does."""
         self.is_connected = False
         self.is_closing = False
 
@@ -87,6 +94,9 @@ class Shell:
         """What is called outside the lock."""
         self._sleeps_until_ms = 0.0
         self._is_stopping = False
+        self._process_id = -1
+        self.on_failure: Callable[[], object] = lambda: None
+        """Our thread ends although nobody wanted that: called under the lock."""
         self._thread = threading.Thread(target=self._run, name=f"halfmoon-client {name}", daemon=True)
 
     # -- for callers -------------------------------------------------------------------------------------------------
@@ -97,6 +107,7 @@ class Shell:
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
         self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._process_id = os.getpid()
         self._thread.start()
 
     def call(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
@@ -104,6 +115,8 @@ class Shell:
         with self.lock:
             if self._is_stopping:
                 raise NotRunningError("the client is closed")
+            if os.getpid() != self._process_id:
+                raise NotRunningError("the client was started by the process that this one was forked from")
             kernel = self.kernel
             kernel.now_ms = max(kernel.now_ms, now_ms())
             try:
@@ -142,7 +155,10 @@ class Shell:
                 kernel.now_ms = max(kernel.now_ms, now_ms())
                 while posted:
                     function, args = posted.popleft()
-                    function(*args)
+                    try:
+                        function(*args)
+                    except Exception:
+                        log.exception("event=work_failed")
                 self._leave()
             finally:
                 self.lock.release()
@@ -210,6 +226,7 @@ class Shell:
         handle = connection.handle
         assert isinstance(handle, _Socket)
         handle.out.append(data)
+        handle.out_bytes += len(data)
         self._dirty.add(handle)
 
     def close(self, connection: Connection) -> None:
@@ -259,9 +276,18 @@ class Shell:
 
     def _send(self, handle: _Socket, sock: socket.socket) -> None:
         out = handle.out
-        while out:
-            data = out[0] if len(out) == 1 else b"".join(out)
-            out.clear()
+        if handle.out_bytes > MOST_UNSENT_BYTES:
+            self._lost(handle, f"the node does not read: {handle.out_bytes} bytes wait for it")
+            return
+        while out and not handle.is_full:
+            data = out.popleft()
+            if out and len(data) < JOINED_BYTES:
+                parts = [data]
+                size = len(data)
+                while out and size < JOINED_BYTES:
+                    parts.append(out.popleft())
+                    size += len(parts[-1])
+                data = b"".join(parts)
             try:
                 sent = sock.send(data)
             except BlockingIOError:
@@ -269,11 +295,12 @@ class Shell:
             except OSError as error:
                 self._lost(handle, str(error))
                 return
+            handle.out_bytes -= sent
             if sent < len(data):
-                out.append(data[sent:])
+                out.appendleft(data[sent:])
+                handle.is_full = True
                 self._to_watch.append(handle)
                 self._wake()
-                return
 
     def _lost(self, handle: _Socket, why: str) -> None:
         self._shut(handle)
@@ -282,6 +309,7 @@ class Shell:
     def _shut(self, handle: _Socket) -> None:
         handle.is_connected = False
         handle.out.clear()
+        handle.out_bytes = 0
         sock, handle.sock = handle.sock, None
         if sock is not None:
             if sock in self._selector.get_map():
@@ -296,6 +324,8 @@ class Shell:
                 self._turn()
         except BaseException:
             log.exception("event=client_thread_failed")
+            with self.lock:
+                self.on_failure()
             raise
         finally:
             self._end()
@@ -375,6 +405,7 @@ class Shell:
                 return
             handle.is_connected = True
             self.network.connected(handle.connection)
+        handle.is_full = False
         self._selector.modify(sock, selectors.EVENT_READ, handle)
         self._dirty.add(handle)
 
