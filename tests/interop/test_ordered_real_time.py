@@ -43,6 +43,10 @@ class Member:
         time.sleep(0.01)
         return Status.SUCCESS
 
+    @property
+    def queues(self) -> list[int]:
+        return [queue.queue_id for queue in self.consumer.queues if queue.topic == "steps"]
+
     def kill(self) -> None:
         self._dead.set()
         self.consumer._shell.stop()
@@ -54,15 +58,21 @@ def test_order_survives_three_kills() -> None:
     consumed: dict[str, list[int]] = defaultdict(list)
     listeners = {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}
     with Broker(config={"listeners": listeners, "topics": {"partitions": 8}}) as broker:
-        members = [Member(broker.namesrv, consumed) for _ in range(4)]
         with Producer("p", namesrv=broker.namesrv, default_queues=8) as producer:
+            producer.send(Message("steps", b"made -1"))
+            members = [Member(broker.namesrv, consumed) for _ in range(4)]
+            while sorted(len(member.queues) for member in members) != [2, 2, 2, 2]:
+                time.sleep(0.1)
             for number in range(PER_KEY):
                 for key in range(KEYS):
                     producer.send(Message("steps", f"k{key} {number}".encode()), select=by_hash, key=key)
                 if number % (PER_KEY // KILLS) == PER_KEY // KILLS - 1:
-                    members.pop(dice.randrange(len(members))).kill()
+                    killed = members.pop(dice.randrange(len(members)))
+                    assert killed.queues
+                    killed.kill()
                 time.sleep(0.05)
         begun = time.monotonic()
+        assert not all(len(consumed[f"k{key}"]) >= PER_KEY for key in range(KEYS)), "nobody was missed"
         wanted = set(range(PER_KEY))
         while any(set(consumed[f"k{key}"]) != wanted for key in range(KEYS)):
             assert time.monotonic() - begun < LIMIT_S, {key: len(set(numbers)) for key, numbers in consumed.items()}
