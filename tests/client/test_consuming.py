@@ -9,12 +9,26 @@ from itertools import pairwise
 import pytest
 
 from halfmoon.client.engine.concurrent import AGAIN_MS
+from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.listening import Context, Status
+from halfmoon.client.engine.subscriptions import by_tags
+from halfmoon.client.errors import ConfigError
 from halfmoon.client.messages import Message, ReceivedMessage
 from halfmoon.plugin import Queue
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.command import Command
-from tests.client.fake_broker import SEND, SEND_BACK, UPDATE_OFFSET, FakeBroker, many, pulled, stored
+from halfmoon.remoting.message import StoredMessage, encode_stored
+from tests.client.fake_broker import (
+    NODE,
+    QUERY_OFFSET,
+    SEND,
+    SEND_BACK,
+    UPDATE_OFFSET,
+    FakeBroker,
+    many,
+    pulled,
+    stored,
+)
 from tests.client.test_pulling import Listener, MemoryFile
 from tests.client.world import HALFMOON, Takes, World, bodies
 
@@ -357,6 +371,112 @@ def test_b20_what_was_not_begun_is_not_late() -> None:
     world.client().consumer("g", Listener(), "t")
     world.run_ms(120 * 60_000)
     assert not broker.of(SEND_BACK)
+
+
+# -- what is not ours any more ---------------------------------------------------------------------------------------
+
+
+def test_a_dropped_queue_that_is_ours_again_is_taken_anew_and_a_reset_is_kept() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 5, many(range(5)))]
+    world.is_listening = False
+    client = world.client()
+    consuming = client.consumer("g", Listener(), "t")
+    world.run_ms(10)
+    client.run(consuming._begin_at(consuming.queues[T], 3))
+    world.run_ms(10)
+    assert [each["commitOffset"] for each in broker.fields(UPDATE_OFFSET)] == ["3"]
+    assert consuming.owned("t"), "at once, and not after two minutes"
+
+
+def test_what_a_held_pull_finds_does_not_count_for_a_new_expression() -> None:
+    world = World()
+    world.topic("t", 1)
+    client, listener = world.client(), Listener()
+    consuming = client.consumer("g", listener, {"t": "a"})
+    world.run_ms(1_000)
+
+    def change() -> None:
+        consuming.subscribe(by_tags("t", "b", consuming.subscriptions["t"].version + 1))
+        consuming.changed()
+
+    client.engine(change)
+    world.run_ms(100)
+    world.send(world.client("sender"), *[Message("t", b"%d" % number, tags="b") for number in range(10)])
+    world.run_ms(60_000)
+    assert sorted(bodies(listener.seen)) == [b"%d" % number for number in range(10)]
+
+
+def test_progress_that_was_said_over_a_lost_connection_is_said_again() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 3, many(range(3)))]
+    client = world.client()
+    client.consumer("g", Listener(), "t")
+    world.run_ms(5_500)
+    assert len(broker.of(UPDATE_OFFSET)) == 1
+    for link in client.links:
+        if link.node is broker.master:
+            link.cut()
+    world.run_ms(10_000)
+    assert [each["commitOffset"] for each in broker.fields(UPDATE_OFFSET)] == ["3", "3"]
+
+
+def test_one_answer_without_sense_starves_nobody_else() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    answer = broker.answer
+    broker.master.answer = lambda command: (
+        (0, {"offset": "x"}, b"")
+        if command.code == QUERY_OFFSET and command.fields["topic"] == "bad"
+        else answer(command)
+    )
+    broker.pulls = [pulled(0, 1, stored(0))]
+    listener = Listener()
+    world.client().consumer("g", listener, {"bad": "*", "t": "*"})
+    world.run_ms(1_000)
+    assert len(listener.seen) == 1
+
+
+def test_a_peer_that_has_gone_without_a_word_is_noticed() -> None:
+    """Heartbeats are not answered, and nothing else comes: the connection is only believed in."""
+    world = World()
+    broker = FakeBroker(world)
+    listener = Listener()
+    world.client().consumer("g", listener, "t")
+    world.run_ms(1_000)
+    silent, speaking = (lambda command: None), broker.answer
+    links = len(broker.master.links)
+    broker.master.answer = silent
+    world.run_ms(40_000)
+    broker.master.answer = speaking
+    broker.pulls = [pulled(0, 1, stored(0))]
+    world.run_ms(20_000)
+    assert len(broker.master.links) > links
+    assert len(listener.seen) == 1
+
+
+def test_a_body_that_cannot_be_read_stops_no_queue() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    garbage = encode_stored(
+        StoredMessage(0, 0, 1, 1, 0x301, 0, NODE, 0, NODE, 0, 0, b"no zlib", b"t", b"")
+    )  # fmt: skip
+    broker.pulls = [pulled(0, 3, stored(0) + garbage + stored(2))]
+    listener = Listener()
+    world.client().consumer("g", listener, "t")
+    world.run_ms(100)
+    assert [(message.queue_offset, message.system_flags) for message in listener.seen] == [(0, 0), (1, 0x301), (2, 0)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("persist_ms", 0), ("rebalance_ms", 0), ("consume_timeout_ms", 0), ("shutdown_ms", -1), ("hold_ms", 120_000)],
+)
+def test_options_have_bounds(option: str, value: int) -> None:
+    with pytest.raises(ConfigError, match=option):
+        ConsumerSettings(**{option: value, "pull_timeout_ms": 200_000})
 
 
 # -- the end ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,10 @@ from halfmoon.client.engine.process_queue import ProcessQueue
 from halfmoon.client.messages import Message, ReceivedMessage
 from halfmoon.client.selectors import by_hash
 from halfmoon.plugin import Queue
+from halfmoon.remoting.command import Command
 from tests.client.fake_broker import (
     LOCK,
+    MEMBERS,
     PULL,
     QUERY_OFFSET,
     SEND,
@@ -33,7 +35,7 @@ from tests.client.fake_broker import (
     stored,
 )
 from tests.client.test_pulling import Listener, MemoryFile
-from tests.client.world import Client, Takes, World, bodies
+from tests.client.world import NAMES, Client, Takes, World, bodies, names
 
 T = Queue("t", "b", 0)
 
@@ -341,18 +343,120 @@ def test_b21_a_frozen_client_does_not_consume_what_others_have() -> None:
     assert sorted(everybody) == [b"%d" % number for number in range(5)]
 
 
-def test_b21_progress_is_asked_again_when_a_lock_was_regained() -> None:
+@pytest.mark.parametrize("cached", [5, 1_500], ids=["few", "more than are pulled"])
+def test_b21_progress_is_asked_again_when_a_lock_was_regained(cached: int) -> None:
+    """However much is cached, and although a pull is held."""
     world = World()
     broker = FakeBroker(world)
-    world.client().consumer("g", Listener(), "t", ordered=True)
+    broker.pulls = [pulled(0, cached, many(range(cached)))]
+    consumed: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Takes:
+        consumed.extend(message.queue_offset for message in messages)
+        return Takes(30_000 if len(consumed) == 1 else 1, Status.SUCCESS)
+
+    consuming = world.client().consumer("g", listener, "t", ordered=True)
     world.run_ms(1_000)
     before = len(broker.of(QUERY_OFFSET))
     broker.locked = False
-    world.run_ms(25_000)
-    broker.locked, broker.progress = True, 33
-    broker.answers[PULL] = pulled(19, 33)
-    world.run_ms(3_000)
-    assert len(broker.of(QUERY_OFFSET)) == before
+    world.run_ms(31_000)
+    broker.locked, broker.progress = True, 3
+    world.run_ms(10_000)
+    assert len(broker.of(QUERY_OFFSET)) == before + 1
+    assert consumed == [0, *range(3, cached)]
+    assert consuming.store.known(T) == cached
+
+
+def test_b21_after_more_than_a_locks_life_progress_is_asked_again() -> None:
+    """A process that was stopped for two minutes: another one may have had the queue, and left it."""
+    world = World()
+    broker = FakeBroker(world)
+    broker.members = ["10.0.0.1@c1"]
+    broker.pulls = [pulled(0, 100, many(range(100)))]
+    consumed: list[int] = []
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Takes:
+        consumed.extend(message.queue_offset for message in messages)
+        return Takes(1_000, Status.SUCCESS)
+
+    client = world.client()
+    consuming = client.consumer("g", listener, "t", ordered=True)
+    world.run_ms(10_500)
+    client.freeze()
+    world.run_ms(100_000)
+    client.is_alive = True
+    broker.progress = 60
+    world.run_ms(20_000)
+    after = consumed[consumed.index(60) :]
+    assert after == list(range(60, 60 + len(after)))
+    assert max(consumed[: consumed.index(60)]) <= 12
+    told = [int(each["commitOffset"]) for each in broker.fields(UPDATE_OFFSET) + broker.fields(PULL)]
+    assert consuming.store.known(T) > 60
+    assert not [offset for offset in told if 12 < offset < 60], "progress does not go back"
+
+
+def test_b21_a_queue_that_was_dropped_and_is_ours_again_goes_on() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.members = ["10.0.0.1@c1"]
+    broker.pulls = [pulled(0, 3, many(range(3)))]
+    consumed: list[float] = []
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Takes:
+        consumed.append(world.now_ms)
+        return Takes(5_000, Status.SUCCESS)
+
+    consuming = world.client().consumer("g", listener, "t", ordered=True)
+    world.run_ms(500)
+    broker.members = ["10.0.0.1@c1", "0@a"]
+    consuming.rebalancing.soon()
+    world.run_ms(1_500)  # the listener is at it: the queue is dropped, and still here
+    broker.members = ["10.0.0.1@c1"]
+    broker.pulls = [pulled(0, 3, many(range(1, 3)))]
+    broker.progress = 1
+    consuming.rebalancing.soon()
+    world.run_ms(15_000)
+    assert len(consumed) >= 3
+    assert not consuming.queues[T].is_dropped
+
+
+def test_b21_of_a_batch_a_dead_letter_is_sent_once() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 3, many(range(3)))]
+    seen: list[list[int]] = []
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        seen.append([message.queue_offset for message in messages])
+        if len(seen) == 1:
+            messages[1].reconsume_times = 3  # was tried often enough; the others were not
+        return Status.SUSPEND if len(seen) < 3 else Status.SUCCESS
+
+    consuming = world.client().consumer("g", listener, "t", ordered=True, batch_size=3, max_reconsume_times=3)
+    world.run_ms(10_000)
+    assert seen == [[0, 1, 2], [0, 2], [0, 2]]
+    assert len(broker.of(SEND, None)) == 1
+    assert consuming.store.known(T) == 3
+
+
+def test_b21_a_slow_broker_delays_its_own_queues_alone() -> None:
+    world = World()
+    world.script(NAMES, names(("a", {0: "127.0.0.1:1"}, 4), ("b", {0: "127.0.0.1:2"}, 1)))
+
+    def answer(command: Command) -> Any:
+        if command.code == MEMBERS:
+            return 0, {}, json.dumps({"consumerIdList": ["10.0.0.1@c1"]}).encode()
+        if command.code == LOCK:
+            return 0, {}, json.dumps({"lockOKMQSet": json.loads(bytes(command.body))["mqSet"]}).encode()
+        if command.code == QUERY_OFFSET and command.fields["bname"] == "a":
+            return None
+        return None if command.code == PULL else (0, {"offset": "0"}, b"")
+
+    world.script("127.0.0.1:1", answer)
+    world.script("127.0.0.1:2", answer)
+    consuming = world.client().consumer("g", Listener(), "t", ordered=True)
+    world.run_ms(100)
+    assert [queue.broker for queue in consuming.owned("t")] == ["b"]
 
 
 # -- the storm -------------------------------------------------------------------------------------------------------

@@ -13,11 +13,13 @@ import pytest
 
 from halfmoon.client.engine.faults import Faults, away_ms
 from halfmoon.client.engine.producing import ProducerSettings
+from halfmoon.client.engine.routes import Route
 from halfmoon.client.errors import (
     BrokerRefusedError,
     ConfigError,
     ConnectionFailedError,
     MessageError,
+    NotRunningError,
     RequestTimeoutError,
     RouteError,
 )
@@ -25,11 +27,12 @@ from halfmoon.client.messages import Message, SendResult, SendStatus
 from halfmoon.client.selectors import at_random, by_hash, by_machine_room
 from halfmoon.plugin import Queue, string_hash
 from halfmoon.remoting.command import Command
-from tests.client.fake_broker import SEND, SEND_BATCH
+from tests.client.fake_broker import SEND, SEND_BATCH, FakeBroker
 from tests.client.test_pulling import Listener
 from tests.client.world import HALFMOON, NAMES, Client, World, bodies, names
 
 B1, B2 = "127.0.0.1:1", "127.0.0.1:2"
+M = Message("t", b"x")
 
 
 class Brokers:
@@ -283,10 +286,60 @@ def test_a_topic_that_only_can_be_read_says_so() -> None:
         world.send(world.client(), Message("t", b"x"))
 
 
+def test_b26_a_broker_without_a_master_ends_a_send() -> None:
+    """A newer route, perhaps of another topic, says that the only broker has none now."""
+    world = World()
+    broker = FakeBroker(world)
+    client = world.client()
+    world.send(client, Message("t", b"x"))
+    client.instance.routes.put("other", Route((), (), {"b": {1: "127.0.0.1:2"}}))
+    with pytest.raises(RouteError, match="no master"):
+        send(world, client, Message("t", b"x"))
+    assert len(broker.of(SEND, None)) == 1
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_send_ends_whatever_a_selector_says(is_known: bool) -> None:
+    world = World()
+    world.topic("t", 2)
+    client = world.client()
+    producing = client.producing()
+    if is_known:
+        world.wait(client.run(producing.route("t")))
+    with pytest.raises(MessageError, match="expected a Queue"):
+        send(world, client, M, select=lambda queues, message, key: None)
+    assert producing.in_flight == 0
+
+
+def test_who_waits_for_a_send_is_told_when_the_client_closes() -> None:
+    world = World()
+    world.script(NAMES, lambda command: None)
+    client = world.client()
+    producing = client.producing()
+    pending = client.engine(lambda: producing.send(M))
+    world.run_ms(10)
+    client.engine(lambda: (producing.close(), client.instance.close()))
+    with pytest.raises(NotRunningError):
+        pending.result()
+    assert producing.in_flight == 0
+
+
+def test_b24_a_name_server_that_is_back_is_waited_for() -> None:
+    world = World()
+    world.topic("t", 1)
+    saved = world.nodes.pop(NAMES)
+    client = world.client()
+    for _ in range(6):
+        with pytest.raises((RouteError, RequestTimeoutError)):
+            send(world, client, M)
+        world.run_ms(3_000)
+    world.nodes[NAMES] = saved
+    assert send(world, client, M, timeout_ms=15_000)
+
+
 # -- B27 -------------------------------------------------------------------------------------------------------------
 
 QUEUES = [Queue("t", "b", number) for number in range(7)]
-M = Message("t", b"x")
 
 
 def test_b27_a_key_goes_where_java_sends_it() -> None:
@@ -362,6 +415,9 @@ def test_b28_bodies_over_four_kibibytes_are_compressed() -> None:
         (Message("t", b"x", delay_level=1, delay_ms=5), "one positive number"),
         (Message("t", b"x", delay_ms=-1), "one positive number"),
         (Message("t", b"x", tags=""), "TAGS"),
+        (Message("t", b"x", keys=""), "KEYS"),
+        (Message("t", b"x", tags="\ud800"), "UTF-8"),
+        (Message("t", b"x", properties={"RETRY_TOPIC": "secret"}), "a field"),
     ],
 )
 def test_b28_what_no_broker_takes_is_refused_before_it_is_sent(message: Message, why: str) -> None:

@@ -228,16 +228,18 @@ class Kernel:
         return pending.is_done
 
     def advance(self, now_ms: float) -> None:
-        """It is so late now. What was due before is called first, in order, each with the tasks that it wakes."""
-        self.run_ready()
-        while self._timers and self._timers[0][0] <= now_ms:
-            due_ms, _, timer = heapq.heappop(self._timers)
-            if timer.call is None:
-                continue
-            self.now_ms = max(self.now_ms, due_ms)
-            timer.call()
-            self.run_ready()
+        """It is so late now. What is due is called, in order, each with the tasks that it wakes.
+
+        After a stop of the whole process it may be late for much: nobody is told that it was earlier, or a lock would
+        look younger than it is.
+        """
         self.now_ms = max(self.now_ms, now_ms)
+        self.run_ready()
+        while self._timers and self._timers[0][0] <= self.now_ms:
+            timer = heapq.heappop(self._timers)[2]
+            if timer.call is not None:
+                timer.call()
+                self.run_ready()
 
     def run_ready(self) -> None:
         ready = self._ready

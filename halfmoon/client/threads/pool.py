@@ -48,15 +48,13 @@ class ListenerPool:
             if len(self._threads) < self._most and not self._is_stopping:
                 self._is_waking = True
                 thread = _Thread(self, f"halfmoon-listener {self._name} {len(self._threads)}")
+                self._threads.append(thread)
                 try:
                     thread.start()
-                except (
-                    RuntimeError
-                ) as error:  # no more threads: those that are there do it, or the next submit tries again
-                    self._is_waking = False
+                except RuntimeError as error:
+                    self._threads.remove(thread)
+                    self._is_waking = False  # those that are there do it, or the next submit tries again
                     log.error("event=thread_not_started error=%s", error)
-                else:
-                    self._threads.append(thread)
         else:
             self._is_waking = True
             thread.gate.release()

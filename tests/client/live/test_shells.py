@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import socket
 import threading
 import time
 import warnings
@@ -26,8 +28,11 @@ from halfmoon.client import (
     Status,
 )
 from halfmoon.client.threads import clients
+from halfmoon.remoting import command as wire
+from halfmoon.remoting.command import Command
 from tests.client.live.conftest import Live, until
 from tests.client.live.shells import Threads
+from tests.client.world import route
 
 
 @pytest.fixture
@@ -210,6 +215,119 @@ def test_a_start_that_fails_leaves_no_thread(namesrv: str) -> None:
     until(lambda: {thread.name for thread in threading.enumerate()} <= before)
 
 
+@pytest.mark.parametrize("name", ["acknowledged", "delay_level"])
+def test_a_context_without_sense_is_a_failure(live: Live, name: str, caplog: pytest.LogCaptureFixture) -> None:
+    topic = live.topic()
+    producer = live.producer()
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        if messages[0].body == b"bad" and messages[0].reconsume_times == 0:
+            setattr(context, name, None)
+        return Status.SUCCESS
+
+    consumer, got = live.consume(topic, listener=listener)
+    producer.send(Message(topic, b"bad"))
+    until(lambda: f"has set {name}" in caplog.text)
+    producer.send(Message(topic, b"good"))
+    until(lambda: b"good" in got.bodies)
+    assert consumer.is_running
+
+
+def test_a_thread_that_does_not_start_is_not_the_end(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    refused: list[threading.Thread] = []
+    start = threading.Thread.start
+
+    def once(thread: threading.Thread) -> None:
+        if thread.name.startswith("halfmoon-listener") and not refused:
+            refused.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", once)
+    _, got = live.consume(topic)
+    for number in range(10):
+        producer.send(Message(topic, b"%d" % number))
+    got.wait(10)
+    assert refused
+
+
+def test_listeners_of_lost_queues_are_not_called(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    producer.send_batch([Message(topic, b"%d" % number) for number in range(100)])
+    gate = threading.Event()
+    called: list[bytes] = []
+
+    def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        called.extend(message.body for message in messages)
+        gate.wait(10)
+        return Status.SUCCESS
+
+    consumer, got = live.consume(topic, listener=listener, threads=1)
+    got.wait(1)
+    until(lambda: consumer.cached > 50)
+    with consumer._shell.lock:
+        for process_queue in consumer._consuming.queues.values():
+            process_queue.drop()
+    gate.set()
+    until(lambda: consumer.in_flight == 0)
+    assert len(called) <= 2
+
+
+def test_a_client_is_not_used_after_a_fork(live: Live) -> None:
+    topic = live.topic()
+    producer = live.producer()
+    producer.send(Message(topic, b"parent"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            producer.send(Message(topic, b"child"))
+        except NotRunningError:
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert producer.send(Message(topic, b"parent again"))
+
+
+def test_a_node_that_does_not_read_does_not_slow_others_down() -> None:
+    """What waits for it is neither copied again and again, nor kept without a limit."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    names = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listening.getsockname()[1]}"
+    stop = threading.Event()
+
+    def serve() -> None:
+        connection, _ = names.accept()
+        with connection:
+            while not stop.is_set():
+                head = connection.recv(4, socket.MSG_WAITALL)
+                if not head:
+                    return
+                asked = wire.decode(memoryview(connection.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)))
+                said = Command(0, asked.opaque, wire.RESPONSE, body=route(("b", {0: address}, 1)))
+                connection.sendall(wire.encode(said))
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    producer = Producer("p", namesrv=f"127.0.0.1:{names.getsockname()[1]}", compress_over_bytes=0)
+    producer.start()
+    began = time.monotonic()
+    for _ in range(1_500):
+        producer.send_oneway(Message("t", bytes(20_000)))
+    took_s = time.monotonic() - began
+    stop.set()
+    producer.close()
+    for each in (listening, names):
+        each.close()
+    assert took_s < 10, "30 MB wait; copied with each send it would be 22 GB"
+
+
 # -- asyncio ---------------------------------------------------------------------------------------------------------
 
 
@@ -260,6 +378,74 @@ def test_listeners_of_asyncio_are_cancelled_by_themselves_or_at_the_end(live: Li
             return time.monotonic() - began
 
     assert 0.2 < asyncio.run(asyncio.wait_for(run(), 30)) < 3
+
+
+def test_a_close_that_is_cut_short_still_ends_everything(live: Live) -> None:
+    topic = live.topic()
+
+    async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        began.set()
+        await asyncio.sleep(3_600)
+        return Status.SUCCESS
+
+    async def run() -> None:
+        before = len(asyncio.all_tasks())
+        consumer = aio.PushConsumer("g", listener, topic, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST)
+        await consumer.start()
+        await began.wait()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(consumer.close(), 0.2)
+        assert not consumer.is_running
+        await asyncio.sleep(0.1)
+        assert len(asyncio.all_tasks()) == before
+
+    began = asyncio.Event()
+    asyncio.run(asyncio.wait_for(run(), 30))
+
+
+def test_a_listeners_exception_is_logged_as_it_is(live: Live, caplog: pytest.LogCaptureFixture) -> None:
+    topic = live.topic()
+
+    async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
+        raise ZeroDivisionError("in an async listener")
+
+    async def run() -> None:
+        async with aio.PushConsumer(
+            live.name("g"), listener, topic, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST
+        ):
+            while "ZeroDivisionError: in an async listener" not in caplog.text:
+                await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(run(), 30))
+    assert "TypeError" not in caplog.text
+
+
+def test_a_poll_that_is_cancelled_takes_nothing(live: Live) -> None:
+    topic = live.topic()
+    group = live.name("g")
+    got: list[bytes] = []
+
+    def lite() -> aio.LitePullConsumer:
+        return aio.LitePullConsumer(group, {topic: "x"}, namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST)
+
+    async def run() -> int:
+        async with lite() as one, aio.Producer("p", namesrv=live.namesrv) as producer:
+            for number in range(30):
+                waiting = asyncio.ensure_future(one.poll(5))
+                await asyncio.sleep(0.002 * (number % 4))
+                sending = asyncio.ensure_future(producer.send(Message(topic, b"%d" % number, tags="x")))
+                await asyncio.sleep(0.001 * (number % 3))
+                waiting.cancel()
+                await sending
+                await asyncio.wait([waiting])
+                if not waiting.cancelled():
+                    got.extend(message.body for message in waiting.result())
+        async with lite() as two:
+            while len(set(got)) < 30 and (messages := await two.poll(3)):
+                got.extend(message.body for message in messages)
+        return len(set(got))
+
+    assert asyncio.run(asyncio.wait_for(run(), 60)) == 30
 
 
 def test_a_plain_function_is_a_listener_too(live: Live) -> None:
