@@ -118,9 +118,9 @@ def test_the_bounds_of_options_are_those_that_are_checked() -> None:
                 ConsumerSettings(**{option: number - 1 if bound else number + 1})
         if found := re.search(r"to ([\d,]+)$", said):
             number = int(found[1].replace(",", ""))
-            ConsumerSettings(**{option: number})
+            ConsumerSettings(**{"pull_timeout_ms": 100_000, option: number})
             with pytest.raises(errors.ConfigError, match=f"{option} is "):
-                ConsumerSettings(**{option: number + 1})
+                ConsumerSettings(**{"pull_timeout_ms": 100_000, option: number + 1})
 
 
 def test_errors() -> None:

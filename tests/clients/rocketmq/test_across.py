@@ -38,8 +38,7 @@ pytestmark = pytest.mark.spark
 
 SYSTEM_ERROR = 1
 TOPIC_NOT_EXIST = 17
-with_one_header = pytest.mark.parametrize("clients", ["ROCKETMQ"], indirect=True)
-"""What is tested does not depend on how requests are written."""
+HEADERS = ["ROCKETMQ"]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 """By their numbers in a batch's attributes."""
 PUT_BY_THE_CLIENT = ("MIN_OFFSET", "MAX_OFFSET", "CONSUME_START_TIME")
@@ -488,7 +487,6 @@ def test_batches_of_kafka_are_read_message_by_message(clients: Clients, kafka: K
         assert [message.getQueueOffset() for message in result.getMsgFoundList()] == [0, 22, 23]
 
 
-@with_one_header
 def test_a_large_batch_of_kafka_is_read_piece_by_piece(clients: Clients, kafka: Kafka) -> None:
     """More than the broker hands out, or keeps decompressed, at once."""
     topic, values = clients.topic(), [b"%d " % number * 1_000 for number in range(300)]
@@ -501,7 +499,6 @@ def test_a_large_batch_of_kafka_is_read_piece_by_piece(clients: Clients, kafka: 
     assert [content(message) for message in pulled] == values
 
 
-@with_one_header
 def test_a_header_of_the_adapters_own_that_kafka_sends_costs_no_message(clients: Clients, kafka: Kafka) -> None:
     """With this one the Java client would decompress the body; where it cannot, it throws away all that follows."""
     topic = clients.topic()
@@ -550,7 +547,6 @@ def test_tags_and_sql92_choose_among_what_kafka_has_sent(clients: Clients, kafka
             }[message.getQueueOffset()] | {"CLUSTER": "DefaultCluster"}
 
 
-@with_one_header
 def test_of_headers_with_one_name_consumers_see_the_one_that_filters_go_by(clients: Clients, kafka: Kafka) -> None:
     """The last, for filters as for Kafka's clients. Java's consumers look at the tag again themselves."""
     topic = clients.topic()
@@ -593,7 +589,6 @@ def test_a_delay_of_kafka_is_kept_before_java(clients: Clients, kafka: Kafka) ->
 # -- both at once ------------------------------------------------------------------------------------------------------
 
 
-@with_one_header
 def test_groups_of_both_protocols_get_everything(clients: Clients, kafka: Kafka) -> None:
     topic, kafkas, javas = clients.topic(2), clients.name("group"), clients.name("group")
     member = kafka.member(kafkas, topic)
@@ -624,7 +619,6 @@ def test_groups_of_both_protocols_get_everything(clients: Clients, kafka: Kafka)
     until(lambda: kafka.committed(kafkas, topic) == kafka.committed(javas, topic) == {0: 10, 1: 10})
 
 
-@with_one_header
 def test_a_group_goes_on_in_the_other_protocol(clients: Clients, kafka: Kafka) -> None:
     topic, group = clients.topic(2), clients.name("group")
     producer = clients.producer()
@@ -662,7 +656,6 @@ def test_a_group_goes_on_in_the_other_protocol(clients: Clients, kafka: Kafka) -
     until(lambda: kafka.committed(group, topic) == progress(clients, group, topic) == {0: 8, 1: 8})
 
 
-@with_one_header
 def test_progress_that_comes_behind_a_goodbye_counts_before_what_kafka_commits(clients: Clients, kafka: Kafka) -> None:
     """Java's consumers say it one way when they stop, and it may overtake or be overtaken."""
     topic, group = clients.topic(), clients.name("group")
@@ -706,7 +699,6 @@ def heartbeat(clients: Clients, group: str, topic: str) -> Callable[[], Any]:
     return lambda: api.sendHeartbeat(clients.broker.rocketmq, data, 5_000)
 
 
-@with_one_header
 def test_live_members_speak_one_protocol_at_a_time(clients: Clients, kafka: Kafka) -> None:
     topic, group = clients.topic(), clients.name("group")
     moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 1)])
@@ -763,7 +755,6 @@ def test_live_members_speak_one_protocol_at_a_time(clients: Clients, kafka: Kafk
     assert of_second.bodies() == ["4"]
 
 
-@with_one_header
 def test_progress_of_live_kafka_members_is_not_set_by_mqadmin(clients: Clients, kafka: Kafka) -> None:
     """They would not hear of it, and commit what they have. To Kafka's tools this is refused, too."""
     topic, group = clients.topic(), clients.name("group")
@@ -775,7 +766,6 @@ def test_progress_of_live_kafka_members_is_not_set_by_mqadmin(clients: Clients, 
     assert kafka.committed(group, topic) == {0: 2}
 
 
-@with_one_header
 def test_progress_of_live_rocketmq_members_is_not_deleted_by_kafkas_tools(clients: Clients, kafka: Kafka) -> None:
     """As it would not be under a member of Kafka's that is subscribed to the topic."""
     topic, group = clients.topic(), clients.name("group")
@@ -813,7 +803,6 @@ def partitions(kafka: Kafka, topic: str) -> list[int]:
     return sorted(kafka.admin.list_topics(topic, timeout=10).topics[topic].partitions)
 
 
-@with_one_header
 def test_a_topics_partitions_are_its_queues(clients: Clients, kafka: Kafka) -> None:
     of_kafka, of_java = kafka.topic(clients.name("made"), 3), clients.topic(5)
     assert queues(clients, of_kafka) == (3, 3, 6)
@@ -845,7 +834,6 @@ def test_a_topics_partitions_are_its_queues(clients: Clients, kafka: Kafka) -> N
     assert of_java not in kafka.admin.list_topics(timeout=10).topics
 
 
-@with_one_header
 def test_a_topic_whose_name_is_longer_than_rocketmqs_are(clients: Clients, kafka: Kafka) -> None:
     """Kafka's may have 249 characters. RocketMQ writes the length in one byte, signed, or in two (MessageVersion)."""
     topic = kafka.topic(clients.name("long").ljust(200, "x"))

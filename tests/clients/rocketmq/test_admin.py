@@ -8,6 +8,7 @@ from halfmoon.testing import Broker
 from tests.clients.rocketmq.java import Clients, Java, refusal, until
 
 pytestmark = pytest.mark.spark
+HEADERS = ["JSON", "ROCKETMQ"]
 
 
 def test_topics_groups_and_clients_are_shown(clients: Clients) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.clients.rocketmq.java import Clients, body, until
 
 pytestmark = pytest.mark.spark
+HEADERS = ["JSON", "ROCKETMQ"]
 
 
 def test_delay_levels(clients: Clients) -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.clients.rocketmq.java import CLIENT, Clients, body, refusal
 
 pytestmark = pytest.mark.spark
+HEADERS = ["JSON", "ROCKETMQ"]
 
 MESSAGE_ILLEGAL = 13
 TOPIC_NOT_EXIST = 17
