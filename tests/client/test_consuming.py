@@ -384,7 +384,7 @@ def test_a_dropped_queue_that_is_ours_again_is_taken_anew_and_a_reset_is_kept() 
     client = world.client()
     consuming = client.consumer("g", Listener(), "t")
     world.run_ms(10)
-    client.run(consuming._begin_at(consuming.queues[T], 3))
+    client.run(consuming.begin_at(T, 3))
     world.run_ms(10)
     assert [each["commitOffset"] for each in broker.fields(UPDATE_OFFSET)] == ["3"]
     assert consuming.owned("t"), "at once, and not after two minutes"

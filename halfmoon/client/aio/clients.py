@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -19,6 +19,7 @@ from halfmoon.client.base import (
     DEFAULT_PRODUCER_GROUP,
     POLL_S,
     PULL_BATCH,
+    Client,
     LitePullConsumerParts,
     Namesrv,
     ProducerParts,
@@ -32,23 +33,24 @@ from halfmoon.client.base import (
 )
 from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.engine.listening import Listener
+from halfmoon.client.engine.pull_consuming import LitePulling, Pulling
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError, NotRunningError
-from halfmoon.client.making import Making, chosen_delay
+from halfmoon.client.making import chosen_delay
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.plugin import AnyAllocator, Queue
 
 C = TypeVar("C", bound="_Life")
 T = TypeVar("T")
+_AnyPulling = TypeVar("_AnyPulling", Pulling, LitePulling)
 
 
-class _Life:
+class _Life(Client):
     """Starting, and closing."""
 
     _shell: Shell
-    _making: Making
 
     async def __aenter__(self: C) -> C:
         await self.start()
@@ -245,17 +247,20 @@ class PushConsumer(PushConsumerParts, _Life):
                 await self._stop()
 
 
-class PullConsumer(PullConsumerParts, _Life):
-    """Pulls when, what and from where its program says; progress is the program's business."""
+class _Asking(_Life, Generic[_AnyPulling]):
+    """What both kinds of pull consumers do."""
 
-    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
-        self._shell = Shell()
-        super().__init__(self._shell, group, namesrv, instance_name)
+    _pulling: _AnyPulling
 
     async def start(self) -> None:
         self._check_start()
         self._shell.start()
-        await self._run(self._pulling.start())
+        try:
+            await self._run(self._pulling.start())
+        except BaseException:
+            self._is_closed = True
+            await self._stop()
+            raise
 
     async def close(self) -> None:
         if self.is_running:
@@ -271,6 +276,17 @@ class PullConsumer(PullConsumerParts, _Life):
 
     async def queues(self, topic: str) -> list[Queue]:
         return await self._ask(self._pulling.queues, topic)
+
+    async def offset_for_time(self, queue: Queue, time: float) -> int:
+        return await self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+
+class PullConsumer(PullConsumerParts, _Asking[Pulling]):
+    """Pulls when, what and from where its program says; progress is the program's business."""
+
+    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
+        self._shell = Shell()
+        super().__init__(self._shell, group, namesrv, instance_name)
 
     async def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -292,11 +308,8 @@ class PullConsumer(PullConsumerParts, _Life):
     async def max_offset(self, queue: Queue) -> int:
         return await self._ask(self._pulling.max_offset, queue)
 
-    async def offset_for_time(self, queue: Queue, time: float) -> int:
-        return await self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
 
-
-class LitePullConsumer(LitePullConsumerParts, _Life):
+class LitePullConsumer(LitePullConsumerParts, _Asking[LitePulling]):
     """Pulls in the background; its program polls."""
 
     def __init__(
@@ -309,23 +322,6 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
             self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, machine_room=machine_room,
             allocator=allocator, offset_dir=offset_dir, options=options,
         )  # fmt: skip
-
-    async def start(self) -> None:
-        self._check_start()
-        self._shell.start()
-        await self._run(self._pulling.start())
-
-    async def close(self) -> None:
-        if self.is_running:
-            self._is_closed = True
-            try:
-                await self._run(self._pulling.close())
-            finally:
-                await self._stop()
-
-    async def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
-        self._check_running()
-        return await self._run(flow(*arguments))
 
     async def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
         until_s = time.monotonic() + timeout_s
@@ -343,12 +339,6 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
 
     async def committed(self, queue: Queue) -> int:
         return await self._ask(self._pulling.committed, queue)
-
-    async def queues(self, topic: str) -> list[Queue]:
-        return await self._ask(self._pulling.queues, topic)
-
-    async def offset_for_time(self, queue: Queue, time: float) -> int:
-        return await self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
 
     async def min_offset(self, queue: Queue) -> int:
         return (await self._ask(self._pulling.bounds, queue))[0]

@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.group_queries import RETRY_PREFIX, first_offset
+from halfmoon.client.engine.inspection import Inspection
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.network import Connection
 from halfmoon.client.engine.offsets import OffsetStore
@@ -151,9 +152,7 @@ class PushConsuming:
                 await self._check(subscription)
         instance.consumers[self.group] = self.said
         instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
-        instance.handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._reset
-        instance.handlers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = self._status
-        instance.handlers[RequestCode.GET_CONSUMER_RUNNING_INFO] = self._running_info
+        Inspection(self).begin()
         instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
         instance.start()
         await instance.heartbeat()
@@ -392,7 +391,7 @@ class PushConsuming:
         await self._remove(process_queue)
         self.rebalancing.soon()
 
-    # -- what nodes ask ----------------------------------------------------------------------------------------------
+    # -- what brokers say --------------------------------------------------------------------------------------------
 
     def _route_changed(self, topic: str) -> None:
         if topic in self.subscriptions:
@@ -403,104 +402,10 @@ class PushConsuming:
         if command.fields.get("consumerGroup") == self.group:
             self.rebalancing.soon()
 
-    def _reset(self, connection: Connection, command: Command) -> None:
-        """RESET_CONSUMER_CLIENT_OFFSET: begin anew at other offsets (brokers before 5.0)."""
-        fields = command.fields
-        if fields.get("group") != self.group:
-            return
-        offsets = {
-            queue: offset for queue, offset in decode_offset_table(bytes(command.body)) if queue in self.queues
-        }  # fmt: skip
-        for queue, offset in offsets.items():
-            self.instance.kernel.spawn(self._begin_at(self.queues[queue], offset), "reset")
-
-    async def _begin_at(self, process_queue: ProcessQueue, offset: int) -> None:
+    async def begin_at(self, queue: Queue, offset: int) -> None:
+        """Begin a queue of ours anew at another offset."""
+        process_queue = self.queues[queue]
         process_queue.drop()
         process_queue.begin_at = offset
         await self._remove(process_queue)
         self.rebalancing.soon()
-
-    def _status(self, connection: Connection, command: Command) -> None:
-        """GET_CONSUMER_STATUS_FROM_CLIENT: the progress of each queue of a topic."""
-        topic = command.fields.get("topic", "")
-        rows = [(queue, max(0, self.store.known(queue))) for queue in self.owned(topic)]
-        body = b'{"messageQueueTable":' + encode_offset_table(rows) + b"}"
-        self.instance.network.answer(connection, command, Code.SUCCESS, None, body)
-
-    def _running_info(self, connection: Connection, command: Command) -> None:
-        """GET_CONSUMER_RUNNING_INFO (ConsumerRunningInfo)."""
-        rows = []
-        for queue, each in self.queues.items():
-            info = {
-                "cachedMsgCount": len(each.messages), "cachedMsgMaxOffset": max(0, each.max_offset),
-                "cachedMsgMinOffset": max(0, each.progress), "cachedMsgSizeInMiB": each.bytes >> 20,
-                "commitOffset": self.store.known(queue), "droped": each.is_dropped, "locked": each.is_locked,
-                "lastPullTimestamp": self._wall_ms(each.last_pull_ms),
-                "lastConsumeTimestamp": self._wall_ms(each.last_consume_ms),
-                "lastLockTimestamp": self._wall_ms(each.last_lock_ms),
-                "transactionMsgCount": 0, "transactionMsgMaxOffset": 0, "transactionMsgMinOffset": 0,
-                "tryUnlockTimes": 0,
-            }  # fmt: skip
-            rows.append((queue, info))
-        settings = self.settings
-        properties = {
-            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMEORDERLY": str(self.service.needs_lock).lower(),
-            "PROP_THREADPOOL_CORE_SIZE": str(settings.threads), "PROP_CLIENT_VERSION": "V5_3_3",
-            "messageModel": settings.model.upper(), "consumeFromWhere": settings.consume_from.value,
-            "consumerGroup": self.group, "instanceName": self.instance.client_id.rpartition("@")[2],
-        }  # fmt: skip
-        said: dict[str, bytes] = {
-            "properties": msgspec.json.encode(properties),
-            "subscriptionSet": msgspec.json.encode([each.said() for each in self.subscriptions.values()]),
-            "mqTable": encode_offset_table(rows), "mqPopTable": b"{}", "statusTable": b"{}",
-        }  # fmt: skip
-        body = b"{" + b",".join(msgspec.json.encode(name) + b":" + value for name, value in said.items()) + b"}"
-        self.instance.network.answer(connection, command, Code.SUCCESS, None, body)
-
-    def _wall_ms(self, at_ms: float) -> int:
-        kernel = self.instance.kernel
-        return kernel.wall_ms() - int(kernel.now_ms - at_ms)
-
-
-class _QueueName(Struct):
-    topic: str
-    brokerName: str  # noqa: N815 (the wire's names, here and below)
-    queueId: int  # noqa: N815
-
-
-class _OffsetRow(_QueueName):
-    offset: int
-
-
-def encode_offset_table(rows: Sequence[tuple[Queue, Any]]) -> bytes:
-    """A map whose keys are queues, as fastjson writes it."""
-    encode = msgspec.json.encode
-    return (
-        b"{"
-        + b",".join(
-            encode({"brokerName": queue.broker, "queueId": queue.queue_id, "topic": queue.topic}) + b":" + encode(value)
-            for queue, value in rows
-        )
-        + b"}"
-    )
-
-
-def decode_offset_table(body: bytes) -> list[tuple[Queue, int]]:
-    """What offsets to reset to look like (ResetOffsetBodyForC, ResetOffsetBody). Raises MalformedFrame."""
-    try:
-        rows = msgspec.json.decode(body, type=dict[str, list[_OffsetRow]])["offsetTable"]
-        return [(Queue(row.topic, row.brokerName, row.queueId), row.offset) for row in rows]
-    except (msgspec.MsgspecError, KeyError):
-        pass
-    found = []
-    text = body.strip()
-    if not text.startswith(b'{"offsetTable":{') or not text.endswith(b"}}"):
-        raise MalformedFrame(f"a table of offsets that cannot be read: {body[:200]!r}")
-    for part in text[len(b'{"offsetTable":{') : -2].split(b",{") if len(text) > 18 else []:
-        key, _, offset = part.lstrip(b"{").rpartition(b"}:")
-        try:
-            name = msgspec.json.decode(b"{" + key + b"}", type=_QueueName)
-            found.append((Queue(name.topic, name.brokerName, name.queueId), int(offset)))
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise MalformedFrame(f"a table of offsets that cannot be read: {error}") from None
-    return found

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from threading import BoundedSemaphore
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -16,6 +16,7 @@ from halfmoon.client.base import (
     DEFAULT_PRODUCER_GROUP,
     POLL_S,
     PULL_BATCH,
+    Client,
     LitePullConsumerParts,
     Namesrv,
     ProducerParts,
@@ -29,10 +30,11 @@ from halfmoon.client.base import (
 )
 from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.engine.listening import Listener, Status, Work
+from halfmoon.client.engine.pull_consuming import LitePulling, Pulling
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError, NotRunningError
-from halfmoon.client.making import Making, chosen_delay
+from halfmoon.client.making import chosen_delay
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.client.threads.pool import ListenerPool
@@ -48,13 +50,13 @@ SendCallback = Callable[[SendResult | None, BaseException | None], object]
 
 C = TypeVar("C", bound="_Life")
 T = TypeVar("T")
+_AnyPulling = TypeVar("_AnyPulling", Pulling, LitePulling)
 
 
-class _Life:
+class _Life(Client):
     """Starting, and closing."""
 
     _shell: Shell
-    _making: Making
 
     def __enter__(self: C) -> C:
         self.start()
@@ -343,21 +345,25 @@ class PushConsumer(PushConsumerParts, _Life):
         self._shell.post(work.finished, work, status, error)
 
 
-class PullConsumer(PullConsumerParts, _Life):
-    """Pulls when, what and from where its program says; progress is the program's business."""
+class _Asking(_Life, Generic[_AnyPulling]):
+    """What both kinds of pull consumers do."""
 
-    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
-        self._shell = Shell(group)
-        super().__init__(self._shell, group, namesrv, instance_name)
+    _pulling: _AnyPulling
 
     def start(self) -> None:
-        """Raises NotRunningError."""
+        """It can be asked from now on; one that pulls in the background begins to. Raises NotRunningError;
+        BrokerRefusedError where no broker takes the group."""
         self._check_start()
         self._shell.start()
-        self._run(self._pulling.start())
+        try:
+            self._run(self._pulling.start())
+        except BaseException:
+            self._is_closed = True
+            self._stop()
+            raise
 
     def close(self) -> None:
-        """More than once does no harm."""
+        """Progress is stored where that is automatic. More than once does no harm."""
         if self.is_running:
             self._shell.check_may_wait()
             self._is_closed = True
@@ -373,6 +379,18 @@ class PullConsumer(PullConsumerParts, _Life):
     def queues(self, topic: str) -> list[Queue]:
         """Those that can be read. Raises RouteError."""
         return self._ask(self._pulling.queues, topic)
+
+    def offset_for_time(self, queue: Queue, time: float) -> int:
+        """Of the first message that was stored then (Unix seconds) or later. Raises ClientError."""
+        return self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
+
+
+class PullConsumer(PullConsumerParts, _Asking[Pulling]):
+    """Pulls when, what and from where its program says; progress is the program's business."""
+
+    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
+        self._shell = Shell(group)
+        super().__init__(self._shell, group, namesrv, instance_name)
 
     def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -400,12 +418,8 @@ class PullConsumer(PullConsumerParts, _Life):
         """The one behind the last message. Raises ClientError."""
         return self._ask(self._pulling.max_offset, queue)
 
-    def offset_for_time(self, queue: Queue, time: float) -> int:
-        """Of the first message that was stored then (Unix seconds) or later. Raises ClientError."""
-        return self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
 
-
-class LitePullConsumer(LitePullConsumerParts, _Life):
+class LitePullConsumer(LitePullConsumerParts, _Asking[LitePulling]):
     """Pulls in the background; its program polls.
 
         with LitePullConsumer("billing", "orders") as consumer:
@@ -426,27 +440,6 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
             allocator=allocator, offset_dir=offset_dir, options=options,
         )  # fmt: skip
 
-    def start(self) -> None:
-        """Messages are pulled from now on. Raises NotRunningError; BrokerRefusedError where no broker takes the
-        group."""
-        self._check_start()
-        self._shell.start()
-        self._run(self._pulling.start())
-
-    def close(self) -> None:
-        """Progress is stored, with `auto_commit`. More than once does no harm."""
-        if self.is_running:
-            self._shell.check_may_wait()
-            self._is_closed = True
-            try:
-                self._run(self._pulling.close())
-            finally:
-                self._stop()
-
-    def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
-        self._check_running()
-        return self._run(flow(*arguments))
-
     def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
         """Messages of one queue, as many as are there; none after that time. They count as consumed. Raises
         BrokerRefusedError where no broker takes the group."""
@@ -466,14 +459,6 @@ class LitePullConsumer(LitePullConsumerParts, _Life):
     def committed(self, queue: Queue) -> int:
         """What is stored for the group; −1: nothing. Raises ClientError."""
         return self._ask(self._pulling.committed, queue)
-
-    def queues(self, topic: str) -> list[Queue]:
-        """Those that can be read. Raises RouteError."""
-        return self._ask(self._pulling.queues, topic)
-
-    def offset_for_time(self, queue: Queue, time: float) -> int:
-        """Of the first message that was stored then (Unix seconds) or later. Raises ClientError."""
-        return self._ask(self._pulling.offset_for_time, queue, round(1e3 * time))
 
     def min_offset(self, queue: Queue) -> int:
         """Raises ClientError."""
