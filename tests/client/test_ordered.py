@@ -544,8 +544,8 @@ def _storms(count: int) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_b21_order_survives_fifty_kills_and_joins(seed: int) -> None:
-    """Random kills, orderly ends and joins, fifty of them, seeded: a queue is never consumed by two, each key's messages
-    are consumed in order, and none is lost."""
+    """Random kills, orderly ends and joins, fifty of them, seeded: a queue is never consumed by two, what has one key
+    is consumed in order, and none is lost."""
     Storm(seed).run()
 
 
