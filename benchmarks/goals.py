@@ -75,7 +75,7 @@ def _rocketmq(title: str, figure: str, target: float, bound: str = "", *, less: 
 def _client(title: str, figure: str, target: float) -> Goal:
     """halfmoon.client beside RocketMQ's Java client, at one Halfmoon that does not wait for the disk."""
     return Goal(
-        f"the Python client, {title}", f"python_client.{figure}", target, against=f"java_client.{figure}"
+        f"the Python client beside RocketMQ's Java client, {title}", f"python_client.{figure}", target, against=f"java_client.{figure}"
     )  # fmt: skip
 
 
