@@ -74,9 +74,8 @@ def _rocketmq(title: str, figure: str, target: float, bound: str = "", *, less: 
 
 def _client(title: str, figure: str, target: float) -> Goal:
     """halfmoon.client beside RocketMQ's Java client, at one Halfmoon that does not wait for the disk."""
-    return Goal(
-        f"the Python client beside RocketMQ's Java client, {title}", f"python_client.{figure}", target, against=f"java_client.{figure}"
-    )  # fmt: skip
+    title = f"the Python client beside RocketMQ's Java client, {title}"
+    return Goal(title, f"python_client.{figure}", target, against=f"java_client.{figure}")
 
 
 def _less(
