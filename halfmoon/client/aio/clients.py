@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -47,7 +48,7 @@ T = TypeVar("T")
 _AnyPulling = TypeVar("_AnyPulling", Pulling, LitePulling)
 
 
-class _Life(Client):
+class _Life(Client, ABC):
     """Starting, and closing."""
 
     _shell: Shell
@@ -61,11 +62,11 @@ class _Life(Client):
     ) -> None:
         await self.close()
 
-    async def start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def start(self) -> None: ...
 
-    async def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    async def close(self) -> None: ...
 
     async def _run(self, flow: Coroutine[Pending[Any], None, T]) -> T:
         """Have a flow of the engine run to its end."""

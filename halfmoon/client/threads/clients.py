@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from threading import BoundedSemaphore
@@ -53,7 +54,7 @@ T = TypeVar("T")
 _AnyPulling = TypeVar("_AnyPulling", Pulling, LitePulling)
 
 
-class _Life(Client):
+class _Life(Client, ABC):
     """Starting, and closing."""
 
     _shell: Shell
@@ -67,11 +68,11 @@ class _Life(Client):
     ) -> None:
         self.close()
 
-    def start(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def start(self) -> None: ...
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def _run(self, flow: Coroutine[Pending[Any], None, T]) -> T:
         """Have a flow of the engine run to its end."""
