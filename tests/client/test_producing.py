@@ -324,6 +324,23 @@ def test_who_waits_for_a_send_is_told_when_the_client_closes() -> None:
     assert producing.in_flight == 0
 
 
+def test_an_answer_that_comes_after_the_end_does_no_harm() -> None:
+    """It may be on its way while the client closes."""
+    world = World()
+    brokers = Brokers(world)
+    brokers.says = dict.fromkeys(("b1", "b2"), (50, 0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "1"}, b""))
+    client = world.client()
+    producing = client.producing()
+    pending = client.engine(lambda: producing.send(M))
+    world.run_ms(10)
+    assert brokers.sends
+    client.engine(producing.close)
+    world.run_ms(100)
+    with pytest.raises(NotRunningError):
+        pending.result()
+    assert (producing.in_flight, producing.counters.sent, producing.counters.failed) == (0, 0, 1)
+
+
 def test_b24_a_name_server_that_is_back_is_waited_for() -> None:
     world = World()
     world.topic("t", 1)

@@ -159,6 +159,8 @@ class Sending:
         sent.when_done(lambda answer: self._answered(queue, answer))
 
     def _answered(self, queue: Queue, pending: Pending[Command]) -> None:
+        if self.result.is_done:  # the client was closed meanwhile
+            return
         producing = self._producing
         error = pending.error
         if error is not None:
