@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core import control
+from halfmoon.core.administration import Administration
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
 from halfmoon.core.pending import PendingSet
@@ -162,6 +163,8 @@ class Catalog:
         self.sent_back: dict[str, dict[tuple[int, int], set[int]]] = {}
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
+        self.administration = Administration()
+        """What administrators have set besides topics."""
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -189,7 +192,16 @@ class Catalog:
         self.next_topic_number = record.number + 1
 
     def make_topic(self, record: control.TopicCreated) -> Topic:
-        return Topic(record, resolve(record.configs, self._settings))
+        return Topic(record, self._rules(record.configs))
+
+    def _rules(self, configs: dict[str, str]) -> TopicRules:
+        return resolve(self.administration.topic_defaults() | configs, self._settings)
+
+    def resolve_topics(self) -> None:
+        """Topics follow the node's configurations where they do not say otherwise, and those have changed."""
+        for topic in self.by_number.values():
+            topic.rules = self._rules(topic.configs)
+        self.changes += 1
 
     def number_queues(self, partitions: Sequence[Partition], first: int) -> int:
         """Number new partitions: from `first` on, or from the next number where that is not known (−1). Returns the
@@ -262,7 +274,7 @@ class Catalog:
         topic = self.by_number.get(record.number)
         if topic is not None:
             topic.configs = record.configs
-            topic.rules = resolve(record.configs, self._settings)
+            topic.rules = self._rules(record.configs)
             self.changes += 1
 
     def _starts_moved(self, record: control.StartOffsetsMoved) -> None:
@@ -390,6 +402,12 @@ class Catalog:
     def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_id)
 
+    # -- administration --------------------------------------------------------------------------------------------
+
+    def _administered(self, record: control.ResourceConfigsSet | control.QuotasSet | control.AclsChanged) -> None:
+        if self.administration.apply(record):
+            self.resolve_topics()
+
 
 _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TopicCreated: Catalog._topic_created,
@@ -407,4 +425,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.GroupSaved: Catalog._group_saved,
     control.GroupDeleted: Catalog._group_deleted,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
+    control.ResourceConfigsSet: Catalog._administered,
+    control.QuotasSet: Catalog._administered,
+    control.AclsChanged: Catalog._administered,
 }

@@ -31,6 +31,7 @@ from halfmoon.core.groups.views import GROUP_TYPE
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
+    from halfmoon.core.config import GroupsSettings
 
 Left = list[tuple[str, str | None, Fault | None]]
 
@@ -76,19 +77,14 @@ class GroupService:
 
     def __init__(self, broker: Broker, new_member_id: Callable[[str], str]) -> None:
         self._broker = broker
-        groups = broker.settings.groups
-        self.coordinator = GroupCoordinator(
-            GroupSettings(
-                initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
-                min_session_timeout_ms=groups.min_session_timeout_ms,
-                max_session_timeout_ms=groups.max_session_timeout_ms,
-                max_size=groups.max_size or 10_000,
-            ),
-            new_member_id,
-        )
+        self.coordinator = GroupCoordinator(_limits(broker.settings.groups), new_member_id)
         self._persisted = 0
         self._unwritten: BrokerError | None = None
         self.foreign: ForeignGroups = _NoForeignGroups()
+
+    def reconfigure(self) -> None:
+        """The broker's settings have changed."""
+        self.coordinator.reconfigure(_limits(self._broker.settings.groups))
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -263,3 +259,12 @@ class GroupService:
         for group in due:
             self.delete(group)
         return len(due)
+
+
+def _limits(groups: GroupsSettings) -> GroupSettings:
+    return GroupSettings(
+        initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+        min_session_timeout_ms=groups.min_session_timeout_ms,
+        max_session_timeout_ms=groups.max_session_timeout_ms,
+        max_size=groups.max_size or 10_000,
+    )

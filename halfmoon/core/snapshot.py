@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import msgspec
 
 from halfmoon.core import control
+from halfmoon.core.administration import AdministrationState
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
@@ -79,6 +80,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     cancels: list[tuple[int, bytes, int]] = []
     deleted: list[tuple[int, str]] = []
     next_queue_number: int = 0
+    administration: AdministrationState | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +107,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
             catalog.next_queue_number,
+            catalog.administration.state(),
         )
     )
 
@@ -181,6 +184,8 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
         catalog.cancels.setdefault(number, {})[key] = at
     catalog.deleted = dict(snapshot.deleted)
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
+    catalog.administration.restore(snapshot.administration)
+    catalog.resolve_topics()
 
 
 def _producers(states: list[ProducerState]) -> Producers:

@@ -27,6 +27,9 @@ RECORDS: list[control.Any] = [
     control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, 1, ()), 10),
     control.GroupDeleted("g"),
     control.ProducerIdsReserved(2000),
+    control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),
+    control.QuotasSet([("client-id", "c"), ("user", None)], {"producer_byte_rate": 1024.5}),
+    control.AclsChanged([control.AclRule(2, "t", 3, "User:a", "*", 3, 3)], []),
     control.SnapshotPart(b"\x00\xff"),
 ]
 

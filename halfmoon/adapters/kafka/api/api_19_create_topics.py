@@ -21,7 +21,7 @@ from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 
 if TYPE_CHECKING:
-    from halfmoon.core.config import Settings
+    from halfmoon.core.broker import Broker
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 
@@ -50,7 +50,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         result.replication_factor = 1
         alike = tuple(configs.items())
         if alike not in told:
-            told[alike] = _configs(configs, ctx.broker.settings)
+            told[alike] = _configs(ctx.broker, configs)
         result.configs = told[alike]
         if not validate_only:
             result.topic_id = UUID(bytes=made.id)
@@ -98,7 +98,7 @@ def _partitions(topic: Any, node_id: int) -> int:
     return int(topic.num_partitions)
 
 
-def _configs(overrides: dict[str, str], settings: Settings) -> list[Any]:
+def _configs(broker: Broker, overrides: dict[str, str]) -> list[Any]:
     return [
         _Result.CreatableTopicConfigs(
             name=entry.name,
@@ -107,5 +107,5 @@ def _configs(overrides: dict[str, str], settings: Settings) -> list[Any]:
             config_source=entry.source,
             is_sensitive=False,
         )
-        for entry in topic_entries(overrides, settings)
+        for entry in topic_entries(broker, overrides)
     ]
