@@ -67,6 +67,14 @@ CODES: dict[Fault, int] = {
     Fault.INVALID_RECORD: 87,
     Fault.UNKNOWN_TOPIC_ID: 100,
     Fault.INCONSISTENT_TOPIC_ID: 103,
+    Fault.ELECTION_NOT_NEEDED: 84,
+    Fault.NO_REASSIGNMENT_IN_PROGRESS: 85,
+    Fault.INVALID_UPDATE_VERSION: 95,
+    Fault.THROTTLING_QUOTA_EXCEEDED: 89,
+    Fault.RESOURCE_NOT_FOUND: 91,
+    Fault.DUPLICATE_RESOURCE: 92,
+    Fault.SECURITY_DISABLED: 54,
+    Fault.UNSUPPORTED_SASL_MECHANISM: 33,
 }
 
 assert set(CODES) == set(Fault), f"faults without a Kafka code: {sorted(f.name for f in set(Fault) - set(CODES))}"

@@ -4,7 +4,8 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-No feature is listed: a finalized feature here would promise share groups, KIP-848 or transactions, version 2.
+Features (KIP-584) come in tagged fields, from version 3 on: `features`. Those supported from level 0 on are left out of
+the supported ones below version 4, whose readers would refuse them (KIP-1022).
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -16,10 +17,13 @@ import struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
+from halfmoon.adapters.kafka.features import present
 from halfmoon.adapters.kafka.registry import Context, api, registered
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
+LEVEL_0 = 4
+"""From this version on, features may be supported from level 0."""
 
 ADVERTISED_MIN = {0: 0}
 """Where more is advertised than works: librdkafka takes its codecs from the lowest Produce version (KAFKA-18659).
@@ -28,6 +32,7 @@ Apache Kafka 4 does the same, and closes the connection when such a version is r
 """
 
 _ROW = struct.Struct(">hhh")
+_RANGE = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _answers: dict[tuple[int, int, int], bytes] = {}
@@ -67,7 +72,32 @@ def _encode(version: int, error_code: int) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(b"\x00")
+        out.append(_features(version))
+    return b"".join(out)
+
+
+def _features(version: int) -> bytes:
+    """The tagged fields: 0 supported features, 1 the epoch of the finalized ones, 2 those."""
+    found = present()
+    if not found:
+        return b"\x00"
+    supported = [each for each in found if each.least > 0 or version >= LEVEL_0]
+    tags = {
+        0: _ranges([(each.name, each.least, each.level) for each in supported]),
+        1: wire.INT64.pack(0),
+        2: _ranges([(each.name, each.level, each.level) for each in found if each.level > 0]),
+    }
+    out = [wire.encode_uvarint(len(tags))]
+    for tag, data in tags.items():
+        out += [wire.encode_uvarint(tag), wire.encode_uvarint(len(data)), data]
+    return b"".join(out)
+
+
+def _ranges(rows: list[tuple[str, int, int]]) -> bytes:
+    """Names with two numbers each."""
+    out = [wire.encode_array_size(len(rows), True)]
+    for name, first, second in rows:
+        out += [wire.encode_string(name, True), _RANGE.pack(first, second), b"\x00"]
     return b"".join(out)
 
 
