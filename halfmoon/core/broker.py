@@ -47,6 +47,7 @@ from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.quotas import Quotas
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
     HEADER_BYTES,
@@ -110,6 +111,7 @@ class Broker:
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
         self.group_configs = GroupConfigs(self)
         self.dynamic_configs = DynamicConfigs(self)
+        self.quotas = Quotas(self)
         self.relays = Relays(clock, self.logger)
         self.views = Views(self)
         self.due_clock = DueClock(clock)
@@ -165,6 +167,7 @@ class Broker:
         self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.flush()
         self.dynamic_configs.apply()
+        self.quotas.apply()
         self.groups.restore()
         self.flush()
         return self.report

@@ -19,6 +19,7 @@ from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GroupConfigs
+from halfmoon.core.quotas import Quotas
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 
@@ -81,6 +82,7 @@ class FakeAdminBroker:
         self.groups = SimpleNamespace(reconfigure=lambda: None)
         self.group_configs = GroupConfigs(self)  # type: ignore[arg-type]
         self.dynamic_configs = DynamicConfigs(self)  # type: ignore[arg-type]
+        self.quotas = Quotas(self)  # type: ignore[arg-type]
 
     def add(self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str) -> FakeTopic:
         """A topic that was always there."""
