@@ -55,7 +55,7 @@ def test_changes_only_what_is_named(client, broker, version, operations, after):
 @pytest.mark.parametrize("version", versions(KEY))
 @pytest.mark.parametrize(
     "operations",
-    [[(SET, "retention.ms", "5")], [(DELETE, "cleanup.policy", None)], []],
+    [[(SET, "retention.ms", "5")], [(DELETE, "cleanup.policy", None)], [(DELETE, "segment.ms", None)], []],
 )
 def test_what_changes_nothing_is_not_written(client, broker, version, operations):
     pending = client.send(KEY, version, IncrementalAlterConfigsRequest(resources=change(*operations)))
