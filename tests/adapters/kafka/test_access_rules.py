@@ -9,6 +9,7 @@ from kafka_rig import Rig, RigClient
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.acls import AclFilter
+from halfmoon.core.broker import Broker
 from halfmoon.core.control import AclRule
 
 DESCRIBE, CREATE, DELETE, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
@@ -143,10 +144,7 @@ def test_which_resources_a_filter_means(name: str | None, pattern: int, found: l
 def test_rules_are_there_after_a_restart(rig: Rig, client: RigClient) -> None:
     create(client, rule(), rule(resource_name="u"))
     client.ask(DELETE, 3, filters=[REQUESTS[DELETE].DeleteAclsFilter(**asking(resource_name_filter="u"))])
-    again = Rig()
-    again.broker.log.close()
-    rig.fs = rig.fs.power_loss()
-    broker = type(rig.broker)(rig.fs, rig.settings, rig.clock, lambda n: bytes(n))
+    broker = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     broker.open()
     assert list(broker.catalog.administration.acls) == [rule()]
 

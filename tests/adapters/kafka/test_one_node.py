@@ -19,6 +19,7 @@ def rig() -> Rig:
     rig = Rig(node__id=4)
     rig.topic("t", 2)
     rig.broker.create_topic("hidden", 1, internal=True)
+    rig.turn()
     return rig
 
 
