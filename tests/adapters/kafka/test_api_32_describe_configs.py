@@ -176,3 +176,10 @@ def test_refusals(client, version, kind, name, code):
     assert (bad.error_code, bad.resource_type, bad.resource_name, bad.configs) == (code, kind, name, [])
     assert bad.error_message
     assert good.error_code == 0
+
+
+def test_a_great_many_groups_are_asked_for_in_portions(client):
+    results = client.ask(
+        KEY, 4, resources=[resource(32, f"g{number}", ["share.isolation.level"]) for number in range(1001)]
+    )
+    assert [result.error_code for result in results.results] == [0] * 1000 + [42]
