@@ -15,15 +15,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from halfmoon.core import control
+from halfmoon.core.batch_header import CONTROL
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import SourceRun
 from halfmoon.core.topic_configs import TopicRules, resolve
+from halfmoon.core.transactions.book import TransactionBook
+from halfmoon.core.transactions.partition import PartitionTransactions
 
 if TYPE_CHECKING:
+    from halfmoon.core.batch_header import BatchHeader
     from halfmoon.core.config import Settings
     from halfmoon.core.groups.messages import GroupRecord
     from halfmoon.core.provenance import SentBack
@@ -43,6 +49,7 @@ class Partition:
         "source_next",
         "start_offset",
         "topic",
+        "transactions",
     )
 
     def __init__(self, topic: Topic, index: int) -> None:
@@ -56,6 +63,8 @@ class Partition:
         """The offset that the next record gets; what was appended lies below it, flushed or not."""
         self.queue = ConsumeQueue()
         self.producers: Producers | None = None
+        self.transactions: PartitionTransactions | None = None
+        """Of producers; None where there never were any."""
         self.epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), both growing."""
         self.pending: PendingSet | None = None
@@ -73,8 +82,18 @@ class Partition:
 
     @property
     def stable_offset(self) -> int:
-        """What a read_committed reader may read up to: the high watermark, until there are Kafka transactions."""
-        return self.queue.end_offset
+        """The last stable offset: what readers of committed records may read up to. The high watermark, unless a
+        producer's transaction is open."""
+        transactions = self.transactions
+        if transactions is None:
+            return self.queue.end_offset
+        return max(self.start_offset, transactions.stable_offset(self.queue.end_offset))
+
+    def hides(self, header: BatchHeader) -> bool:
+        """Whether a batch below the stable offset is nothing for a reader of committed records: it ends a transaction,
+        or belongs to one that was aborted."""
+        transactions = self.transactions
+        return bool(header.attributes & CONTROL) if transactions is None else transactions.hides(header)
 
     @property
     def size_bytes(self) -> int:
@@ -84,6 +103,16 @@ class Partition:
     def began_epoch(self, epoch: int, offset: int) -> None:
         if not self.epochs or self.epochs[-1][0] < epoch:
             self.epochs.append((epoch, offset))
+
+    def note_transaction(self, header: BatchHeader, offset: int, *, commit: bool = False) -> None:
+        """A transactional batch was appended at an offset: of a transaction that is open from now on, or the marker
+        that ends one."""
+        if self.transactions is None:
+            self.transactions = PartitionTransactions()
+        if header.attributes & CONTROL:
+            self.transactions.ended(header.producer_id, offset, committed=commit)
+        else:
+            self.transactions.began(header.producer_id, offset)
 
     def wait(self, first_offset: int, count: int) -> None:
         """These messages, appended just now, wait to be dealt with."""
@@ -101,6 +130,8 @@ class Partition:
             self.queue.end_offset = offset
         if self.queue.damaged:
             self.queue.forget_damage(offset)
+        if self.transactions is not None:
+            self.transactions.forget(offset)
         while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
             del self.epochs[0]
 
@@ -162,6 +193,7 @@ class Catalog:
         self.sent_back: dict[str, dict[tuple[int, int], set[int]]] = {}
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
+        self.transactions = TransactionBook()
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -386,9 +418,18 @@ class Catalog:
         self.groups.pop(record.group, None)
         self.offsets.pop(record.group, None)
         self.sent_back.pop(record.group, None)
+        self.transactions.forget_group(record.group)
 
     def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_id)
+
+    def _transaction_ended(self, record: control.TransactionEnded) -> None:
+        for group, progress in self.transactions.ended(record).items():
+            entries = [
+                (number, index, msgspec.structs.replace(committed, commit_ms=record.now_ms))
+                for (number, index), committed in progress.items()
+            ]
+            self._offsets_committed(control.OffsetsCommitted(group, entries))
 
 
 _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
@@ -407,4 +448,9 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.GroupSaved: Catalog._group_saved,
     control.GroupDeleted: Catalog._group_deleted,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
+    control.TransactionalIdInitialized: lambda catalog, record: catalog.transactions.initialized(record),
+    control.TransactionGrown: lambda catalog, record: catalog.transactions.grown(record),
+    control.TransactionOffsets: lambda catalog, record: catalog.transactions.offsets(record),
+    control.TransactionEnded: Catalog._transaction_ended,
+    control.TransactionalIdsExpired: lambda catalog, record: catalog.transactions.expired(record),
 }

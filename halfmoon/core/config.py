@@ -155,6 +155,16 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
             )
 
 
+class TransactionsSettings(Section, frozen=True, kw_only=True):
+    """Producers' transactions (core/transactions). What concerns half messages is `$.plugins.transaction`."""
+
+    max_timeout_ms: PositiveDuration = 900_000
+    """Longest time that a producer may take for one (Kafka: transaction.max.timeout.ms)."""
+    id_expiration_ms: PositiveDuration | None = 7 * 86_400_000
+    """A transactional id that was not used for so long is forgotten (Kafka: transactional.id.expiration.ms); None
+    keeps it for ever."""
+
+
 class LimitSettings(Section, frozen=True, kw_only=True):
     """What one client, or all of them together, may ask of this process."""
 
@@ -205,6 +215,7 @@ class Settings(Section, frozen=True, kw_only=True):
     hold: HoldSettings = HoldSettings()
     topics: TopicSettings = TopicSettings()
     groups: GroupsSettings = GroupsSettings()
+    transactions: TransactionsSettings = TransactionsSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
 

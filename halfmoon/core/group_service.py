@@ -172,17 +172,27 @@ class GroupService:
 
         Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27).
         """
+        self.check_commit(group, generation, member_id, instance_id)
+        return self.record(group, entries, reset=generation < 0)
+
+    def check_commit(
+        self, group: str, generation: int, member_id: str, instance_id: str | None, *, transactional: bool = False
+    ) -> None:
+        """Raises BrokerError where this member may not commit now; `transactional`: with a producer's transaction."""
         broker = self._broker
         self.foreign.write_progress(group)
-        has_offsets = group in broker.catalog.offsets
         if self.foreign.has_members(group):
             raise BrokerError(Fault.UNKNOWN_MEMBER_ID, f"group '{group}' has members that speak another protocol")
         fault = self.coordinator.check_commit(
-            group, generation, member_id, instance_id, broker.clock.mono_ms(), has_offsets=has_offsets
-        )
+            group, generation, member_id, instance_id, broker.clock.mono_ms(),
+            has_offsets=group in broker.catalog.offsets, transactional=transactional,
+        )  # fmt: skip
         if fault is not None:
             raise BrokerError(fault)
-        return self.record(group, entries, reset=generation < 0)
+
+    def unstable(self, group: str) -> set[tuple[int, int]]:
+        """Partitions (topic number, partition) of which a transaction that is not decided has progress of the group."""
+        return self._broker.catalog.transactions.unstable(group)
 
     def record(self, group: str, entries: Sequence[tuple[Partition, int, int, str]], *, reset: bool) -> int:
         """Store progress as it comes, for protocols whose clients agree among themselves. As `commit`; with `reset` it
@@ -253,7 +263,7 @@ class GroupService:
         catalog = self._broker.catalog
         due = []
         for group in set(catalog.offsets) | set(catalog.groups):
-            if self.coordinator.is_active(group) or self.foreign.has_members(group):
+            if self.coordinator.is_active(group) or self.foreign.has_members(group) or self.unstable(group):
                 continue
             last_ms = max((c.commit_ms for c in catalog.offsets.get(group, {}).values()), default=0)
             if group in catalog.groups:

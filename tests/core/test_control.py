@@ -8,6 +8,7 @@ import pytest
 from halfmoon.core import control
 from halfmoon.core.control import Committed
 from halfmoon.core.groups.messages import GroupRecord, StaticMember
+from halfmoon.core.transactions.entry import Identity
 
 RECORDS: list[control.Any] = [
     control.GenerationStarted(3, 1_700_000_000_000),
@@ -27,6 +28,11 @@ RECORDS: list[control.Any] = [
     control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, 1, ()), 10),
     control.GroupDeleted("g"),
     control.ProducerIdsReserved(2000),
+    control.TransactionalIdInitialized("t", Identity(1000, 3, 900, 2), 60_000, 10),
+    control.TransactionGrown("t", [(7, 0), (8, 1)], ["g"], 11),
+    control.TransactionOffsets("t", "g", [(7, 0, Committed(5, -1, "note", 9))]),
+    control.TransactionEnded("t", Identity(1000, 4), True, 12),
+    control.TransactionalIdsExpired(["t"]),
     control.SnapshotPart(b"\x00\xff"),
 ]
 

@@ -50,7 +50,11 @@ CODES: dict[Fault, int] = {
     Fault.OUT_OF_ORDER_SEQUENCE_NUMBER: 45,
     Fault.DUPLICATE_SEQUENCE_NUMBER: 46,
     Fault.INVALID_PRODUCER_EPOCH: 47,
+    Fault.INVALID_TXN_STATE: 48,
+    Fault.INVALID_PRODUCER_ID_MAPPING: 49,
+    Fault.INVALID_TRANSACTION_TIMEOUT: 50,
     Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: 53,
+    Fault.OPERATION_NOT_ATTEMPTED: 55,
     Fault.KAFKA_STORAGE_ERROR: 56,
     Fault.UNKNOWN_PRODUCER_ID: 59,
     Fault.NON_EMPTY_GROUP: 68,
@@ -65,8 +69,12 @@ CODES: dict[Fault, int] = {
     Fault.FENCED_INSTANCE_ID: 82,
     Fault.GROUP_SUBSCRIBED_TO_TOPIC: 86,
     Fault.INVALID_RECORD: 87,
+    Fault.UNSTABLE_OFFSET_COMMIT: 88,
+    Fault.PRODUCER_FENCED: 90,
     Fault.UNKNOWN_TOPIC_ID: 100,
     Fault.INCONSISTENT_TOPIC_ID: 103,
+    Fault.TRANSACTIONAL_ID_NOT_FOUND: 105,
+    Fault.TRANSACTION_ABORTABLE: 120,
 }
 
 assert set(CODES) == set(Fault), f"faults without a Kafka code: {sorted(f.name for f in set(Fault) - set(CODES))}"

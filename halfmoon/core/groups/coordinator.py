@@ -143,8 +143,12 @@ class GroupCoordinator:
         mono_ms: int,
         *,
         has_offsets: bool = False,
+        transactional: bool = False,
     ) -> Fault | None:
         """Whether offsets may be committed (ClassicGroup.validateOffsetCommit). A member's commit is a sign of life.
+
+        `transactional`: with a producer's transaction. Then its consumer need not say who it is, and may be in the
+        middle of a rebalance; it is no sign of life.
 
         Without a generation (negative) the commit is a simple consumer's or an operator's: nobody may be a member.
         GROUP_ID_NOT_FOUND: a generation of a group that has neither members nor offsets; before OffsetCommit v9 that is
@@ -158,6 +162,10 @@ class GroupCoordinator:
             return Fault.UNKNOWN_MEMBER_ID if has_offsets else Fault.GROUP_ID_NOT_FOUND
         if anonymous and group.state is State.EMPTY:
             return None
+        if transactional:
+            if anonymous and not member_id and instance_id is None:
+                return None
+            return self._check(group, group_id, generation, member_id, instance_id)
         fault = self._check(group, group_id, generation, member_id, instance_id)
         if fault is None and group.state is State.COMPLETING:
             # The member's generation is right and its share is on its way: it shall try again with the next one.

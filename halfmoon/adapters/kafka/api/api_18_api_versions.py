@@ -4,7 +4,8 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-No feature is listed: a finalized feature here would promise share groups, KIP-848 or transactions, version 2.
+Features are listed from version 3 on, in tagged fields. Before version 4 those whose lowest level is 0 are left out of
+the supported ones, since clients of that time refuse a level of 0 (KAFKA-17011).
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -16,10 +17,12 @@ import struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
+from halfmoon.adapters.kafka.features import EPOCH, FEATURES
 from halfmoon.adapters.kafka.registry import Context, api, registered
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
+ZERO_LEVELS = 4
 
 ADVERTISED_MIN = {0: 0}
 """Where more is advertised than works: librdkafka takes its codecs from the lowest Produce version (KAFKA-18659).
@@ -28,6 +31,7 @@ Apache Kafka 4 does the same, and closes the connection when such a version is r
 """
 
 _ROW = struct.Struct(">hhh")
+_LEVELS = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _answers: dict[tuple[int, int, int], bytes] = {}
@@ -67,8 +71,28 @@ def _encode(version: int, error_code: int) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(b"\x00")
+        out.append(_features(version))
     return b"".join(out)
+
+
+def _features(version: int) -> bytes:
+    """The tagged fields: 0 supported features, 1 epoch of the finalized ones, 2 finalized features."""
+    supported = [each for each in FEATURES if each.min_level > 0 or version >= ZERO_LEVELS]
+    fields = (
+        (0, _levels([(each.name, each.min_level, each.max_level) for each in supported])),
+        (1, wire.INT64.pack(EPOCH)),
+        (2, _levels([(each.name, each.level, each.level) for each in FEATURES])),
+    )
+    out = [wire.encode_uvarint(len(fields))]
+    for tag, content in fields:
+        out += [wire.encode_uvarint(tag), wire.encode_uvarint(len(content)), content]
+    return b"".join(out)
+
+
+def _levels(rows: list[tuple[str, int, int]]) -> bytes:
+    """Names with two levels each: lowest and highest of supported features, highest and lowest of finalized ones."""
+    named = [wire.encode_string(name, True) + _LEVELS.pack(one, other) + b"\x00" for name, one, other in rows]
+    return wire.encode_array_size(len(rows), True) + b"".join(named)
 
 
 def _valid(body: memoryview) -> bool:
