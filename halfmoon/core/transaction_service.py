@@ -117,8 +117,8 @@ class TransactionService:
 
     # -- what belongs to a transaction ---------------------------------------------------------------------------------
 
-    def add_partitions(self, name: str, producer_id: int, epoch: int, partitions: Sequence[Partition]) -> int:
-        """Partitions become part of the transaction, which begins with the first. Returns the position to wait for.
+    def add_partitions(self, name: str, producer_id: int, epoch: int, partitions: Sequence[Partition]) -> None:
+        """Partitions become part of the transaction, which begins with the first.
 
         Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_REQUEST over `MAX_PARTITIONS`.
         """
@@ -126,25 +126,24 @@ class TransactionService:
         places = [(partition.topic.number, partition.index) for partition in partitions]
         if len(entry.partitions) + len(places) > MAX_PARTITIONS:
             raise BrokerError(Fault.INVALID_REQUEST, f"a transaction may write to {MAX_PARTITIONS} partitions")
-        return self._grow(entry, [place for place in places if place not in entry.partitions], [])
+        self._grow(entry, [place for place in places if place not in entry.partitions], [])
 
-    def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> int:
+    def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> None:
         """The transaction is to commit progress of a group. As `add_partitions`."""
         entry = rules.check_producer(self._entry(name), producer_id, epoch)
-        return self._grow(entry, [], [] if group in entry.groups else [group])
+        self._grow(entry, [], [] if group in entry.groups else [group])
 
-    def _grow(self, entry: TransactionalId, places: list[tuple[int, int]], groups: list[str]) -> int:
+    def _grow(self, entry: TransactionalId, places: list[tuple[int, int]], groups: list[str]) -> None:
         broker = self._broker
         if entry.is_ongoing and not places and not groups:
-            return broker.log.end
+            return
         begins = not entry.is_ongoing
         now_ms = broker.clock.wall_ms()
-        position = broker.append_control(control.TransactionGrown(entry.name, places, groups, now_ms))
+        broker.append_control(control.TransactionGrown(entry.name, places, groups, now_ms))
         if begins:
             due_ms = broker.clock.mono_ms() + entry.timeout_ms
             heapq.heappush(self._due, (due_ms, entry.start_ms, entry.name))
             broker.on_deadline(due_ms)
-        return position
 
     def verify_partition(self, name: str, producer_id: int, epoch: int, partition: Partition) -> None:
         """Whether the partition is part of the transaction. Raises BrokerError: as `add_partitions`, or

@@ -5,6 +5,9 @@ some only ask whether a partition is there (KIP-890). Producers of Kafka 4 do no
 partition.
 
 One partition that does not exist leaves the others out too: OPERATION_NOT_ATTEMPTED.
+
+The answer does not wait for the disk. What counts comes later in the same log, the batches and the end, and is answered
+when all before it is there, too.
 """
 
 from __future__ import annotations
@@ -30,11 +33,7 @@ _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 
 @api(24, "AddPartitionsToTxn", 0, 5)
 def add_partitions_to_txn(ctx: Context, request: Any) -> object:
-    position = 0
-    changed: list[Any] = []
-
     def added(name: str, producer_id: int, epoch: int, asked: Any, *, verify: bool) -> list[Any]:
-        nonlocal position
         wanted, results = _results(ctx, asked)
         if len(wanted) == sum(len(topic.partitions) for topic in asked):
             try:
@@ -42,10 +41,7 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
                     _verify(ctx, name, producer_id, epoch, wanted)
                 else:
                     partitions = [partition for partition, _ in wanted]
-                    position = max(
-                        position, ctx.broker.transactions.add_partitions(name, producer_id, epoch, partitions)
-                    )
-                    changed.extend(result for _, result in wanted)
+                    ctx.broker.transactions.add_partitions(name, producer_id, epoch, partitions)
             except BrokerError as error:
                 for _, result in wanted:
                     _fail(ctx)(result, error)
@@ -70,13 +66,7 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
             )
             for each in request.transactions
         ]
-
-    def on_error(error: Exception) -> object:
-        for result in changed:
-            _fail(ctx)(result, error)
-        return response
-
-    return ctx.after(position, response, on_error) if changed else response
+    return response
 
 
 def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], list[Any]]:
