@@ -52,6 +52,7 @@ from kafka.protocol.admin.topics import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -89,9 +90,27 @@ from kafka.protocol.producer import (
     ProduceResponse,
 )
 
+from halfmoon.adapters.kafka import schemas
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.schema import Decode, Elements, message_decoder
 from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, TRUNCATED
+
+
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
 
 _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ProduceRequest, ProduceResponse),
@@ -124,6 +143,8 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (DescribeClusterRequest, DescribeClusterResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
 )
 
 REQUESTS: dict[int, Any] = {request.API_KEY: request for request, _ in _MESSAGES}
@@ -169,6 +190,10 @@ __all__ = [
     "AlterReplicaLogDirsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreateTopicsRequest",

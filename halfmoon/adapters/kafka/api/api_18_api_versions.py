@@ -4,7 +4,7 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-No feature is listed: a finalized feature here would promise share groups, KIP-848 or transactions, version 2.
+Features, which stand in tagged fields from version 3 on, are those of `features`.
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 import struct
 
-from halfmoon.adapters.kafka import wire
-from halfmoon.adapters.kafka.errors import MalformedRequest, code
+from halfmoon.adapters.kafka import features, wire
+from halfmoon.adapters.kafka.errors import NONE, MalformedRequest, code
 from halfmoon.adapters.kafka.registry import Context, api, registered
 from halfmoon.core.errors import Fault
 
@@ -28,6 +28,9 @@ Apache Kafka 4 does the same, and closes the connection when such a version is r
 """
 
 _ROW = struct.Struct(">hhh")
+_LEVELS = struct.Struct(">hhx")
+"""Two levels, and no tagged fields of their own."""
+_INT64 = struct.Struct(">q")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _answers: dict[tuple[int, int, int], bytes] = {}
@@ -67,8 +70,26 @@ def _encode(version: int, error_code: int) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(b"\x00")
+        out.append(_features(version) if error_code == NONE else b"\x00")
     return b"".join(out)
+
+
+def _features(version: int) -> bytes:
+    """The tagged fields: supported features, the epoch of those in force, those in force."""
+    supported = [
+        wire.encode_string(each.name, True) + _LEVELS.pack(each.min_level, each.max_level)
+        for each in features.supported(version)
+    ]
+    finalized = [
+        wire.encode_string(each.name, True) + _LEVELS.pack(each.level, each.level) for each in features.FEATURES
+    ]
+    fields = [
+        wire.encode_array_size(len(supported), True) + b"".join(supported),
+        _INT64.pack(features.EPOCH),
+        wire.encode_array_size(len(finalized), True) + b"".join(finalized),
+    ]
+    tagged = [wire.encode_uvarint(tag) + wire.encode_uvarint(len(field)) + field for tag, field in enumerate(fields)]
+    return wire.encode_uvarint(len(tagged)) + b"".join(tagged)
 
 
 def _valid(body: memoryview) -> bool:
