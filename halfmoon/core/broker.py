@@ -244,7 +244,7 @@ class Broker:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.views.warnings()
+        return [*self.views.warnings(), *self.groups.warnings()]
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from halfmoon.core import control
 from halfmoon.core.batch_header import CONTROL
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
+from halfmoon.core.groups.consumer.memory import RememberedGroup
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import SourceRun
@@ -185,6 +186,8 @@ class Catalog:
         self.offsets: dict[str, GroupProgress] = {}
         self.groups: dict[str, tuple[GroupRecord, int]] = {}
         """Group → its last record, and when that was written (Unix ms)."""
+        self.consumer_groups: dict[str, RememberedGroup] = {}
+        """Those of the new protocol. A name is in one of the two, or in none."""
         self.attempts: dict[tuple[int, int, int], int] = {}
         """Waiting message (topic number, partition, offset) → how often it was looked at; where it was."""
         self.cancels: dict[int, dict[bytes, int]] = {}
@@ -413,9 +416,19 @@ class Catalog:
 
     def _group_saved(self, record: control.GroupSaved) -> None:
         self.groups[record.record.group] = record.record, record.wall_ms
+        self.consumer_groups.pop(record.record.group, None)
+
+    def _consumer_group_saved(self, record: control.ConsumerGroupSaved) -> None:
+        name = record.change.group
+        group = self.consumer_groups.get(name)
+        if group is None:
+            group = self.consumer_groups[name] = RememberedGroup(name)
+        group.apply(record.change, record.wall_ms)
+        self.groups.pop(name, None)
 
     def _group_deleted(self, record: control.GroupDeleted) -> None:
         self.groups.pop(record.group, None)
+        self.consumer_groups.pop(record.group, None)
         self.offsets.pop(record.group, None)
         self.sent_back.pop(record.group, None)
         self.transactions.forget_group(record.group)
@@ -446,6 +459,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.OffsetsCommitted: Catalog._offsets_committed,
     control.OffsetsDeleted: Catalog._offsets_deleted,
     control.GroupSaved: Catalog._group_saved,
+    control.ConsumerGroupSaved: Catalog._consumer_group_saved,
     control.GroupDeleted: Catalog._group_deleted,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
     control.TransactionalIdInitialized: lambda catalog, record: catalog.transactions.initialized(record),

@@ -145,8 +145,24 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
     offsets_retention_ms: Duration | None = 7 * 86_400_000
     """How long an empty group's offsets are kept; None keeps them for ever."""
     max_size: PositiveInt | None = None
+    migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = "bidirectional"
+    """Whether a group with members may change its protocol: to the new one (KIP-848), and back."""
+    consumer_session_timeout_ms: PositiveDuration = 45_000
+    """How long a member of the new protocol may be silent; the classic one's clients say it themselves."""
+    consumer_heartbeat_min_ms: PositiveDuration = 200
+    consumer_heartbeat_max_ms: PositiveDuration = 5_000
+    """Between the two lies the interval that members of the new protocol are told. A rebalance takes a few of them."""
+    consumer_heartbeats_per_second: PositiveInt = 500
+    """That all members together are to send: the more there are, the longer their intervals."""
 
     def __post_init__(self) -> None:
+        if self.consumer_heartbeat_min_ms > self.consumer_heartbeat_max_ms:
+            longest = format_duration(self.consumer_heartbeat_max_ms)
+            raise SettingError(
+                "consumer_heartbeat_min",
+                f"got {format_duration(self.consumer_heartbeat_min_ms)}, "
+                f"expected at most consumer_heartbeat_max ({longest})",
+            )
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             longest = format_duration(self.max_session_timeout_ms)
             raise SettingError(

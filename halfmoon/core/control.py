@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from halfmoon.core.groups.consumer.messages import ConsumerGroupChange
 from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.transactions.entry import Identity
 
@@ -145,6 +146,14 @@ class GroupSaved(Record, frozen=True, tag="group"):
     wall_ms: int
 
 
+class ConsumerGroupSaved(Record, frozen=True, tag="consumer-group"):
+    """What has become different in a group of the new protocol (KIP-848), and when that was written (Unix ms). The
+    group is of that kind from then on, as it is a classic one after `GroupSaved`."""
+
+    change: ConsumerGroupChange
+    wall_ms: int
+
+
 class GroupDeleted(Record, frozen=True, tag="group-deleted"):
     """The group and its offsets."""
 
@@ -220,6 +229,7 @@ Any = (
     | OffsetsCommitted
     | OffsetsDeleted
     | GroupSaved
+    | ConsumerGroupSaved
     | GroupDeleted
     | ProducerIdsReserved
     | TransactionalIdInitialized

@@ -23,6 +23,8 @@ from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
+from halfmoon.core.groups.consumer.memory import RememberedGroup
+from halfmoon.core.groups.consumer.messages import ConsumerGroupChange
 from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
@@ -99,6 +101,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     deleted: list[tuple[int, str]] = []
     next_queue_number: int = 0
     transactional_ids: list[TransactionalIdState] = []
+    consumer_groups: list[tuple[ConsumerGroupChange, int]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -126,6 +129,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             list(catalog.deleted.items()),
             catalog.next_queue_number,
             [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
+            [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
         )
     )
 
@@ -223,6 +227,10 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
         catalog.cancels.setdefault(number, {})[key] = at
     catalog.deleted = dict(snapshot.deleted)
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
+    catalog.consumer_groups = {}
+    for whole, saved_ms in snapshot.consumer_groups:
+        remembered = catalog.consumer_groups[whole.group] = RememberedGroup(whole.group)
+        remembered.apply(whole, saved_ms)
     catalog.transactions = _book(snapshot.transactional_ids)
 
 

@@ -75,6 +75,11 @@ CODES: dict[Fault, int] = {
     Fault.INCONSISTENT_TOPIC_ID: 103,
     Fault.TRANSACTIONAL_ID_NOT_FOUND: 105,
     Fault.TRANSACTION_ABORTABLE: 120,
+    Fault.FENCED_MEMBER_EPOCH: 110,
+    Fault.UNRELEASED_INSTANCE_ID: 111,
+    Fault.UNSUPPORTED_ASSIGNOR: 112,
+    Fault.STALE_MEMBER_EPOCH: 113,
+    Fault.INVALID_REGULAR_EXPRESSION: 128,
 }
 
 assert set(CODES) == set(Fault), f"faults without a Kafka code: {sorted(f.name for f in set(Fault) - set(CODES))}"

@@ -60,6 +60,7 @@ from kafka.protocol.admin.transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -107,9 +108,27 @@ from kafka.protocol.producer import (
     WriteTxnMarkersResponse,
 )
 
+from halfmoon.adapters.kafka import schemas
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.schema import Decode, Elements, message_decoder
 from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, TRUNCATED
+
+
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
 
 _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ProduceRequest, ProduceResponse),
@@ -150,6 +169,8 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ListTransactionsRequest, ListTransactionsResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
 )
 
 REQUESTS: dict[int, Any] = {request.API_KEY: request for request, _ in _MESSAGES}
@@ -199,6 +220,10 @@ __all__ = [
     "AlterReplicaLogDirsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreateTopicsRequest",

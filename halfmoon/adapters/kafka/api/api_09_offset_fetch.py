@@ -3,7 +3,8 @@
 Topics are given by name until version 9, by id in version 10 (KIP-848); null (from version 2 on) asks for all that the
 group has committed. A partition without progress, known or not, is answered −1 without an error. With `require_stable`
 (version 7 on, KIP-447) a partition for which a transaction has progress that is not decided is answered
-UNSTABLE_OFFSET_COMMIT. Member id and epoch of version 9 change nothing, which the new group protocol brings.
+UNSTABLE_OFFSET_COMMIT. From version 9 on a member of a new consumer group says its id and epoch, and is refused if they
+are not right (25, 113).
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ def offset_fetch(ctx: Context, request: Any) -> object:
 
 def _group(ctx: Context, group: Any, require_stable: bool) -> object:
     result = OffsetFetchResponse.OffsetFetchResponseGroup
+    fault = ctx.broker.groups.coordinator.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    if fault is not None:
+        return result(group_id=group.group_id, error_code=code(fault), topics=[])
     topic_result = result.OffsetFetchResponseTopics
     topics = [
         topic_result(

@@ -71,9 +71,11 @@ def _commit(ctx: Context, request: Any, entries: list[tuple[Partition, int, int,
     if not request.group_id:
         raise BrokerError(Fault.INVALID_GROUP_ID)
     producer = TransactionalProducer(request.transactional_id, ctx.api_version >= ADDS_GROUP)
-    ctx.broker.groups.check_commit(
+    fault = ctx.broker.groups.check_commit(
         request.group_id, request.generation_id, request.member_id, request.group_instance_id, transactional=True
     )
+    if fault is not None:
+        raise BrokerError(fault)
     return ctx.broker.transactions.commit_offsets(
         producer, request.producer_id, request.producer_epoch, request.group_id, entries
     )
