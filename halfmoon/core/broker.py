@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from halfmoon.core import control, frame, provenance, snapshot
 from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.clock import Clock
@@ -34,6 +35,7 @@ from halfmoon.core.due_clock import DueClock
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Frame, Kind
+from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import TopicChange
@@ -45,6 +47,7 @@ from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.quotas import Quotas
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
     HEADER_BYTES,
@@ -111,6 +114,9 @@ class Broker:
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
         self.transactions = TransactionService(self)
+        self.group_configs = GroupConfigs(self)
+        self.dynamic_configs = DynamicConfigs(self)
+        self.quotas = Quotas(self)
         self.relays = Relays(clock, self.logger)
         self.views = Views(self)
         self.due_clock = DueClock(clock)
@@ -165,6 +171,8 @@ class Broker:
         # Nothing else is written in this generation before it is on disk, or it might be given out twice.
         self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.flush()
+        self.dynamic_configs.apply()
+        self.quotas.apply()
         self.groups.restore()
         self.transactions.restore()
         self.flush()

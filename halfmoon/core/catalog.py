@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from halfmoon.core import control
+from halfmoon.core.administration import Administration
 from halfmoon.core.batch_header import CONTROL
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
@@ -197,6 +198,8 @@ class Catalog:
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
         self.transactions = TransactionBook()
+        self.administration = Administration()
+        """What administrators have set besides topics."""
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -224,7 +227,16 @@ class Catalog:
         self.next_topic_number = record.number + 1
 
     def make_topic(self, record: control.TopicCreated) -> Topic:
-        return Topic(record, resolve(record.configs, self._settings))
+        return Topic(record, self._rules(record.configs))
+
+    def _rules(self, configs: dict[str, str]) -> TopicRules:
+        return resolve(self.administration.topic_defaults() | configs, self._settings)
+
+    def resolve_topics(self) -> None:
+        """Topics follow the node's configurations where they do not say otherwise, and those have changed."""
+        for topic in self.by_number.values():
+            topic.rules = self._rules(topic.configs)
+        self.changes += 1
 
     def number_queues(self, partitions: Sequence[Partition], first: int) -> int:
         """Number new partitions: from `first` on, or from the next number where that is not known (−1). Returns the
@@ -297,7 +309,7 @@ class Catalog:
         topic = self.by_number.get(record.number)
         if topic is not None:
             topic.configs = record.configs
-            topic.rules = resolve(record.configs, self._settings)
+            topic.rules = self._rules(record.configs)
             self.changes += 1
 
     def _starts_moved(self, record: control.StartOffsetsMoved) -> None:
@@ -444,6 +456,12 @@ class Catalog:
             ]
             self._offsets_committed(control.OffsetsCommitted(group, entries))
 
+    # -- administration --------------------------------------------------------------------------------------------
+
+    def _administered(self, record: control.ResourceConfigsSet | control.QuotasSet | control.AclsChanged) -> None:
+        if self.administration.apply(record):
+            self.resolve_topics()
+
 
 _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TopicCreated: Catalog._topic_created,
@@ -467,4 +485,7 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TransactionOffsets: lambda catalog, record: catalog.transactions.offsets(record),
     control.TransactionEnded: Catalog._transaction_ended,
     control.TransactionalIdsExpired: lambda catalog, record: catalog.transactions.expired(record),
+    control.ResourceConfigsSet: Catalog._administered,
+    control.QuotasSet: Catalog._administered,
+    control.AclsChanged: Catalog._administered,
 }

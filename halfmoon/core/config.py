@@ -23,6 +23,7 @@ from msgspec import Meta, field
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import Given, Section, SettingError, decode_section, leaves, suggestion
 from halfmoon.core.units import (
+    DURATION,
     SIZE,
     Address,
     Duration,
@@ -195,6 +196,9 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     max_partitions_per_topic: PositiveInt = 10_000
     max_partitions: PositiveInt = 200_000
     """On this node, over all topics. Each takes about half a kilobyte, and one request may ask for any number."""
+    quota_windows: Annotated[int, Meta(ge=1, le=1_000)] = 11
+    """Clients' rates are measured over so many windows, the last of which runs (Kafka: quota.window.num)."""
+    quota_window_ms: Annotated[int, Meta(ge=1_000, le=3_600_000, extra={"unit": DURATION})] = 1_000
 
     def __post_init__(self) -> None:
         if self.inflight_bytes < self.max_request_bytes:

@@ -208,6 +208,38 @@ class TransactionalIdsExpired(Record, frozen=True, tag="txn-ids-expired"):
     names: list[str]
 
 
+class ResourceConfigsSet(Record, frozen=True, tag="resource-configs"):
+    """The overrides of a node, a group or a client metrics subscription, all of them (core/administration.py)."""
+
+    kind: str
+    name: str
+    configs: dict[str, str]
+
+
+class QuotasSet(Record, frozen=True, tag="quotas"):
+    """The quotas of an entity, all of them: (type, name) of its parts, None for the default of the type."""
+
+    entity: list[tuple[str, str | None]]
+    quotas: dict[str, float]
+
+
+class AclRule(msgspec.Struct, array_like=True, frozen=True):
+    """One access rule, in the numbers of Kafka's protocol."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class AclsChanged(Record, frozen=True, tag="acls"):
+    added: list[AclRule]
+    removed: list[AclRule]
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -237,6 +269,9 @@ Any = (
     | TransactionOffsets
     | TransactionEnded
     | TransactionalIdsExpired
+    | ResourceConfigsSet
+    | QuotasSet
+    | AclsChanged
     | SnapshotPart
 )
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import msgspec
 
 from halfmoon.core import control
+from halfmoon.core.administration import AdministrationState
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
@@ -102,6 +103,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     next_queue_number: int = 0
     transactional_ids: list[TransactionalIdState] = []
     consumer_groups: list[tuple[ConsumerGroupChange, int]] = []
+    administration: AdministrationState | None = None
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -130,6 +132,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             catalog.next_queue_number,
             [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
             [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
+            catalog.administration.state(),
         )
     )
 
@@ -232,6 +235,8 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
         remembered = catalog.consumer_groups[whole.group] = RememberedGroup(whole.group)
         remembered.apply(whole, saved_ms)
     catalog.transactions = _book(snapshot.transactional_ids)
+    catalog.administration.restore(snapshot.administration)
+    catalog.resolve_topics()
 
 
 def _book(states: list[TransactionalIdState]) -> TransactionBook:

@@ -47,10 +47,12 @@ LONG_MAX = 2**63 - 1
 class Kind(Enum):
     """The type of a value, as Kafka's tools name it."""
 
+    UNKNOWN = "unknown"
     BOOLEAN = "boolean"
     STRING = "string"
     INT = "int"
     LONG = "long"
+    DOUBLE = "double"
     LIST = "list"
 
 
@@ -105,7 +107,9 @@ class TopicRules:
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 
 
-def _integer(least: int, most: int) -> Callable[[str], int]:
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """A check, which returns the number too."""
+
     def check(value: str) -> int:
         if not _INTEGER.match(value) or not least <= int(value) <= most:
             raise ValueError(f"expected an integer from {least} to {most}")
@@ -114,7 +118,7 @@ def _integer(least: int, most: int) -> Callable[[str], int]:
     return check
 
 
-def _boolean(value: str) -> bool:
+def boolean(value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return value.lower() == "true"
@@ -166,9 +170,9 @@ def _or_unlimited(limit: int | None) -> str:
     return "-1" if limit is None else str(limit)
 
 
-_retention_ms = _integer(-1, LONG_MAX)
-_retention_bytes = _integer(-1, LONG_MAX)
-_max_message_bytes = _integer(0, INT_MAX)
+_retention_ms = integer(-1, LONG_MAX)
+_retention_bytes = integer(-1, LONG_MAX)
+_max_message_bytes = integer(0, INT_MAX)
 _timestamp_type = _one_of("CreateTime", "LogAppendTime")
 _rocketmq_body = _one_of("plain", "verbatim")
 
@@ -193,7 +197,7 @@ _ROWS = (
         "halfmoon.delete.force",
         Kind.BOOLEAN,
         lambda settings: "false",
-        _boolean,
+        boolean,
         "Whether the topic may be deleted although views are filled from it. They keep what they have then.",
         "halfmoon.delete.force",
     ),
@@ -201,7 +205,7 @@ _ROWS = (
         "halfmoon.headers.enable",
         Kind.BOOLEAN,
         lambda settings: "true" if settings.topics.headers else "false",
-        _boolean,
+        boolean,
         "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
         "halfmoon.topics.headers",
     ),
@@ -209,7 +213,7 @@ _ROWS = (
         "halfmoon.key.index",
         Kind.BOOLEAN,
         lambda settings: "true" if settings.topics.key_index else "false",
-        _boolean,
+        boolean,
         "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
         "halfmoon.topics.key_index",
     ),
@@ -403,8 +407,8 @@ def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
         retention_bytes=_retention_bytes(value("retention.bytes")),
         max_message_bytes=_max_message_bytes(value("max.message.bytes")),
         log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
-        headers_enabled=_boolean(value("halfmoon.headers.enable")),
-        key_index=_boolean(value("halfmoon.key.index")),
-        delete_force=_boolean(value("halfmoon.delete.force")),
+        headers_enabled=boolean(value("halfmoon.headers.enable")),
+        key_index=boolean(value("halfmoon.key.index")),
+        delete_force=boolean(value("halfmoon.delete.force")),
         verbatim_bodies=value("halfmoon.rocketmq.body") == "verbatim",
     )

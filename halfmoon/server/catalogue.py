@@ -46,6 +46,8 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_cold_reads_total", "counter", "Reads that had to wait for the disk, in a thread."),
         Family("halfmoon_start_offset_moves_total", "counter", "Times that retention moved a start offset."),
         Family("halfmoon_refused_batches_total", "counter", "Produced batches that were refused.", ("reason",)),
+        Family("halfmoon_throttled_total", "counter", "Times that a quota made a client wait.", ("quota",)),
+        Family("halfmoon_throttle_seconds_total", "counter", "Time that quotas made clients wait.", ("quota",)),
         Family("halfmoon_held_requests", "gauge", "Requests that wait for messages now."),
         Family("halfmoon_holds_total", "counter", "Requests that were made to wait for messages."),
         Family("halfmoon_holds_ended_total", "counter", "Waiting requests by what ended the wait.", ("by",)),

@@ -133,6 +133,9 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_start_offset_moves_total", broker.housekeeping.start_offset_moves)
     for fault, count in broker.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)
+    for key, count in broker.quotas.throttled.items():
+        put("halfmoon_throttled_total", count, key)
+        put("halfmoon_throttle_seconds_total", broker.quotas.throttled_ms[key] / 1000, key)
 
 
 def _read_requests(app: App, readings: Readings) -> None:

@@ -65,6 +65,9 @@ RECORDS: list[control.Any] = [
     control.TransactionOffsets("t", "g", [(7, 0, Committed(5, -1, "note", 9))]),
     control.TransactionEnded("t", Identity(1000, 4), True, 12),
     control.TransactionalIdsExpired(["t"]),
+    control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),
+    control.QuotasSet([("client-id", "c"), ("user", None)], {"producer_byte_rate": 1024.5}),
+    control.AclsChanged([control.AclRule(2, "t", 3, "User:a", "*", 3, 3)], []),
     control.SnapshotPart(b"\x00\xff"),
 ]
 
