@@ -22,6 +22,7 @@ from msgspec import Meta, field
 
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import Given, Section, SettingError, decode_section, leaves, suggestion
+from halfmoon.core.share.options import ShareSettings
 from halfmoon.core.units import (
     SIZE,
     Address,
@@ -145,6 +146,7 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
     offsets_retention_ms: Duration | None = 7 * 86_400_000
     """How long an empty group's offsets are kept; None keeps them for ever."""
     max_size: PositiveInt | None = None
+    share: ShareSettings = ShareSettings()
 
     def __post_init__(self) -> None:
         if self.min_session_timeout_ms > self.max_session_timeout_ms:

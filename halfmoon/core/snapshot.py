@@ -26,6 +26,7 @@ from halfmoon.core.files import FileSystem, read_file, write_file
 from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
+from halfmoon.core.share.ledger import Ledger
 
 PATH = "checkpoint"
 PART_BYTES = 256 << 10
@@ -79,6 +80,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     cancels: list[tuple[int, bytes, int]] = []
     deleted: list[tuple[int, str]] = []
     next_queue_number: int = 0
+    share_groups: list[tuple[str, int]] = []
+    shares: list[tuple[str, list[tuple[int, int, int, list[tuple[int, int, int, int]]]]]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +108,11 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
             catalog.next_queue_number,
+            list(catalog.share_groups.items()),
+            [
+                (group, [(n, p, ledger.start, ledger.saved()) for (n, p), ledger in ledgers.items()])
+                for group, ledgers in catalog.shares.items()
+            ],
         )
     )
 
@@ -180,6 +188,10 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     for number, key, at in snapshot.cancels:
         catalog.cancels.setdefault(number, {})[key] = at
     catalog.deleted = dict(snapshot.deleted)
+    catalog.share_groups = dict(snapshot.share_groups)
+    catalog.shares = {
+        group: {(n, p): Ledger(start, saved) for n, p, start, saved in ledgers} for group, ledgers in snapshot.shares
+    }
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
 
 

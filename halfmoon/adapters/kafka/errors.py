@@ -67,6 +67,11 @@ CODES: dict[Fault, int] = {
     Fault.INVALID_RECORD: 87,
     Fault.UNKNOWN_TOPIC_ID: 100,
     Fault.INCONSISTENT_TOPIC_ID: 103,
+    Fault.FENCED_MEMBER_EPOCH: 110,
+    Fault.INVALID_RECORD_STATE: 121,
+    Fault.SHARE_SESSION_NOT_FOUND: 122,
+    Fault.INVALID_SHARE_SESSION_EPOCH: 123,
+    Fault.SHARE_SESSION_LIMIT_REACHED: 133,
 }
 
 assert set(CODES) == set(Fault), f"faults without a Kafka code: {sorted(f.name for f in set(Fault) - set(CODES))}"

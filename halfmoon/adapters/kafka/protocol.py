@@ -52,6 +52,7 @@ from kafka.protocol.admin.topics import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
 )
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -89,9 +90,53 @@ from kafka.protocol.producer import (
     ProduceResponse,
 )
 
+from halfmoon.adapters.kafka import schemas
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.schema import Decode, Elements, message_decoder
 from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, TRUNCATED
+
+
+class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareFetchRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareFetchResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareAcknowledgeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareAcknowledgeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DeleteShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DeleteShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
 
 _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ProduceRequest, ProduceResponse),
@@ -124,6 +169,13 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (DescribeClusterRequest, DescribeClusterResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    (ShareFetchRequest, ShareFetchResponse),
+    (ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    (DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 REQUESTS: dict[int, Any] = {request.API_KEY: request for request, _ in _MESSAGES}
@@ -167,6 +219,8 @@ __all__ = [
     "AlterConfigsResponse",
     "AlterReplicaLogDirsRequest",
     "AlterReplicaLogDirsResponse",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
     "CreatePartitionsRequest",
@@ -177,6 +231,8 @@ __all__ = [
     "DeleteGroupsResponse",
     "DeleteRecordsRequest",
     "DeleteRecordsResponse",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
     "DescribeClusterRequest",
@@ -187,6 +243,8 @@ __all__ = [
     "DescribeGroupsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "FetchRequest",
@@ -221,6 +279,14 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "ShareAcknowledgeRequest",
+    "ShareAcknowledgeResponse",
+    "ShareFetchRequest",
+    "ShareFetchResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
     "decode_request",

@@ -4,7 +4,8 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-No feature is listed: a finalized feature here would promise share groups, KIP-848 or transactions, version 2.
+Features (KIP-584) are listed from version 3 on: a finalized one promises what it stands for. Clients ask for nothing
+but their level; the epoch is the state of the features, which never changes here.
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -27,7 +28,12 @@ ADVERTISED_MIN = {0: 0}
 Apache Kafka 4 does the same, and closes the connection when such a version is really used.
 """
 
+FEATURES = {"share.version": (0, 1, 1)}
+"""Feature → lowest and highest level that is supported, level in force. Sorted by name."""
+FEATURES_EPOCH = 0
+
 _ROW = struct.Struct(">hhh")
+_LEVELS = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _answers: dict[tuple[int, int, int], bytes] = {}
@@ -67,8 +73,32 @@ def _encode(version: int, error_code: int) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(b"\x00")
+        out.append(_features(version))
     return b"".join(out)
+
+
+def _features(version: int) -> bytes:
+    """Tagged fields 0 to 2. Below version 4, features whose lowest level is 0 are left out of what is supported, since
+    clients of that time refuse it (KAFKA-17011)."""
+    supported = [(name, levels) for name, levels in FEATURES.items() if version >= 4 or levels[0] > 0]
+    tags = {
+        0: _feature_list([(name, low, high) for name, (low, high, _) in supported]) if supported else b"",
+        1: wire.INT64.pack(FEATURES_EPOCH),
+        2: _feature_list([(name, level, level) for name, (_, _, level) in FEATURES.items()]),
+    }
+    present = {tag: content for tag, content in tags.items() if content}
+    out = [wire.encode_uvarint(len(present))]
+    for tag, content in present.items():
+        out += [wire.encode_uvarint(tag), wire.encode_uvarint(len(content)), content]
+    return b"".join(out)
+
+
+def _feature_list(rows: list[tuple[str, int, int]]) -> bytes:
+    """(name, first level, second level) each; what the levels are differs from list to list."""
+    body = [wire.encode_array_size(len(rows), True)]
+    for name, one, other in rows:
+        body += [wire.encode_string(name, True), _LEVELS.pack(one, other), b"\x00"]
+    return b"".join(body)
 
 
 def _valid(body: memoryview) -> bool:
