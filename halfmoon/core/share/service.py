@@ -396,8 +396,12 @@ class ShareService:
         """Raises BrokerError unless there is such a group, without members."""
         if not self.exists(group):
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
+        self.check_empty(group)
+
+    def check_empty(self, group: str) -> None:
+        """Raises BrokerError(NON_EMPTY_GROUP)."""
         if self.members.has_members(group):
-            raise BrokerError(Fault.NON_EMPTY_GROUP, f"Group {group} is not empty.")
+            raise BrokerError(Fault.NON_EMPTY_GROUP, "The group is not empty.")
 
     def check_name(self, group: str) -> None:
         """Raises BrokerError if a group of another kind has that name."""

@@ -289,8 +289,10 @@ def _checked(batches: Sequence[Acknowledgement], terms: Terms) -> Sequence[Ackno
     """Raises BrokerError(INVALID_REQUEST) (KafkaApis.validateAcknowledgementBatches)."""
     before = -1
     for first, last, types in batches:
-        if first < 0 or first > last or first <= before:
+        if first < 0 or first > last or first < before:
             raise BrokerError(Fault.INVALID_REQUEST, "acknowledged offsets must ascend")
+        if first == before:
+            raise BrokerError(Fault.INVALID_RECORD_STATE, "an offset is acknowledged twice")
         if len(types) != 1 and len(types) != last - first + 1:
             raise BrokerError(
                 Fault.INVALID_REQUEST, "either one type of acknowledgement for all offsets, or one for each"

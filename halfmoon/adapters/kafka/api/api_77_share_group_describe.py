@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.api.api_15_describe_groups import DEAD, GROUP_OPERATIONS
+from halfmoon.adapters.kafka.api.api_15_describe_groups import GROUP_OPERATIONS
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -36,7 +36,7 @@ def share_group_describe(ctx: Context, request: Any) -> object:
 def _missing(name: str) -> object:
     return _Group(
         error_code=code(Fault.GROUP_ID_NOT_FOUND), error_message=f"Group {name} not found.", group_id=name,
-        group_state=DEAD, group_epoch=0, assignment_epoch=0, assignor_name="", members=[],
+        group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=[],
         authorized_operations=NOT_ASKED,
     )  # fmt: skip
 

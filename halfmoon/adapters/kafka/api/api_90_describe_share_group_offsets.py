@@ -13,11 +13,11 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.errors import NONE, code, code_of
+from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,16 +38,10 @@ def describe_share_group_offsets(ctx: Context, request: Any) -> object:
 
 
 def _group(ctx: Context, asked: Any) -> object:
-    shares = ctx.broker.shares
-    if not shares.exists(asked.group_id):
-        message = f"Group {asked.group_id} not found."
-        return _Group(
-            group_id=asked.group_id, topics=[], error_code=code(Fault.GROUP_ID_NOT_FOUND), error_message=message
-        )
     topics = []
     if asked.topics is None:
         looked_at: dict[str, list[int]] = {}
-        for partition in shares.looked_at(asked.group_id):
+        for partition in ctx.broker.shares.looked_at(asked.group_id):
             looked_at.setdefault(partition.topic.name, []).append(partition.index)
         for name, indexes in sorted(looked_at.items()):
             topics.append(_topic(ctx, asked.group_id, name, sorted(indexes)))

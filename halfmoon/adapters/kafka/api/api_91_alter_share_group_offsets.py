@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets (91): set where a share group without members goes on (KIP-932).
 
 What the group has done in these partitions before counts no more: all from the offset on is given out, and nothing
-before it. Rules: GroupCoordinatorService.alterShareGroupOffsets.
+before it. A group that is not there is made. Rules: GroupCoordinatorService.alterShareGroupOffsets.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ def alter_share_group_offsets(ctx: Context, request: Any) -> object:
     shares = ctx.broker.shares
     response = AlterShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:
-        shares.check_changeable(request.group_id)
+        shares.check_name(request.group_id)
+        shares.check_empty(request.group_id)
     except BrokerError as error:
         refuse(response, error)
         return response
