@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -65,7 +64,7 @@ def _part(part: Any) -> SharedPart:
 
 
 @pytest.fixture(scope="module")
-def answers() -> Iterator[dict[str, Any]]:
+def answers() -> dict[str, Any]:
     """What Halfmoon says at each step."""
     rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__dead_letters=False)
     rig.broker.create_topic(TOPIC, 1)
@@ -84,7 +83,7 @@ def answers() -> Iterator[dict[str, Any]]:
         rig.broker.hold.expire(rig.clock.now_ms)
         rig.turn()
         (found[step.name],) = client.answers()
-    yield found
+    return found
 
 
 def test_every_step_has_golden_bytes(answers: dict[str, Any]) -> None:

@@ -4,8 +4,8 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-Features (KIP-584) are listed from version 3 on: a finalized one promises what it stands for. Clients ask for nothing
-but their level; the epoch is the state of the features, which never changes here.
+Features are listed from version 3 on, in tagged fields. Before version 4 those whose lowest level is 0 are left out of
+the supported ones, since clients of that time refuse a level of 0 (KAFKA-17011).
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -17,20 +17,18 @@ import struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
+from halfmoon.adapters.kafka.features import EPOCH, FEATURES
 from halfmoon.adapters.kafka.registry import Context, api, registered
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
+ZERO_LEVELS = 4
 
 ADVERTISED_MIN = {0: 0}
 """Where more is advertised than works: librdkafka takes its codecs from the lowest Produce version (KAFKA-18659).
 
 Apache Kafka 4 does the same, and closes the connection when such a version is really used.
 """
-
-FEATURES = {"share.version": (0, 1, 1)}
-"""Feature → lowest and highest level that is supported, level in force. Sorted by name."""
-FEATURES_EPOCH = 0
 
 _ROW = struct.Struct(">hhh")
 _LEVELS = struct.Struct(">hh")
@@ -78,27 +76,23 @@ def _encode(version: int, error_code: int) -> bytes:
 
 
 def _features(version: int) -> bytes:
-    """Tagged fields 0 to 2. Below version 4, features whose lowest level is 0 are left out of what is supported, since
-    clients of that time refuse it (KAFKA-17011)."""
-    supported = [(name, levels) for name, levels in FEATURES.items() if version >= 4 or levels[0] > 0]
-    tags = {
-        0: _feature_list([(name, low, high) for name, (low, high, _) in supported]) if supported else b"",
-        1: wire.INT64.pack(FEATURES_EPOCH),
-        2: _feature_list([(name, level, level) for name, (_, _, level) in FEATURES.items()]),
-    }
-    present = {tag: content for tag, content in tags.items() if content}
-    out = [wire.encode_uvarint(len(present))]
-    for tag, content in present.items():
+    """The tagged fields: 0 supported features, 1 epoch of the finalized ones, 2 finalized features."""
+    supported = [each for each in FEATURES if each.min_level > 0 or version >= ZERO_LEVELS]
+    fields = (
+        (0, _levels([(each.name, each.min_level, each.max_level) for each in supported])),
+        (1, wire.INT64.pack(EPOCH)),
+        (2, _levels([(each.name, each.level, each.level) for each in FEATURES])),
+    )
+    out = [wire.encode_uvarint(len(fields))]
+    for tag, content in fields:
         out += [wire.encode_uvarint(tag), wire.encode_uvarint(len(content)), content]
     return b"".join(out)
 
 
-def _feature_list(rows: list[tuple[str, int, int]]) -> bytes:
-    """(name, first level, second level) each; what the levels are differs from list to list."""
-    body = [wire.encode_array_size(len(rows), True)]
-    for name, one, other in rows:
-        body += [wire.encode_string(name, True), _LEVELS.pack(one, other), b"\x00"]
-    return b"".join(body)
+def _levels(rows: list[tuple[str, int, int]]) -> bytes:
+    """Names with two levels each: lowest and highest of supported features, highest and lowest of finalized ones."""
+    named = [wire.encode_string(name, True) + _LEVELS.pack(one, other) + b"\x00" for name, one, other in rows]
+    return wire.encode_array_size(len(rows), True) + b"".join(named)
 
 
 def _valid(body: memoryview) -> bool:
