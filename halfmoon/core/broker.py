@@ -46,7 +46,7 @@ from halfmoon.core.key_index import KeyIndex
 from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
@@ -64,6 +64,7 @@ from halfmoon.core.records import (
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
 from halfmoon.core.rolling import Rolling
+from halfmoon.core.share.service import ShareService
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.core.transaction_service import TransactionalProducer, TransactionService
@@ -128,6 +129,7 @@ class Broker:
         self.messages = Messages(self)
         self.deliveries = Deliveries(self)
         self.rolling = Rolling(self)
+        self.shares = ShareService(self)
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
@@ -175,13 +177,14 @@ class Broker:
         self.quotas.apply()
         self.groups.restore()
         self.transactions.restore()
+        self.shares.restore()
         self.flush()
         return self.report
 
     def start_relays(self) -> None:
         """Begin to move messages. Before, say which filter languages there are (`views.languages`), what interceptors
         (`interception`), and who decides about what waits (`deliveries.relays`)."""
-        for relays in (self.views, self.deliveries, self.rolling, self.key_index, self.cancelling):
+        for relays in (self.views, self.deliveries, self.rolling, self.key_index, self.cancelling, self.shares):
             relays.start()
 
     def flush(self) -> None:
@@ -332,6 +335,7 @@ class Broker:
         self.views.check_deletion(topic)
         position = self._change_topic(control.TopicDeleted(topic.number), topic.name, "deleted")
         self._partition_count -= len(topic.partitions)
+        self.shares.forget_topic(topic.partitions)
         for partition in topic.partitions:
             self.hold.wake_partition(partition)
         self.views.topics_changed()
@@ -475,11 +479,12 @@ class Broker:
         origin: Origin | None = None,
         due_ms: int = 0,
         attempts: Sequence[SourceRun] = (),
+        given_up: GivenUp | None = None,
     ) -> int:
         """Append a batch that the broker made from other messages, with the proof of which: a range of a view's source,
         or waiting messages, which are settled by it. `attempts`: waiting messages that are put off with it. With
-        `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). Returns the log position to
-        wait for. Raises BrokerError.
+        `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). `given_up`: records of which
+        these are the dead letters. Returns the log position to wait for. Raises BrokerError.
         """
         now_ms = self.clock.wall_ms()
         view = memoryview(batch)
@@ -490,14 +495,16 @@ class Broker:
         base_offset = partition.next_offset
         end = self.store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
-            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts))),
-            keyed=not sources  # else it is indexed anyway
+            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts), given_up)),
+            keyed=not sources and given_up is None  # else it is indexed anyway
             and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view)),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)
         for run in attempts:
             self.catalog.attempted(run)
+        if given_up is not None:
+            self.catalog.give_up(given_up)
         if origin is not None:
             partition.wait(base_offset, span)
             self.deliveries.waits_in(partition)

@@ -26,6 +26,7 @@ from halfmoon.core.groups.consumer.memory import RememberedGroup
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import SourceRun
+from halfmoon.core.share.ledger import ARCHIVED, Ledger
 from halfmoon.core.topic_configs import TopicRules, resolve
 from halfmoon.core.transactions.book import TransactionBook
 from halfmoon.core.transactions.partition import PartitionTransactions
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from halfmoon.core.batch_header import BatchHeader
     from halfmoon.core.config import Settings
     from halfmoon.core.groups.messages import GroupRecord
-    from halfmoon.core.provenance import SentBack
+    from halfmoon.core.provenance import GivenUp, SentBack
 
 
 class Partition:
@@ -200,6 +201,10 @@ class Catalog:
         self.transactions = TransactionBook()
         self.administration = Administration()
         """What administrators have set besides topics."""
+        self.share_groups: dict[str, int] = {}
+        """Share group → its epoch."""
+        self.shares: dict[str, dict[tuple[int, int], Ledger]] = {}
+        """Share group → partition (topic number, index) → what it has done there."""
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -286,6 +291,9 @@ class Catalog:
         for places in self.sent_back.values():
             for index in range(len(topic.partitions)):
                 places.pop((record.number, index), None)
+        for ledgers in self.shares.values():
+            for index in range(len(topic.partitions)):
+                ledgers.pop((record.number, index), None)
         for group, progress in list(self.offsets.items()):
             kept = {place: committed for place, committed in progress.items() if place[0] != record.number}
             if kept:
@@ -444,6 +452,42 @@ class Catalog:
         self.offsets.pop(record.group, None)
         self.sent_back.pop(record.group, None)
         self.transactions.forget_group(record.group)
+        self.share_groups.pop(record.group, None)
+        self.shares.pop(record.group, None)
+
+    # -- share groups ------------------------------------------------------------------------------------------------
+
+    def _share_group_saved(self, record: control.ShareGroupSaved) -> None:
+        self.share_groups[record.group] = record.epoch
+
+    def _share_changed(self, record: control.ShareChanged) -> None:
+        place = record.number, record.partition
+        if self.partition(*place) is None:
+            return
+        ledgers = self.shares.setdefault(record.group, {})
+        ledger = ledgers.get(place)
+        if ledger is None:
+            ledger = ledgers[place] = Ledger(record.start)
+        for run in record.changed:
+            ledger.put(*run)
+        ledger.begin_at(record.start)
+
+    def _share_reset(self, record: control.ShareReset) -> None:
+        for number, index, start in record.starts:
+            if self.partition(number, index) is not None:
+                self.shares.setdefault(record.group, {})[number, index] = Ledger(start)
+
+    def _share_forgotten(self, record: control.ShareForgotten) -> None:
+        ledgers = self.shares.get(record.group, {})
+        for place in record.places:
+            ledgers.pop(place, None)
+
+    def give_up(self, given_up: GivenUp) -> None:
+        """The dead letters of these are written."""
+        for run in given_up.runs:
+            ledger = self.shares.get(given_up.group, {}).get((run.topic_number, run.partition))
+            if ledger is not None and run.first_offset >= ledger.start:  # else it was reset meanwhile
+                ledger.put(run.first_offset, run.first_offset + run.count, ARCHIVED, 0)
 
     def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_id)
@@ -479,6 +523,10 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.GroupSaved: Catalog._group_saved,
     control.ConsumerGroupSaved: Catalog._consumer_group_saved,
     control.GroupDeleted: Catalog._group_deleted,
+    control.ShareGroupSaved: Catalog._share_group_saved,
+    control.ShareChanged: Catalog._share_changed,
+    control.ShareReset: Catalog._share_reset,
+    control.ShareForgotten: Catalog._share_forgotten,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
     control.TransactionalIdInitialized: lambda catalog, record: catalog.transactions.initialized(record),
     control.TransactionGrown: lambda catalog, record: catalog.transactions.grown(record),

@@ -22,6 +22,7 @@ from msgspec import Meta, field
 
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import Given, Section, SettingError, decode_section, leaves, suggestion
+from halfmoon.core.share.options import ShareSettings
 from halfmoon.core.units import (
     DURATION,
     SIZE,
@@ -155,6 +156,7 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
     """Between the two lies the interval that members of the new protocol are told. A rebalance takes a few of them."""
     consumer_heartbeats_per_second: PositiveInt = 500
     """That all members together are to send: the more there are, the longer their intervals."""
+    share: ShareSettings = ShareSettings()
 
     def __post_init__(self) -> None:
         if self.consumer_heartbeat_min_ms > self.consumer_heartbeat_max_ms:

@@ -132,6 +132,30 @@ class ConsumeQueue:
                 break
         return found
 
+    def rows_upto(self, offset: int, end_offset: int, max_bytes: int) -> list[tuple[int, int, int, int]]:
+        """(first offset, span, log position, length) of the batches from the one that holds `offset` on that begin
+        below `end_offset`, in all at most `max_bytes`, but the first whatever its size. Ends before what is lost to
+        rot."""
+        end_offset = min([end_offset, *(low for low, _ in self.damaged if low > offset)])
+        found: list[tuple[int, int, int, int]] = []
+        for run in self.runs_from(offset):
+            row = run.row_for(offset)
+            if row == run.high:
+                continue
+            columns = run.columns
+            upto = bisect_left(columns.base, end_offset, row, run.high)
+            before = run.before(row)
+            for at in range(row, upto):
+                length = columns.total[at] - before
+                if found and length > max_bytes:
+                    return found
+                found.append((columns.base[at], columns.span[at], columns.position[at], length))
+                max_bytes -= length
+                before = columns.total[at]
+            if upto < run.high:
+                break
+        return found
+
     def span_at(self, base: int) -> int:
         """How many offsets the batch takes that begins at `base`; 0 where none does."""
         for run in self.runs_from(base):

@@ -160,6 +160,38 @@ class GroupDeleted(Record, frozen=True, tag="group-deleted"):
     group: str
 
 
+class ShareGroupSaved(Record, frozen=True, tag="share-group"):
+    """A share group that was made, or has another epoch."""
+
+    group: str
+    epoch: int
+
+
+class ShareChanged(Record, frozen=True, tag="share"):
+    """What a share group has done in one partition: all below `start` is finished; (first offset, end, state, how often
+    given out) each."""
+
+    group: str
+    number: int
+    partition: int
+    start: int
+    changed: list[tuple[int, int, int, int]]
+
+
+class ShareReset(Record, frozen=True, tag="share-reset"):
+    """A share group begins there, whatever it has done before: (topic number, partition, offset)."""
+
+    group: str
+    starts: list[tuple[int, int, int]]
+
+
+class ShareForgotten(Record, frozen=True, tag="share-forgotten"):
+    """A share group knows nothing of these any more: (topic number, partition)."""
+
+    group: str
+    places: list[tuple[int, int]]
+
+
 class ProducerIdsReserved(Record, frozen=True, tag="producer-ids"):
     """Ids below `next_id` are given out, or lost."""
 
@@ -263,6 +295,10 @@ Any = (
     | GroupSaved
     | ConsumerGroupSaved
     | GroupDeleted
+    | ShareGroupSaved
+    | ShareChanged
+    | ShareReset
+    | ShareForgotten
     | ProducerIdsReserved
     | TransactionalIdInitialized
     | TransactionGrown

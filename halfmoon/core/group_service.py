@@ -163,7 +163,7 @@ class GroupService:
     # -- membership ------------------------------------------------------------------------------------------------
 
     def join(self, join: Join, reply: Callable[[JoinResult], None]) -> None:
-        if self.foreign.has_members(join.group):
+        if self.foreign.has_members(join.group) or self._broker.shares.exists(join.group):
             reply(JoinResult(Fault.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
             return
         self.foreign.write_progress(join.group)
@@ -341,6 +341,9 @@ class GroupService:
         found = {each.group: each for each in self.coordinator.list((), types, self._broker.catalog.offsets)}
         for name in self.foreign.groups() if not types or GROUP_TYPE in types else ():
             found[name] = GroupListing(name, self.foreign.protocol_type, State.STABLE.value, GROUP_TYPE)
+        for listing in self._broker.shares.listed():
+            if not types or listing.type in {each.lower() for each in types}:
+                found[listing.group] = listing
         wanted = {state.lower() for state in states}
         return [found[name] for name in sorted(found) if not wanted or found[name].state.lower() in wanted]
 
@@ -352,6 +355,9 @@ class GroupService:
 
     def delete(self, group: str) -> int:
         """Forget a group and its offsets; returns the log position to wait for. Raises BrokerError."""
+        if self._broker.shares.exists(group):
+            self._broker.shares.check_changeable(group)
+            return self._broker.shares.delete(group)
         self.foreign.write_progress(group)
         has_offsets = group in self._broker.catalog.offsets
         described = self.coordinator.describe(group, has_offsets=has_offsets)

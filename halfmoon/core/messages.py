@@ -426,6 +426,9 @@ def _naming(
             yield whole, None, ""
         if said.sent_back is not None and _index_in(said.sent_back.runs, place) is not None:
             yield whole, _handed_back(frames, whole, first_id), said.sent_back.group
+        nth = None if said.given_up is None else _index_in(said.given_up.runs, place)
+        if said.given_up is not None and nth is not None:
+            yield whole, _nth_place(whole, nth), said.given_up.group
 
 
 def _nth_place(whole: WholeFrame, nth: int) -> Place | None:

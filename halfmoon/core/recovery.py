@@ -260,6 +260,8 @@ class Recovery:
             catalog.attempted(run)
         if found.sent_back is not None:
             catalog.send_back(found.sent_back)
+        if found.given_up is not None:
+            catalog.give_up(found.given_up)
         partition = catalog.partition(frame.topic_number, frame.partition)
         if partition is None:
             return

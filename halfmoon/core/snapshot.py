@@ -29,6 +29,7 @@ from halfmoon.core.groups.consumer.messages import ConsumerGroupChange
 from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
+from halfmoon.core.share.ledger import Ledger
 from halfmoon.core.transactions.aborted import AbortedTransactions
 from halfmoon.core.transactions.book import TransactionBook
 from halfmoon.core.transactions.entry import Identity, TransactionalId, TransactionState
@@ -104,6 +105,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     transactional_ids: list[TransactionalIdState] = []
     consumer_groups: list[tuple[ConsumerGroupChange, int]] = []
     administration: AdministrationState | None = None
+    share_groups: list[tuple[str, int]] = []
+    shares: list[tuple[str, list[tuple[int, int, int, list[tuple[int, int, int, int]]]]]] = []
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -133,6 +136,11 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
             [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
             catalog.administration.state(),
+            list(catalog.share_groups.items()),
+            [
+                (group, [(n, p, ledger.start, ledger.saved()) for (n, p), ledger in ledgers.items()])
+                for group, ledgers in catalog.shares.items()
+            ],
         )
     )
 
@@ -229,6 +237,10 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     for number, key, at in snapshot.cancels:
         catalog.cancels.setdefault(number, {})[key] = at
     catalog.deleted = dict(snapshot.deleted)
+    catalog.share_groups = dict(snapshot.share_groups)
+    catalog.shares = {
+        group: {(n, p): Ledger(start, saved) for n, p, start, saved in ledgers} for group, ledgers in snapshot.shares
+    }
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
     catalog.consumer_groups = {}
     for whole, saved_ms in snapshot.consumer_groups:

@@ -87,7 +87,11 @@ CODES: dict[Fault, int] = {
     Fault.UNSUPPORTED_ASSIGNOR: 112,
     Fault.STALE_MEMBER_EPOCH: 113,
     Fault.TRANSACTION_ABORTABLE: 120,
+    Fault.INVALID_RECORD_STATE: 121,
+    Fault.SHARE_SESSION_NOT_FOUND: 122,
+    Fault.INVALID_SHARE_SESSION_EPOCH: 123,
     Fault.INVALID_REGULAR_EXPRESSION: 128,
+    Fault.SHARE_SESSION_LIMIT_REACHED: 133,
 }
 
 assert set(CODES) == set(Fault), f"faults without a Kafka code: {sorted(f.name for f in set(Fault) - set(CODES))}"

@@ -160,6 +160,48 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__):  # 
     pass
 
 
+class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareFetchRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareFetchResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareAcknowledgeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareAcknowledgeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DeleteShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DeleteShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
 _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ProduceRequest, ProduceResponse),
     (FetchRequest, FetchResponse),
@@ -213,6 +255,13 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ElectLeadersRequest, ElectLeadersResponse),
     (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
     (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
+    (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    (ShareFetchRequest, ShareFetchResponse),
+    (ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    (DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 REQUESTS: dict[int, Any] = {request.API_KEY: request for request, _ in _MESSAGES}
@@ -264,6 +313,8 @@ __all__ = [
     "AlterPartitionReassignmentsResponse",
     "AlterReplicaLogDirsRequest",
     "AlterReplicaLogDirsResponse",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponse",
     "AlterUserScramCredentialsRequest",
     "AlterUserScramCredentialsResponse",
     "ApiVersionsRequest",
@@ -284,6 +335,8 @@ __all__ = [
     "DeleteGroupsResponse",
     "DeleteRecordsRequest",
     "DeleteRecordsResponse",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
     "DescribeAclsRequest",
@@ -302,6 +355,8 @@ __all__ = [
     "DescribeProducersResponse",
     "DescribeQuorumRequest",
     "DescribeQuorumResponse",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
     "DescribeTransactionsRequest",
@@ -348,6 +403,14 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "ShareAcknowledgeRequest",
+    "ShareAcknowledgeResponse",
+    "ShareFetchRequest",
+    "ShareFetchResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
     "TxnOffsetCommitRequest",
