@@ -680,6 +680,15 @@ class Broker:
         else:
             self._waiting.append((position, callback))
 
+    def when_written(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """As `when_durable`, for what need only survive the death of this process."""
+
+        def written() -> None:
+            lost = position > self.log.written
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log takes no more writes") if lost else None)
+
+        self.after_write(written)
+
     def _fail(self, error: StorageError) -> None:
         """Nobody who still waits can be told that all is well."""
         self.logger.critical("storage failed, no more writes are taken: %s", error)

@@ -258,7 +258,8 @@ class GroupService:
         """
         fault = self.check_commit(group, generation, member_id, instance_id)
         if fault is not None:
-            raise BrokerError(fault)
+            is_foreign = self.foreign.has_members(group)
+            raise BrokerError(fault, f"group '{group}' has members that speak another protocol" if is_foreign else None)
         return self.record(group, entries, reset=generation < 0)
 
     def unstable(self, group: str) -> set[tuple[int, int]]:
