@@ -41,16 +41,18 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
-from halfmoon.core.interception import Interception
+from halfmoon.core.interception import Interception, check_undiverted
 from halfmoon.core.key_index import KeyIndex
 from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
     HEADER_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
     batch_body,
     check_batch,
     is_plain,
@@ -62,8 +64,11 @@ from halfmoon.core.records import (
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
 from halfmoon.core.rolling import Rolling
+from halfmoon.core.share.service import ShareService
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.core.transaction_service import TransactionalProducer, TransactionService
+from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.views import Views
 
 PRODUCER_ID_BLOCK = 1_000
@@ -109,6 +114,7 @@ class Broker:
         self.catalog = Catalog(settings)
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
+        self.transactions = TransactionService(self)
         self.group_configs = GroupConfigs(self)
         self.dynamic_configs = DynamicConfigs(self)
         self.quotas = Quotas(self)
@@ -123,6 +129,7 @@ class Broker:
         self.messages = Messages(self)
         self.deliveries = Deliveries(self)
         self.rolling = Rolling(self)
+        self.shares = ShareService(self)
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.report = Report()
         self.on_dirty: Callable[[], None] = lambda: None
@@ -169,13 +176,15 @@ class Broker:
         self.dynamic_configs.apply()
         self.quotas.apply()
         self.groups.restore()
+        self.transactions.restore()
+        self.shares.restore()
         self.flush()
         return self.report
 
     def start_relays(self) -> None:
         """Begin to move messages. Before, say which filter languages there are (`views.languages`), what interceptors
         (`interception`), and who decides about what waits (`deliveries.relays`)."""
-        for relays in (self.views, self.deliveries, self.rolling, self.key_index, self.cancelling):
+        for relays in (self.views, self.deliveries, self.rolling, self.key_index, self.cancelling, self.shares):
             relays.start()
 
     def flush(self) -> None:
@@ -246,7 +255,7 @@ class Broker:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.views.warnings()
+        return [*self.views.warnings(), *self.groups.warnings()]
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -326,6 +335,7 @@ class Broker:
         self.views.check_deletion(topic)
         position = self._change_topic(control.TopicDeleted(topic.number), topic.name, "deleted")
         self._partition_count -= len(topic.partitions)
+        self.shares.forget_topic(topic.partitions)
         for partition in topic.partitions:
             self.hold.wake_partition(partition)
         self.views.topics_changed()
@@ -382,10 +392,13 @@ class Broker:
 
     # -- appending -------------------------------------------------------------------------------------------------
 
-    def append(self, partition: Partition, batch: memoryview, now_ms: int) -> Produced:
+    def append(
+        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+    ) -> Produced:
         """Append one produced record batch, in place of nothing but its offset and leader epoch.
 
-        `batch` is writable and is kept until `write` has run. Raises BrokerError; nothing is stored then.
+        `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. Raises
+        BrokerError; nothing is stored then.
         """
         topic = partition.topic
         rules = topic.rules
@@ -395,11 +408,14 @@ class Broker:
         if self._validate_records:
             validate_records(batch)
         producer_id = header.producer_id
+        transactional = header.attributes & TRANSACTIONAL
         span = header.record_count
         producers = partition.producers if producer_id >= 0 else None
         if producer_id >= 0:
             if producers is None:
                 producers = partition.producers = Producers()
+            if transactional or partition.transactions is not None:
+                self._check_transaction(producer, partition, header)
             repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)
             if repeated is not None:
                 return Produced(repeated.base_offset, -1, repeated.end_position, partition.start_offset)
@@ -414,6 +430,8 @@ class Broker:
             concerned = self.interception.concerns(partition, body)
         if concerned:
             taken = self.interception.take(partition, batch, self.due_clock.now_ms())
+            if transactional:
+                check_undiverted(taken)
             base_offset, end, diverted = self.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
             places = [(place.topic.name, place.index, offset) for place, offset in diverted]
             for appended in taken.appended:
@@ -424,7 +442,22 @@ class Broker:
             end = self.store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
+        if transactional:
+            partition.note_transaction(header, base_offset)
         return Produced(base_offset, append_ms, end, partition.start_offset, diverted[0] if diverted else None)
+
+    def _check_transaction(
+        self, producer: TransactionalProducer | None, partition: Partition, header: BatchHeader
+    ) -> None:
+        """Raises BrokerError where a batch does not go with what its producer has open in the partition."""
+        if header.attributes & TRANSACTIONAL:
+            if producer is None:
+                raise BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self.transactions.before_append(producer, partition, header)
+        elif partition.transactions is not None and header.producer_id in partition.transactions.open:
+            raise BrokerError(
+                Fault.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction open in {partition!r}"
+            )
 
     def first_partition(self, name: str) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
@@ -446,11 +479,12 @@ class Broker:
         origin: Origin | None = None,
         due_ms: int = 0,
         attempts: Sequence[SourceRun] = (),
+        given_up: GivenUp | None = None,
     ) -> int:
         """Append a batch that the broker made from other messages, with the proof of which: a range of a view's source,
         or waiting messages, which are settled by it. `attempts`: waiting messages that are put off with it. With
-        `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). Returns the log position to
-        wait for. Raises BrokerError.
+        `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). `given_up`: records of which
+        these are the dead letters. Returns the log position to wait for. Raises BrokerError.
         """
         now_ms = self.clock.wall_ms()
         view = memoryview(batch)
@@ -461,14 +495,16 @@ class Broker:
         base_offset = partition.next_offset
         end = self.store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
-            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts))),
-            keyed=not sources  # else it is indexed anyway
+            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts), given_up)),
+            keyed=not sources and given_up is None  # else it is indexed anyway
             and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view)),
         )  # fmt: skip
         for run in sources:
             self.catalog.settle(run)
         for run in attempts:
             self.catalog.attempted(run)
+        if given_up is not None:
+            self.catalog.give_up(given_up)
         if origin is not None:
             partition.wait(base_offset, span)
             self.deliveries.waits_in(partition)
@@ -542,14 +578,14 @@ class Broker:
         )  # fmt: skip
         self.key_index.note_small(seen, proof, bytes(batch[HEADER_BYTES:]))
 
-    def append_control(self, record: control.Any) -> int:
-        """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change
-        made."""
+    def append_control(self, record: control.Any, *, part: int = 0, parts: int = 1) -> int:
+        """Write down a change and make it; returns the log position to wait for. `part` of `parts`: of the frame group
+        that it belongs to. Raises BrokerError, with no change made."""
         payload = control.encode(record)
         indexed = isinstance(record, control.Settled)
         position = self.log.append(
             Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload, payload_crc=frame.control_crc(payload),
-            flags=frame.INDEXED if indexed else 0,
+            flags=frame.INDEXED if indexed else 0, part=part, parts=parts,
         )  # fmt: skip
         if indexed:
             self.key_index.note(position - frame.HEADER_BYTES, frame.HEADER_BYTES + len(payload))
@@ -644,6 +680,15 @@ class Broker:
         else:
             self._waiting.append((position, callback))
 
+    def when_written(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """As `when_durable`, for what need only survive the death of this process."""
+
+        def written() -> None:
+            lost = position > self.log.written
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log takes no more writes") if lost else None)
+
+        self.after_write(written)
+
     def _fail(self, error: StorageError) -> None:
         """Nobody who still waits can be told that all is well."""
         self.logger.critical("storage failed, no more writes are taken: %s", error)
@@ -656,10 +701,13 @@ class Broker:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool) -> Read:
+    def read(
+        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
+    ) -> Read:
         """Whole batches from the one that holds `offset` on, about `max_bytes` of them.
 
-        With `min_one` the first comes whatever its size. Nothing at the high watermark.
+        With `min_one` the first comes whatever its size. Nothing at the high watermark; with `committed`, nothing at
+        the last stable offset.
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         if not partition.start_offset <= offset <= partition.high_watermark:
@@ -670,7 +718,8 @@ class Broker:
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
-        return self.reader.read(queue.places(offset, max_bytes, min_one=min_one))
+        before = partition.stable_offset if committed and partition.transactions is not None else None
+        return self.reader.read(queue.places(offset, max_bytes, min_one=min_one, before=before))
 
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         """As `read`, the first batch always, with the `frame.BEFORE_BYTES` bytes before each batch in front of it;
@@ -680,13 +729,25 @@ class Broker:
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
-        places = queue.places(offset, max_bytes, min_one=True)
+        stable = partition.stable_offset if partition.transactions is not None else None
+        places = queue.places(offset, max_bytes, min_one=True, before=stable)
         before = frame.BEFORE_BYTES
         return places, self.reader.read([(position - before, length + before) for position, length in places])
 
-    def bytes_available(self, partition: Partition, offset: int, enough: int) -> int:
-        """Bytes a reader at `offset` could get; counts no further than `enough`."""
-        return partition.queue.bytes_from(offset, enough) if offset < partition.high_watermark else 0
+    def bytes_available(self, partition: Partition, offset: int, enough: int, *, committed: bool = False) -> int:
+        """Bytes a reader at `offset` could get; counts no further than `enough`. `committed`: as of `read`."""
+        queue = partition.queue
+        if not committed or partition.transactions is None:
+            return queue.bytes_from(offset, enough) if offset < queue.end_offset else 0
+        stable = partition.stable_offset
+        return queue.bytes_from(offset, enough, before=stable) if offset < stable else 0
+
+    def aborted_in(self, partition: Partition, offset: int, size: int) -> Sequence[Aborted]:
+        """The aborted transactions of which the `size` bytes of batches from `offset` on may hold batches."""
+        transactions = partition.transactions
+        if transactions is None or not transactions.aborted or not size:
+            return ()
+        return tuple(transactions.aborted_in(offset, partition.queue.offset_after(offset, size)))
 
     def batch_for_time(self, partition: Partition, timestamp_ms: int) -> Callable[[], tuple[int, int] | None] | None:
         """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread.

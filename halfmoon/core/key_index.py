@@ -432,7 +432,8 @@ def settled_places(payload: memoryview) -> list[tuple[int, int, int]]:
 def _blocks(said: Provenance) -> Iterator[int]:
     """The hashes of the blocks that a frame's provenance names messages of, one after the other."""
     back: tuple[SourceRun, ...] = () if said.sent_back is None else said.sent_back.runs
-    for run in (*said.sources, *back):
+    gone: tuple[SourceRun, ...] = () if said.given_up is None else said.given_up.runs
+    for run in (*said.sources, *back, *gone):
         first, last = run.first_offset >> BLOCK_BITS, (run.first_offset + run.count - 1) >> BLOCK_BITS
         for block in range(first, last + 1):
             yield block_hash(run.topic_number, run.partition, block << BLOCK_BITS)

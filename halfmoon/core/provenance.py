@@ -4,7 +4,7 @@ It stands in the frame itself, under the frame header's checksum, so a batch and
 there together or not at all. What a relay still has to move is its source minus what provenance names, and that is a
 function of the log alone.
 
-A provenance list is made of up to five parts, each beginning with a byte that says its form, in this order. All
+A provenance list is made of up to six parts, each beginning with a byte that says its form, in this order. All
 numbers are little-endian. Topic numbers stand for topic ids: they too are handed out once and never again.
 
     1, range: a view's batch holds all that was wanted of the source's offsets [from, next)
@@ -38,6 +38,14 @@ numbers are little-endian. Topic numbers stand for topic ids: they too are hande
         0     1  form (5)
         1     2  number of runs; each as in form 2
 
+    6, given up: these records were given up by a share group, and became the records of this frame (dead letters), in
+       that order
+
+        0     1  form (6)
+        1     2  length of the group's name
+        3     +  the group's name, UTF-8
+        +     2  number of runs; each as in form 2
+
     3, origin: the messages of this frame wait, and this is the partition they were sent to
 
         0     1  form (3)
@@ -61,17 +69,18 @@ _RANGE_FORM = 1
 _SOURCES_FORM = 2
 _SENT_BACK_FORM = 4
 _ATTEMPTS_FORM = 5
+_GIVEN_UP_FORM = 6
 _U16 = struct.Struct("<H")
 _RUN = struct.Struct("<IIQI")
 _ORIGIN = struct.Struct("<BII")
 _ORIGIN_FORM = 3
 
-_OF_MESSAGES = frozenset(bytes([form]) for form in (_SOURCES_FORM, _SENT_BACK_FORM, _ATTEMPTS_FORM))
+_OF_MESSAGES = frozenset(bytes([form]) for form in (_SOURCES_FORM, _SENT_BACK_FORM, _ATTEMPTS_FORM, _GIVEN_UP_FORM))
 
 ORIGIN_BYTES = _ORIGIN.size
 """An origin is the last part, right before the payload."""
 MAX_RUNS = 0xFFFF
-MAX_PROVENANCE_BYTES = 3 * (MAX_RUNS * _RUN.size + 3) + _RANGE.size + MAX_RUNS + 5 + ORIGIN_BYTES
+MAX_PROVENANCE_BYTES = 4 * (MAX_RUNS * _RUN.size + 3) + _RANGE.size + 2 * (MAX_RUNS + 5) + ORIGIN_BYTES
 """With every part as long as it can be."""
 
 
@@ -107,6 +116,13 @@ class SentBack(Struct, frozen=True):
     runs: tuple[SourceRun, ...]
 
 
+class GivenUp(Struct, frozen=True):
+    """What a share group has given up: records, where it had consumed them."""
+
+    group: str
+    runs: tuple[SourceRun, ...]
+
+
 class Provenance(Struct, frozen=True):
     """A whole list."""
 
@@ -116,6 +132,7 @@ class Provenance(Struct, frozen=True):
     origin: Origin | None = None
     attempts: tuple[SourceRun, ...] = ()
     """One offset each; the count is the number of attempts."""
+    given_up: GivenUp | None = None
 
     def describe(self, names: Mapping[int, str]) -> str:
         """For people; `names` are those of topics, by number."""
@@ -139,6 +156,12 @@ class Provenance(Struct, frozen=True):
         for run in self.attempts:
             told = f"attempt {run.count} at {place(run.topic_number, run.partition)}[{run.first_offset}]"
             text += f"{'; ' if text else ''}{told}"
+        if self.given_up is not None:
+            places = ", ".join(
+                f"{place(run.topic_number, run.partition)}[{run.first_offset}:{run.first_offset + run.count}]"
+                for run in self.given_up.runs
+            )
+            text += f"{'; ' if text else ''}given up by {self.given_up.group}: {places}"
         if self.origin is not None:
             text += f"{'; ' if text else ''}for {place(self.origin.topic_number, self.origin.partition)}"
         return text
@@ -162,10 +185,11 @@ def encode(provenance: Provenance) -> bytes:
     if provenance.sources:
         packed += [bytes([_SOURCES_FORM]), _encode_runs(provenance.sources)]
     if provenance.sent_back is not None:
-        group = provenance.sent_back.group.encode()
-        packed += [bytes([_SENT_BACK_FORM]), _U16.pack(len(group)), group, _encode_runs(provenance.sent_back.runs)]
+        packed += _encode_group_runs(_SENT_BACK_FORM, provenance.sent_back.group, provenance.sent_back.runs)
     if provenance.attempts:
         packed += [bytes([_ATTEMPTS_FORM]), _encode_runs(provenance.attempts)]
+    if provenance.given_up is not None:
+        packed += _encode_group_runs(_GIVEN_UP_FORM, provenance.given_up.group, provenance.given_up.runs)
     if provenance.origin is not None:
         packed.append(encode_origin(provenance.origin.topic_number, provenance.origin.partition))
     return b"".join(packed)
@@ -174,6 +198,18 @@ def encode(provenance: Provenance) -> bytes:
 def _encode_runs(runs: Sequence[SourceRun]) -> bytes:
     packed = [_RUN.pack(run.topic_number, run.partition, run.first_offset, run.count) for run in runs]
     return b"".join([_U16.pack(len(packed)), *packed])
+
+
+def _encode_group_runs(form: int, group: str, runs: Sequence[SourceRun]) -> list[bytes]:
+    name = group.encode()
+    return [bytes([form]), _U16.pack(len(name)), name, _encode_runs(runs)]
+
+
+def _decode_group_runs(view: memoryview, at: int) -> tuple[str, tuple[SourceRun, ...], int]:
+    (length,) = _U16.unpack_from(view, at)
+    end = at + _U16.size + length
+    group = bytes(view[at + _U16.size : end]).decode()
+    return group, *_decode_runs(view, end)
 
 
 def _decode_runs(view: memoryview, at: int) -> tuple[tuple[SourceRun, ...], int]:
@@ -204,6 +240,7 @@ def decode(data: Buffer) -> Provenance:
     sent_back: SentBack | None = None
     origin: Origin | None = None
     attempts: tuple[SourceRun, ...] = ()
+    given_up: GivenUp | None = None
     try:
         while at < len(view):
             form = view[at]
@@ -213,13 +250,13 @@ def decode(data: Buffer) -> Provenance:
             elif form == _SOURCES_FORM and not runs and origin is None:
                 runs, at = _decode_runs(view, at + 1)
             elif form == _SENT_BACK_FORM and sent_back is None and origin is None:
-                (length,) = _U16.unpack_from(view, at + 1)
-                end = at + 1 + _U16.size + length
-                group = bytes(view[at + 1 + _U16.size : end]).decode()
-                back, at = _decode_runs(view, end)
+                group, back, at = _decode_group_runs(view, at + 1)
                 sent_back = SentBack(group, back)
             elif form == _ATTEMPTS_FORM and not attempts and origin is None:
                 attempts, at = _decode_runs(view, at + 1)
+            elif form == _GIVEN_UP_FORM and given_up is None and origin is None:
+                group, gone, at = _decode_group_runs(view, at + 1)
+                given_up = GivenUp(group, gone)
             elif form == _ORIGIN_FORM and origin is None:
                 origin = decode_origin(view[at : at + ORIGIN_BYTES])
                 at += ORIGIN_BYTES
@@ -227,4 +264,4 @@ def decode(data: Buffer) -> Provenance:
                 raise UnknownProvenanceError(f"a provenance list with form {form} at byte {at}")
     except (struct.error, UnicodeDecodeError):
         raise UnknownProvenanceError(f"a provenance list that is cut short, of {len(view)} bytes") from None
-    return Provenance(found_range, runs, sent_back, origin, attempts)
+    return Provenance(found_range, runs, sent_back, origin, attempts, given_up)

@@ -73,6 +73,12 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_topics", "gauge", "Topics, internal ones included."),
         Family("halfmoon_partitions", "gauge", "Partitions of all topics."),
         Family("halfmoon_groups", "gauge", "Groups by state.", ("state",)),
+        Family("halfmoon_transactions_ongoing", "gauge", "Transactions of Kafka producers that are open."),
+        Family(
+            "halfmoon_transaction_oldest_seconds", "gauge", "Since when the oldest of them is open; 0 where none is."
+        ),
+        Family("halfmoon_transactions_ended_total", "counter", "Transactions that have ended.", ("result",)),
+        Family("halfmoon_transactional_ids", "gauge", "Transactional ids that are known."),
         Family("halfmoon_view_lag", "gauge", "Source offsets that a view has still to look at.", ("view",)),
         Family("halfmoon_view_looked_at_total", "counter", "Records of its source that a view looked at.", ("view",)),
         Family("halfmoon_view_matched_total", "counter", "Records that matched, of those.", ("view",)),

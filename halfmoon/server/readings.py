@@ -133,6 +133,13 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_start_offset_moves_total", broker.housekeeping.start_offset_moves)
     for fault, count in broker.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)
+    transactions = broker.transactions
+    put("halfmoon_transactions_ongoing", transactions.ongoing)
+    put("halfmoon_transaction_oldest_seconds", transactions.oldest_ms / 1000)
+    put("halfmoon_transactions_ended_total", transactions.committed, "committed")
+    put("halfmoon_transactions_ended_total", transactions.aborted - transactions.timed_out, "aborted")
+    put("halfmoon_transactions_ended_total", transactions.timed_out, "timed out")
+    put("halfmoon_transactional_ids", len(broker.catalog.transactions.by_name))
     for key, count in broker.quotas.throttled.items():
         put("halfmoon_throttled_total", count, key)
         put("halfmoon_throttle_seconds_total", broker.quotas.throttled_ms[key] / 1000, key)

@@ -258,6 +258,8 @@ class Ticker:
         now_ms = broker.clock.mono_ms()
         broker.hold.expire(now_ms)
         broker.groups.expire(now_ms)
+        broker.transactions.expire(now_ms)
+        broker.shares.expire(now_ms)
         broker.relays.expire(now_ms)
         if self._stopped:
             return
@@ -266,7 +268,8 @@ class Ticker:
 
     def _deadlines(self) -> list[int]:
         broker = self._broker
-        found = (broker.hold.next_deadline(), broker.groups.next_deadline(), broker.relays.next_deadline())
+        owners = (broker.hold, broker.groups, broker.transactions, broker.shares, broker.relays)
+        found = [owner.next_deadline() for owner in owners]
         return [deadline_ms for deadline_ms in found if deadline_ms is not None]
 
     def _every(self, interval_s: float, what: Callable[[], None]) -> None:

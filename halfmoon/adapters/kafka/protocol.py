@@ -76,12 +76,21 @@ from kafka.protocol.admin.topics import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
 from kafka.protocol.admin.users import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
+from kafka.protocol.api_message import ApiMessage
 from kafka.protocol.consumer import (
     FetchRequest,
     FetchResponse,
@@ -113,15 +122,85 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 from kafka.protocol.producer import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
     InitProducerIdRequest,
     InitProducerIdResponse,
     ProduceRequest,
     ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+    WriteTxnMarkersRequest,
+    WriteTxnMarkersResponse,
 )
 
+from halfmoon.adapters.kafka import schemas
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.schema import Decode, Elements, message_decoder
 from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, TRUNCATED
+
+
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
+    pass
+
+
+class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupDescribeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareGroupDescribeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareFetchRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareFetchResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareAcknowledgeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class ShareAcknowledgeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class AlterShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class AlterShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DeleteShareGroupOffsetsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class DeleteShareGroupOffsetsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
 
 _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ProduceRequest, ProduceResponse),
@@ -143,6 +222,11 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (DeleteRecordsRequest, DeleteRecordsResponse),
     (InitProducerIdRequest, InitProducerIdResponse),
     (OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse),
+    (AddPartitionsToTxnRequest, AddPartitionsToTxnResponse),
+    (AddOffsetsToTxnRequest, AddOffsetsToTxnResponse),
+    (EndTxnRequest, EndTxnResponse),
+    (WriteTxnMarkersRequest, WriteTxnMarkersResponse),
+    (TxnOffsetCommitRequest, TxnOffsetCommitResponse),
     (DescribeConfigsRequest, DescribeConfigsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
     (AlterReplicaLogDirsRequest, AlterReplicaLogDirsResponse),
@@ -152,8 +236,13 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
     (OffsetDeleteRequest, OffsetDeleteResponse),
     (DescribeClusterRequest, DescribeClusterResponse),
+    (DescribeProducersRequest, DescribeProducersResponse),
+    (DescribeTransactionsRequest, DescribeTransactionsResponse),
+    (ListTransactionsRequest, ListTransactionsResponse),
     (ListConfigResourcesRequest, ListConfigResourcesResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
+    (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (CreateAclsRequest, CreateAclsResponse),
     (DeleteAclsRequest, DeleteAclsResponse),
     (DescribeAclsRequest, DescribeAclsResponse),
@@ -166,6 +255,13 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ElectLeadersRequest, ElectLeadersResponse),
     (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
     (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
+    (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
+    (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
+    (ShareFetchRequest, ShareFetchResponse),
+    (ShareAcknowledgeRequest, ShareAcknowledgeResponse),
+    (DescribeShareGroupOffsetsRequest, DescribeShareGroupOffsetsResponse),
+    (AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse),
+    (DeleteShareGroupOffsetsRequest, DeleteShareGroupOffsetsResponse),
 )
 
 REQUESTS: dict[int, Any] = {request.API_KEY: request for request, _ in _MESSAGES}
@@ -205,6 +301,10 @@ def encode_response(api_version: int, response: Any) -> bytearray:
 __all__ = [
     "REQUESTS",
     "RESPONSES",
+    "AddOffsetsToTxnRequest",
+    "AddOffsetsToTxnResponse",
+    "AddPartitionsToTxnRequest",
+    "AddPartitionsToTxnResponse",
     "AlterClientQuotasRequest",
     "AlterClientQuotasResponse",
     "AlterConfigsRequest",
@@ -213,10 +313,16 @@ __all__ = [
     "AlterPartitionReassignmentsResponse",
     "AlterReplicaLogDirsRequest",
     "AlterReplicaLogDirsResponse",
+    "AlterShareGroupOffsetsRequest",
+    "AlterShareGroupOffsetsResponse",
     "AlterUserScramCredentialsRequest",
     "AlterUserScramCredentialsResponse",
     "ApiVersionsRequest",
     "ApiVersionsResponse",
+    "ConsumerGroupDescribeRequest",
+    "ConsumerGroupDescribeResponse",
+    "ConsumerGroupHeartbeatRequest",
+    "ConsumerGroupHeartbeatResponse",
     "CreateAclsRequest",
     "CreateAclsResponse",
     "CreatePartitionsRequest",
@@ -229,6 +335,8 @@ __all__ = [
     "DeleteGroupsResponse",
     "DeleteRecordsRequest",
     "DeleteRecordsResponse",
+    "DeleteShareGroupOffsetsRequest",
+    "DeleteShareGroupOffsetsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
     "DescribeAclsRequest",
@@ -243,14 +351,22 @@ __all__ = [
     "DescribeGroupsResponse",
     "DescribeLogDirsRequest",
     "DescribeLogDirsResponse",
+    "DescribeProducersRequest",
+    "DescribeProducersResponse",
     "DescribeQuorumRequest",
     "DescribeQuorumResponse",
+    "DescribeShareGroupOffsetsRequest",
+    "DescribeShareGroupOffsetsResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
     "DescribeUserScramCredentialsRequest",
     "DescribeUserScramCredentialsResponse",
     "ElectLeadersRequest",
     "ElectLeadersResponse",
+    "EndTxnRequest",
+    "EndTxnResponse",
     "FetchRequest",
     "FetchResponse",
     "FindCoordinatorRequest",
@@ -273,6 +389,8 @@ __all__ = [
     "ListOffsetsResponse",
     "ListPartitionReassignmentsRequest",
     "ListPartitionReassignmentsResponse",
+    "ListTransactionsRequest",
+    "ListTransactionsResponse",
     "MetadataRequest",
     "MetadataResponse",
     "OffsetCommitRequest",
@@ -285,10 +403,22 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "ShareAcknowledgeRequest",
+    "ShareAcknowledgeResponse",
+    "ShareFetchRequest",
+    "ShareFetchResponse",
+    "ShareGroupDescribeRequest",
+    "ShareGroupDescribeResponse",
+    "ShareGroupHeartbeatRequest",
+    "ShareGroupHeartbeatResponse",
     "SyncGroupRequest",
     "SyncGroupResponse",
+    "TxnOffsetCommitRequest",
+    "TxnOffsetCommitResponse",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponse",
+    "WriteTxnMarkersRequest",
+    "WriteTxnMarkersResponse",
     "decode_request",
     "encode_response",
     "is_flexible",

@@ -110,6 +110,7 @@ class Connection(Receiving):
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
         self._listener.broker.hold.drop(self.owner)
+        self._listener.broker.shares.drop(self.owner)
         self._gone()
         self._out.clear()
         self._drop_received()

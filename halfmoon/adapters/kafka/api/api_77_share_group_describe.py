@@ -1,0 +1,65 @@
+"""ShareGroupDescribe (77): state and members of share groups (KIP-932)."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.api.api_15_describe_groups import GROUP_OPERATIONS
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.share.membership import Assignment, ShareGroup
+
+_Group = ShareGroupDescribeResponse.DescribedGroup
+_Member = _Group.Member
+_Assignment = _Member.Assignment
+_Topic = _Assignment.TopicPartitions
+
+NOT_ASKED = -(2**31)
+ASSIGNOR = "simple"
+
+
+@api(77, "ShareGroupDescribe", 1, 1)
+def share_group_describe(ctx: Context, request: Any) -> object:
+    allowed = sum(1 << each for each in GROUP_OPERATIONS) if request.include_authorized_operations else NOT_ASKED
+    groups = []
+    for name in dict.fromkeys(request.group_ids):
+        group = ctx.broker.shares.group(name)
+        groups.append(_missing(name) if group is None else _described(ctx, group, allowed))
+    return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+
+def _missing(name: str) -> object:
+    return _Group(
+        error_code=code(Fault.GROUP_ID_NOT_FOUND), error_message=f"Group {name} not found.", group_id=name,
+        group_state="", group_epoch=0, assignment_epoch=0, assignor_name="", members=[],
+        authorized_operations=NOT_ASKED,
+    )  # fmt: skip
+
+
+def _described(ctx: Context, group: ShareGroup, allowed: int) -> object:
+    members = [
+        _Member(
+            member_id=member.id, rack_id=member.rack, member_epoch=member.epoch, client_id=member.client_id,
+            client_host=member.client_host, subscribed_topic_names=sorted(member.topics),
+            assignment=_assignment(ctx, member.assigned),
+        )
+        for member in group.members.values()
+    ]  # fmt: skip
+    return _Group(
+        error_code=NONE, error_message=None, group_id=group.name, group_state=group.state, group_epoch=group.epoch,
+        assignment_epoch=group.epoch, assignor_name=ASSIGNOR, members=members, authorized_operations=allowed,
+    )  # fmt: skip
+
+
+def _assignment(ctx: Context, assigned: Assignment) -> object:
+    topics = []
+    for name, partitions in assigned.items():
+        topic = ctx.broker.topic(name)
+        if topic is not None:
+            topics.append(_Topic(topic_id=uuid.UUID(bytes=topic.id), topic_name=name, partitions=list(partitions)))
+    return _Assignment(topic_partitions=topics)

@@ -1,0 +1,320 @@
+"""ShareFetch (78): acquire records for a member of a share group, or wait until there are some (KIP-932).
+
+Versions 1 and 2 (2: KIP-1206, exactly so many records; KIP-1222, renewing locks). A request belongs to a share session,
+which it begins with epoch 0 and ends with −1; in between it names only what has changed. It may bring acknowledgements,
+which come first; the answer leaves once they are durable. Those of a request that renews locks are all it is about:
+nothing is fetched then.
+
+The records are whole batches, as they lie in the log. Which of their offsets the member has acquired stands beside
+them.
+
+Waiting: where nothing can be acquired, or fewer bytes are there than `min_bytes`, the request is parked on the
+partitions of its session and on their share partitions (records that are given back wake it, too), until `max_wait` is
+over, or another request comes on its connection.
+
+Rules: KafkaApis.handleShareFetchRequest, DelayedShareFetch. Here a member is given what one partition has before the
+next is looked at, and they take turns in being the first; Kafka divides `max_bytes` among them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.errors import code, code_of
+from halfmoon.adapters.kafka.protocol import decode_request
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
+from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
+from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hold import Held
+from halfmoon.core.share.reading import Found, Loading
+from halfmoon.core.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession
+from halfmoon.core.share.share_partition import Demand
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition
+    from halfmoon.core.share.service import Part
+
+log = logging.getLogger("halfmoon.kafka")
+
+MAX_RESPONSE_BYTES = 55 << 20
+EXACTLY = 1
+"""ShareAcquireMode: 0 takes whole batches, 1 keeps to the limit of records."""
+
+
+@api(78, "ShareFetch", 1, 2, raw=True)
+def handle(ctx: Context, body: memoryview) -> object:
+    request = decode_request(78, ctx.api_version, body)
+    try:
+        call = Call(ctx, request)
+    except BrokerError as error:
+        return encode({}, 0, code_of(error), str(error))
+    call.run()
+    return call.deferred
+
+
+def _check(request: Any) -> None:
+    """Raises BrokerError(INVALID_REQUEST)."""
+    if not request.group_id or not request.member_id:
+        raise BrokerError(Fault.INVALID_REQUEST, "a share fetch names its group and its member")
+    if request.share_session_epoch == FIRST_EPOCH and has_acknowledgements(request.topics):
+        raise BrokerError(Fault.INVALID_REQUEST, "a session cannot begin with acknowledgements")
+    if request.is_renew_ack and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):
+        raise BrokerError(Fault.INVALID_REQUEST, "a request that renews locks does not fetch")
+
+
+class Call:
+    """One request. `run` carries it on as far as it goes: to the answer, to a thread that reads, or to waiting."""
+
+    def __init__(self, ctx: Context, request: Any) -> None:
+        """Raises BrokerError."""
+        _check(request)
+        self._ctx = ctx
+        self._request = request
+        self._group: str = request.group_id
+        self._member: str = request.member_id
+        broker = ctx.broker
+        self._shares = broker.shares
+        self._options = broker.shares.options(self._group)
+        self._wanted = max(0, request.max_records)
+        self._deadline_ms = broker.clock.mono_ms() + max(0, request.max_wait_ms)
+        self._held: Held | None = None
+        self.deferred = Deferred()
+        self._session = self._open()
+        self._outcomes = self._acknowledge()
+        self._found: dict[Key, Found] = {}
+        self._refused: dict[Key, Outcome] = {}
+        self._parts: list[Part] = []
+        self._partitions: list[Partition] = []
+        self._loads: list[tuple[Callable[[], Any], Callable[[Any], None], Callable[[], None]]] = []
+        self._last_look = request.share_session_epoch == LAST_EPOCH or request.is_renew_ack or not self._wanted
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def _open(self) -> ShareSession:
+        request, shares = self._request, self._shares
+        sessions = shares.sessions
+        epoch = request.share_session_epoch
+        if epoch == FIRST_EPOCH:
+            shares.check_name(self._group)
+            before = sessions.get(self._group, self._member)
+            if before is not None:
+                shares.end_session(before)
+            session = sessions.begin(self._group, self._member, self._ctx.peer.owner)
+        else:
+            session = sessions.use(self._group, self._member, epoch)
+        if epoch != LAST_EPOCH:
+            named = [(id_of(topic.topic_id), part) for topic in request.topics for part in topic.partitions]
+            forgotten = [
+                (id_of(topic.topic_id), index) for topic in request.forgotten_topics_data for index in topic.partitions
+            ]
+            sessions.update(session, ((topic_id, part.partition_index) for topic_id, part in named), forgotten)
+        return session
+
+    def _acknowledge(self) -> Acknowledging:
+        request = self._request
+        given = Acknowledging(
+            self._ctx.broker, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
+        )
+        given.take(request.topics)
+        if request.share_session_epoch == LAST_EPOCH:
+            self._shares.end_session(self._session)
+        return given
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        if not self._last_look or not (self._request.share_session_epoch == LAST_EPOCH or self._request.is_renew_ack):
+            self._read()
+        if self._loads:
+            self._load()
+        elif self._found or self._refused or self._last_look or self._is_over():
+            self._answer()
+        else:
+            self._park()
+
+    def _is_over(self) -> bool:
+        return self._ctx.broker.clock.mono_ms() >= self._deadline_ms or not self._parts
+
+    def _read(self) -> None:
+        """Acquire what there is, partition by partition."""
+        if self._shares.sessions.get(self._group, self._member) is not self._session:
+            self._last_look = True
+            return
+        self._refused.clear()
+        self._parts.clear()
+        self._partitions.clear()
+        for key in self._session.rotated():
+            try:
+                partition = find(self._ctx.broker, key)
+                refused = refusal(partition)
+                if refused is not None:
+                    self._refused[key] = refused
+                    continue
+                part = self._shares.begin(self._group, partition, self._options)
+                if callable(part):
+                    self._begin_in_thread(partition, part)
+                else:
+                    self._partitions.append(partition)
+                    self._parts.append(part)
+            except BrokerError as error:
+                self._refused[key] = Outcome.of(error)
+        if self._request.min_bytes > 1 and not self._is_over() and not self._last_look and not self._enough():
+            return
+        size = sum(found.size for found in self._found.values())
+        left = self._wanted - sum(_count(found) for found in self._found.values())
+        for part in self._parts:
+            if left <= 0:
+                break
+            key = part.place.partition.topic.id, part.place.partition.index
+            max_bytes = min(self._request.max_bytes, MAX_RESPONSE_BYTES) - size
+            if max_bytes <= 0 and size:
+                break
+            try:
+                found = self._shares.fetch(part, self._member, self._demand(left), max_bytes, self._options)
+            except BrokerError as error:
+                self._refused[key] = Outcome.of(error)
+                continue
+            if isinstance(found, Loading):
+                self._acquire_after(key, part, found)
+            elif found is not None and found.acquired:
+                self._found[key] = found
+                left -= _count(found)
+                size += found.size
+
+    def _demand(self, left: int) -> Demand:
+        request = self._request
+        return Demand(left, max(1, request.batch_size), request.share_acquire_mode == EXACTLY)
+
+    def _enough(self) -> bool:
+        available, enough = 0, self._request.min_bytes
+        for part in self._parts:
+            wanted = part.wanted(self._wanted, self._options.terms.max_locks)
+            if wanted is not None:
+                available += self._ctx.broker.bytes_available(part.place.partition, wanted[0], enough)
+        return bool(available >= enough)
+
+    # -- what takes a thread ---------------------------------------------------------------------------------------
+
+    def _begin_in_thread(self, partition: Partition, find_offset: Callable[[], int]) -> None:
+        self._loads.append(
+            (find_offset, lambda offset: _ignore(self._shares.begin_at(self._group, partition, offset)), _nothing)
+        )
+
+    def _acquire_after(self, key: Key, part: Part, loading: Loading) -> None:
+        def then(slices: Any) -> None:
+            if self._shares.sessions.get(self._group, self._member) is not self._session:
+                self._shares.load_failed(part)
+                return
+            left = self._wanted - sum(_count(found) for found in self._found.values())
+            demand = self._demand(max(0, left))
+            found = self._shares.loaded(part, self._member, loading, slices, demand, self._options)
+            if found.acquired:
+                self._found[key] = found
+
+        self._loads.append((loading.load, then, lambda: self._shares.load_failed(part)))
+
+    def _load(self) -> None:
+        loads, self._loads = self._loads, []
+        results: list[Any] = []
+
+        def work() -> None:
+            results.extend(load() for load, _, _ in loads)
+
+        def arrived(_: object, error: BaseException | None) -> None:
+            for at, (_load, then, failed) in enumerate(loads):
+                if at < len(results):
+                    try:
+                        then(results[at])
+                    except BrokerError:
+                        log.warning("event=share_begin_failed group=%s", self._group)
+                else:
+                    failed()
+            if error is not None:
+                self._last_look = True
+                for part in self._parts:
+                    key = part.place.partition.topic.id, part.place.partition.index
+                    if key not in self._found:
+                        self._refused[key] = Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))
+                self._answer()
+                return
+            self.run()
+
+        self._ctx.peer.in_thread(work, arrived)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def _park(self) -> None:
+        broker = self._ctx.broker
+        self.deferred.hurry = self._hurried
+        self._held = Held(
+            partitions=[*self._partitions, *self._parts],
+            missing_bytes=1,
+            deadline_ms=self._deadline_ms,
+            owner=self._ctx.peer.owner,
+            wake=self._wake,
+        )
+        broker.hold.park(self._held, broker.clock.mono_ms())
+
+    def _hurried(self) -> None:
+        if self._held is not None and self._ctx.broker.hold.release(self._held):
+            self._last_look = True
+            self._wake()
+
+    def _wake(self) -> None:
+        # This object and what it is parked as point at each other; let go, so that no garbage collection is needed.
+        held, self._held, self.deferred.hurry = self._held, None, None
+        if held is not None and held.deadline_ms <= self._ctx.broker.clock.mono_ms():
+            self._last_look = True
+        try:
+            self.run()
+        except Exception:
+            # A programmer's error. It must not reach who woke us: others are still to be woken.
+            log.exception("parked share fetch failed")
+            self.deferred.complete(Close("a parked share fetch failed"))
+
+    # -- the answer ------------------------------------------------------------------------------------------------
+
+    def _answer(self) -> None:
+        given = self._outcomes
+        if given.position is None:
+            self.deferred.complete(self._encoded())
+            return
+
+        def durable(error: BrokerError | None) -> None:
+            if error is not None:
+                given.failed(error)
+            self.deferred.complete(self._encoded())
+
+        self._ctx.broker.when_durable(given.position, durable)
+
+    def _encoded(self) -> list[Buffer]:
+        keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
+        if self._request.share_session_epoch == FIRST_EPOCH:
+            keys |= dict.fromkeys(self._session.parts)
+        topics: dict[bytes, list[SharedPart]] = {}
+        for key in keys:
+            part = SharedPart(key[1])
+            if key in self._refused:
+                part.error_code, part.message = self._refused[key]
+            if key in self._outcomes.outcomes:
+                part.acknowledge_code, part.acknowledge_message = self._outcomes.outcomes[key]
+            found = self._found.get(key)
+            if found is not None:
+                part.slices, part.size, part.acquired = found.slices, found.size, found.acquired
+            topics.setdefault(key[0], []).append(part)
+        return encode(topics, self._options.terms.lock_ms)
+
+
+def _count(found: Found) -> int:
+    return sum(end - first for first, end, _ in found.acquired)
+
+
+def _ignore(_: object) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,71 @@
+"""ShareAcknowledge (79): say what became of acquired records, and nothing else (KIP-932).
+
+Versions 1 and 2 (2: locks can be renewed, KIP-1222). The request belongs to the member's share session; with epoch −1
+it ends it, and what the member still holds is available again. The answer leaves once all of it is durable.
+
+Rules: KafkaApis.handleShareAcknowledgeRequest, SharePartitionManager.acknowledgeSessionUpdate.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import code_of
+from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.share.sessions import FIRST_EPOCH, LAST_EPOCH
+
+_Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
+_Part = _Topic.PartitionData
+
+
+@api(79, "ShareAcknowledge", 1, 2)
+def share_acknowledge(ctx: Context, request: Any) -> object:
+    shares = ctx.broker.shares
+    try:
+        if not request.group_id or not request.member_id:
+            raise BrokerError(Fault.INVALID_REQUEST, "an acknowledgement names its group and its member")
+        if request.share_session_epoch == FIRST_EPOCH:
+            raise BrokerError(Fault.INVALID_SHARE_SESSION_EPOCH)
+        session = shares.sessions.use(request.group_id, request.member_id, request.share_session_epoch)
+    except BrokerError as error:
+        return ShareAcknowledgeResponse(
+            throttle_time_ms=0, error_code=code_of(error), error_message=str(error), acquisition_lock_timeout_ms=0,
+            responses=[], node_endpoints=[],
+        )  # fmt: skip
+    options = shares.options(request.group_id)
+    given = Acknowledging(
+        ctx.broker, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
+    )
+    given.take(request.topics)
+    if request.share_session_epoch == LAST_EPOCH:
+        shares.end_session(session)
+    if given.position is None:
+        return _answer(request, given, options.terms.lock_ms)
+
+    def failed(error: Exception) -> object:
+        given.failed(error)
+        return _answer(request, given, options.terms.lock_ms)
+
+    return ctx.after(given.position, _answer(request, given, options.terms.lock_ms), failed)
+
+
+def _answer(request: Any, given: Acknowledging, lock_ms: int) -> object:
+    responses = []
+    for topic in request.topics:
+        parts = []
+        for part in topic.partitions:
+            outcome = given.outcomes.get((id_of(topic.topic_id), part.partition_index), DONE)
+            parts.append(
+                _Part(
+                    partition_index=part.partition_index, error_code=outcome.error_code, error_message=outcome.message,
+                    current_leader=_Part.LeaderIdAndEpoch(leader_id=0, leader_epoch=0),
+                )
+            )  # fmt: skip
+        responses.append(_Topic(topic_id=topic.topic_id, partitions=parts))
+    return ShareAcknowledgeResponse(
+        throttle_time_ms=0, error_code=0, error_message=None, acquisition_lock_timeout_ms=lock_ms, responses=responses,
+        node_endpoints=[],
+    )  # fmt: skip

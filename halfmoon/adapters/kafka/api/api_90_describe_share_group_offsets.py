@@ -1,0 +1,74 @@
+"""DescribeShareGroupOffsets (90): from where on share groups have not finished, and how many records that are
+(KIP-932; version 1: the lag, KIP-1226).
+
+Without topics it is all that the group has ever looked at. The lag counts the records from the start offset to the high
+watermark, without those behind it that are finished already. A partition at which the group has not looked has start
+offset and lag −1.
+
+Rules: GroupCoordinatorService.describeShareGroupOffsets, describeShareGroupAllOffsets.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.errors import NONE, code_of
+from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
+from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from halfmoon.core.catalog import Topic
+
+_Group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
+_Topic = _Group.DescribeShareGroupOffsetsResponseTopic
+_Part = _Topic.DescribeShareGroupOffsetsResponsePartition
+
+UNKNOWN = -1
+
+
+@api(90, "DescribeShareGroupOffsets", 0, 1)
+def describe_share_group_offsets(ctx: Context, request: Any) -> object:
+    groups = [_group(ctx, asked) for asked in request.groups]
+    return DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=groups)
+
+
+def _group(ctx: Context, asked: Any) -> object:
+    topics = []
+    if asked.topics is None:
+        looked_at: dict[str, list[int]] = {}
+        for partition in ctx.broker.shares.looked_at(asked.group_id):
+            looked_at.setdefault(partition.topic.name, []).append(partition.index)
+        for name, indexes in sorted(looked_at.items()):
+            topics.append(_topic(ctx, asked.group_id, name, sorted(indexes)))
+    else:
+        topics = [_topic(ctx, asked.group_id, topic.topic_name, topic.partitions) for topic in asked.topics]
+    return _Group(group_id=asked.group_id, topics=topics, error_code=NONE, error_message=None)
+
+
+def _topic(ctx: Context, group: str, name: str, indexes: Iterable[int]) -> object:
+    topic = ctx.broker.topic(name)
+    parts = [_part(ctx, group, topic, index) for index in indexes]
+    return _Topic(topic_name=name, topic_id=None if topic is None else uuid.UUID(bytes=topic.id), partitions=parts)
+
+
+def _part(ctx: Context, group: str, topic: Topic | None, index: int) -> object:
+    start = lag = UNKNOWN
+    epoch, error_code, message = 0, NONE, None
+    try:
+        partition = partition_of(topic, index)
+        part = ctx.broker.shares.known(group, partition)
+        if part is not None:
+            start = max(part.start, partition.start_offset)
+            lag = max(0, partition.high_watermark - start - part.finished_above)
+            epoch = max(0, epoch_at(partition, start))
+    except BrokerError as error:
+        error_code, message = code_of(error), str(error)
+    return _Part(
+        partition_index=index, start_offset=start, leader_epoch=epoch, lag=lag, error_code=error_code,
+        error_message=message,
+    )  # fmt: skip

@@ -1,0 +1,43 @@
+"""DeleteShareGroupOffsets (92): make a share group without members forget topics (KIP-932).
+
+If it looks at them again it begins as `share.auto.offset.reset` says. Rules:
+GroupCoordinatorService.deleteShareGroupOffsets.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.errors import NONE, code_of
+from halfmoon.adapters.kafka.lookup import topic_named
+from halfmoon.adapters.kafka.protocol import DeleteShareGroupOffsetsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError
+
+_Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
+
+
+@api(92, "DeleteShareGroupOffsets", 0, 0)
+def delete_share_group_offsets(ctx: Context, request: Any) -> object:
+    shares = ctx.broker.shares
+    response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
+    try:
+        shares.check_changeable(request.group_id)
+    except BrokerError as error:
+        refuse(response, error)
+        return response
+    position: int | None = None
+    changed = []
+    for asked in request.topics:
+        result = _Topic(topic_name=asked.topic_name, topic_id=None, error_code=NONE, error_message=None)
+        response.responses.append(result)
+        try:
+            topic = topic_named(ctx.broker, asked.topic_name)
+            result.topic_id = uuid.UUID(bytes=topic.id)
+            position = later(position, shares.forget(request.group_id, topic.partitions))
+            changed.append(result)
+        except BrokerError as error:
+            result.error_code, result.error_message = code_of(error), str(error)
+    return when_durable(ctx, position, response, changed)

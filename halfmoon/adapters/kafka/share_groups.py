@@ -1,0 +1,100 @@
+"""What the APIs of share groups have in common: the partitions that are named, and what acknowledgements become of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from halfmoon.adapters.kafka.durable import later
+from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
+from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.share.share_partition import RENEW, Acknowledgement
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+    from halfmoon.core.share.options import Options
+    from halfmoon.core.share.sessions import Key
+
+NO_ID = bytes(16)
+
+
+class Outcome(NamedTuple):
+    """What became of something that was asked of one partition; code 0 if all is well."""
+
+    error_code: int
+    message: str | None
+
+    @staticmethod
+    def of(error: Exception) -> Outcome:
+        return Outcome(code_of(error), str(error))
+
+
+DONE = Outcome(0, None)
+
+
+def id_of(field: Any) -> bytes:
+    """A topic id, which kafka-python reads as a UUID, or None for zeroes."""
+    return NO_ID if field is None else bytes(field.bytes)
+
+
+def find(broker: Broker, key: Key) -> Partition:
+    """Raises BrokerError."""
+    topic = broker.topic_by_id(key[0])
+    if topic is None:
+        raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
+    return partition_of(topic, key[1])
+
+
+def refusal(partition: Partition) -> Outcome | None:
+    """Internal topics are closed to clients."""
+    return Outcome(TOPIC_AUTHORIZATION_FAILED, None) if partition.topic.internal else None
+
+
+class Acknowledging:
+    """The acknowledgements of one request: what became of them, and the log position to wait for before saying so."""
+
+    def __init__(self, broker: Broker, group: str, member: str, options: Options, *, may_renew: bool) -> None:
+        self._broker = broker
+        self._group = group
+        self._member = member
+        self._options = options
+        self._may_renew = may_renew
+        self.position: int | None = None
+        self.outcomes: dict[Key, Outcome] = {}
+        self.written: list[Key] = []
+
+    def take(self, topics: Any) -> None:
+        for topic in topics:
+            topic_id = id_of(topic.topic_id)
+            for part in topic.partitions:
+                if part.acknowledgement_batches:
+                    key = topic_id, part.partition_index
+                    self.outcomes[key] = self._part(key, part.acknowledgement_batches)
+
+    def _part(self, key: Key, batches: Any) -> Outcome:
+        shares = self._broker.shares
+        try:
+            partition = find(self._broker, key)
+            part = shares.known(self._group, partition)
+            if part is None:
+                raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+            given = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
+            if not self._may_renew and any(RENEW in each.types for each in given):
+                raise BrokerError(Fault.INVALID_REQUEST, "the request does not say that it renews locks")
+            position = shares.acknowledge(part, self._member, given, self._options)
+        except BrokerError as error:
+            return Outcome.of(error)
+        if position:
+            self.position = later(self.position, position)
+            self.written.append(key)
+        return DONE
+
+    def failed(self, error: Exception) -> None:
+        """What was written is not in the log."""
+        for key in self.written:
+            self.outcomes[key] = Outcome.of(error)
+
+
+def has_acknowledgements(topics: Any) -> bool:
+    return any(part.acknowledgement_batches for topic in topics for part in topic.partitions)

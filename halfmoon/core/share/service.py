@@ -1,0 +1,408 @@
+"""Share groups with a memory: what share partitions decide, carried out on the log.
+
+A share partition (`share_partition.py`) lives in memory while somebody fetches from it, and is made from what the
+catalog remembers. What it decides is a control record (`ShareChanged`) before anybody is told, so that a crash neither
+loses an acknowledgement nor passes over a record that has none: what was acquired and not acknowledged is given out
+again. Where a group begins is written down, too, when it first looks at a partition: Kafka works it out anew after a
+restart as long as nothing was acknowledged, and with `latest` passes over what came meanwhile.
+
+Locks end by the timers of core/groups/deadlines.py, one a share partition. They are not in the wheel of waiting
+messages (core/due_times.py): a lock is over after a restart anyway, so it is in nobody's memory but ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core import control
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.groups.deadlines import Deadlines, Timer
+from halfmoon.core.groups.messages import GroupListing
+from halfmoon.core.share.dead_letters import DeadLetters
+from halfmoon.core.share.ledger import ARCHIVED, OWED, Mark, Saved
+from halfmoon.core.share.membership import Beat, Pulse, ShareGroup, ShareMembers, Topics
+from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSettings, reset_ms, resolve
+from halfmoon.core.share.reading import Found, Loading, Reading
+from halfmoon.core.share.sessions import ShareSession, ShareSessions
+from halfmoon.core.share.share_partition import Acknowledgement, Demand, SharePartition
+from halfmoon.core.transactions.aborted import Aborted
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Partition
+
+
+GROUP_TYPE = "share"
+EMPTY = "Empty"
+AGAIN_MS = 1_000
+"""Where it cannot be written down that a member is gone, it is tried again after so long."""
+
+
+class Place(NamedTuple):
+    """A partition of a group."""
+
+    group: str
+    partition: Partition
+
+
+class Part(SharePartition):
+    """A share partition at work."""
+
+    __slots__ = ("is_loading", "place", "timer")
+
+    def __init__(self, place: Place, start: int, saved: Sequence[Saved] = ()) -> None:
+        super().__init__(start, saved)
+        self.place = place
+        self.timer: Timer[Part] = Timer(self)
+        self.is_loading = False
+        """Somebody reads for it from the disk; others do not, or they would read the same."""
+
+
+class ShareService:
+    """All share groups of a broker, as adapters see them. A mover (core/relay.py) writes the dead letters."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.settings: ShareSettings = broker.settings.groups.share
+        self.sessions = ShareSessions(self.settings.max_sessions)
+        self._parts: dict[str, dict[Partition, Part]] = {}
+        self._locks: Deadlines[Part] = Deadlines()
+        self._reading = Reading(broker)
+        self.letters = DeadLetters(broker, self)
+        self.members = ShareMembers(self._save_epoch, self.settings.max_size)
+        self._saved_at = 0
+        """Where the last epoch of a group is written down."""
+
+    def restore(self) -> None:
+        """Take up what the log remembers of groups. Called once, before the first request."""
+        self.members.restore(self._broker.catalog.share_groups)
+
+    def start(self) -> None:
+        """Take up what is owed since the last time."""
+        for group, ledgers in self._broker.catalog.shares.items():
+            for (number, index), ledger in ledgers.items():
+                partition = self._broker.catalog.partition(number, index)
+                if partition is not None and any(run.state in OWED for run in ledger.runs):
+                    self.known(group, partition)
+        self._broker.relays.add(self.letters, self.letters)
+
+    def options(self, group: str) -> Options:
+        configs = self._broker.group_configs
+        return resolve(group, self.settings, configs.node_defaults() | configs.overrides(group))
+
+    # -- share partitions ----------------------------------------------------------------------------------------------
+
+    def parts(self, group: str) -> list[Part]:
+        """Those at work."""
+        return list(self._parts.get(group, {}).values())
+
+    def groups_at_work(self) -> list[str]:
+        return list(self._parts)
+
+    def known(self, group: str, partition: Partition) -> Part | None:
+        """What the group knows of a partition; None if it has never looked at it, or the topic is gone."""
+        part = self._parts.get(group, {}).get(partition)
+        if part is not None:
+            return part
+        ledger = self._broker.catalog.shares.get(group, {}).get((partition.topic.number, partition.index))
+        if ledger is None:
+            return None
+        return self._add(Part(Place(group, partition), ledger.start, ledger.saved()))
+
+    def _add(self, part: Part) -> Part:
+        self._parts.setdefault(part.place.group, {})[part.place.partition] = part
+        return part
+
+    def begin(self, group: str, partition: Partition, options: Options) -> Part | Callable[[], int]:
+        """What the group knows of a partition, from now on if it has never looked at it. A function is to be run in a
+        thread; what it returns is where to begin (`begin_at`). Raises BrokerError."""
+        part = self.known(group, partition)
+        if part is not None:
+            return part
+        ago_ms = reset_ms(options.auto_offset_reset)
+        if ago_ms == EARLIEST_MS:
+            return self.begin_at(group, partition, partition.start_offset)
+        latest = partition.high_watermark
+        if ago_ms in (LATEST_MS, None):
+            return self.begin_at(group, partition, latest)
+        search = self._broker.batch_for_time(partition, self._broker.clock.wall_ms() - (ago_ms or 0))
+        if search is None:
+            return self.begin_at(group, partition, latest)
+        found = search
+
+        def load() -> int:
+            place = found()
+            return latest if place is None else place[0]
+
+        return load
+
+    def begin_at(self, group: str, partition: Partition, offset: int) -> Part:
+        """Raises BrokerError."""
+        part = self.known(group, partition)
+        if part is None:
+            record = control.ShareChanged(group, partition.topic.number, partition.index, offset, [])
+            self._broker.append_control(record)
+            part = self._add(Part(Place(group, partition), offset))
+        return part
+
+    # -- fetching ------------------------------------------------------------------------------------------------------
+
+    def fetch(
+        self, part: Part, member: str, demand: Demand, max_bytes: int, options: Options
+    ) -> Found | Loading | None:
+        """Give out some records. `Loading` is to be run in a thread, and its result handed to `loaded`; None if there
+        is nothing now. Raises BrokerError."""
+        if part.is_loading:
+            return None
+        partition = part.place.partition
+        lost = part.drop_below(partition.start_offset)
+        if lost:
+            self._broker.logger.error("event=dead_letters_lost group=%s partition=%r count=%d", *part.place, lost)
+        limit = partition.stable_offset if options.committed_only else partition.high_watermark
+        wanted = part.wanted(demand.max_records, options.terms.max_locks)
+        if wanted is None or wanted[0] >= limit:
+            return None
+        first, upto = wanted
+        found = self._reading.read(partition, first, min(upto, limit), max_bytes)
+        if isinstance(found, Loading):
+            part.is_loading = True
+            return found
+        return self._give_out(part, member, first, found, demand, options)
+
+    def loaded(
+        self, part: Part, member: str, loading: Loading, slices: Sequence[memoryview], demand: Demand, options: Options
+    ) -> Found:
+        """The reading that `fetch` has asked for is done."""
+        self.load_failed(part)
+        found = Found(slices, loading.batches)
+        return self._give_out(part, member, loading.first, found, demand, options)
+
+    def load_failed(self, part: Part) -> None:
+        part.is_loading = False
+        self._broker.hold.wake_partition(part)
+
+    def _give_out(self, part: Part, member: str, first: int, found: Found, demand: Demand, options: Options) -> Found:
+        broker = self._broker
+        aborted: Sequence[Aborted] = ()
+        transactions = part.place.partition.transactions
+        if options.committed_only and found.batches and transactions is not None:
+            aborted = tuple(transactions.aborted_in(first, found.batches[-1].end))
+        for hole in found.holes(first, aborted):
+            part.archive(hole.first, hole.end)
+        now_ms = broker.clock.mono_ms()
+        found.acquired = part.acquire(member, found.batches, demand, options.terms, now_ms)
+        if part.next_deadline_ms is not None:
+            self._watch(part)
+        return found.cut()
+
+    def _watch(self, part: Part) -> None:
+        if part.next_deadline_ms is None:
+            self._locks.cancel(part.timer)
+        elif part.timer.deadline_ms != part.next_deadline_ms:
+            self._locks.set(part.timer, part.next_deadline_ms)
+            self._broker.on_deadline(part.next_deadline_ms)
+
+    # -- what becomes of records ---------------------------------------------------------------------------------------
+
+    def acknowledge(self, part: Part, member: str, batches: Sequence[Acknowledgement], options: Options) -> int:
+        """Returns the log position to wait for. Raises BrokerError, and nothing is changed then."""
+        mark = part.mark()
+        changed = part.acknowledge(member, batches, options.terms, self._broker.clock.mono_ms())
+        return self._write(part, mark, changed) if changed else self._settled(part, changed)
+
+    def _write(self, part: Part, mark: Mark, changed: list[Saved]) -> int:
+        group, partition = part.place
+        record = control.ShareChanged(group, partition.topic.number, partition.index, part.start, changed)
+        try:
+            position = self._broker.append_control(record)
+        except BrokerError:
+            part.back_to(mark)
+            raise
+        self._settled(part, changed)
+        return position
+
+    def _settled(self, part: Part, changed: list[Saved]) -> int:
+        self._watch(part)
+        if changed:
+            if any(state in OWED for _, _, state, _ in changed):
+                self._broker.relays.wake(self.letters)
+            self._broker.hold.wake_partition(part)
+        return 0
+
+    def _note(self, part: Part, changed: list[Saved]) -> None:
+        """Nobody waits for it to be written: without it, records are given out once more after a crash."""
+        if not changed:
+            self._watch(part)
+            return
+        group, partition = part.place
+        record = control.ShareChanged(group, partition.topic.number, partition.index, part.start, changed)
+        try:
+            self._broker.append_control(record)
+        except BrokerError as error:
+            self._broker.logger.error("share state not written: group=%s partition=%r error=%s", *part.place, error)
+        self._settled(part, changed)
+
+    def release(self, group: str, member: str) -> None:
+        """The member is gone, or begins anew: what it holds is available again."""
+        options = self.options(group)
+        for part in self.parts(group):
+            self._note(part, part.release(member, options.terms))
+
+    def buried(self, part: Part, first: int, end: int) -> None:
+        """Dead letters of these are in the log."""
+        part.buried(first, end)
+        self._broker.hold.wake_partition(part)
+
+    def bury_unwritten(self, part: Part, first: int, end: int) -> None:
+        """No dead letters can be written of these. Raises BrokerError."""
+        mark = part.mark()
+        changed = [
+            (run.first, run.end, run.state, run.deliveries) for run in part.between(first, end) if run.state in OWED
+        ]
+        part.buried(first, end)
+        archived = [(max(low, first), min(high, end), ARCHIVED, 0) for low, high, _, _ in changed]
+        self._write(part, mark, archived)
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def end_session(self, session: ShareSession) -> None:
+        self.sessions.end(session)
+        self.release(session.group, session.member)
+
+    def drop(self, owner: object) -> None:
+        """A connection is gone, and its sessions with it."""
+        for session in self.sessions.of_owner(owner):
+            self.end_session(session)
+
+    def member_gone(self, group: str, member: str) -> None:
+        session = self.sessions.get(group, member)
+        if session is not None:
+            self.sessions.end(session)
+        self.release(group, member)
+
+    # -- membership ----------------------------------------------------------------------------------------------------
+
+    def _save_epoch(self, group: str, epoch: int) -> None:
+        self._saved_at = self._broker.append_control(control.ShareGroupSaved(group, epoch))
+
+    def _topics(self) -> Topics:
+        catalog = self._broker.catalog
+
+        def find(name: str) -> tuple[bytes, int] | None:
+            topic = catalog.by_name.get(name)
+            return None if topic is None or topic.internal else (topic.id, len(topic.partitions))
+
+        return Topics(catalog.changes, find)
+
+    def heartbeat(self, beat: Beat) -> tuple[Pulse, int]:
+        """The answer, and the log position to wait for before it is given. Raises BrokerError."""
+        self.check_name(beat.group)
+        options = self.options(beat.group)
+        now_ms = self._broker.clock.mono_ms()
+        pulse = self.members.heartbeat(beat, self._topics(), options.session_timeout_ms, now_ms)
+        self._broker.on_deadline(now_ms + options.session_timeout_ms)
+        return pulse, self._saved_at
+
+    def leave(self, group: str, member: str) -> int:
+        """Returns the log position to wait for. Raises BrokerError."""
+        self.members.leave(group, member, self._topics())
+        self.member_gone(group, member)
+        return self._saved_at
+
+    def group(self, name: str) -> ShareGroup | None:
+        return self.members.groups.get(name)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        found = (self._locks.next_deadline(), self.members.next_deadline())
+        return min((deadline_ms for deadline_ms in found if deadline_ms is not None), default=None)
+
+    def expire(self, mono_ms: int) -> None:
+        """Take back what was held for too long, and what those held who were silent for too long."""
+        for timer in self._locks.due(mono_ms):
+            part = timer.action
+            self._note(part, part.expire(self.options(part.place.group).terms, mono_ms))
+        for group, member in self.members.expire(self._topics(), mono_ms, AGAIN_MS):
+            self.member_gone(group, member)
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+
+    def forget_topic(self, partitions: Sequence[Partition]) -> None:
+        """The topic is deleted."""
+        for group, parts in list(self._parts.items()):
+            for partition in partitions:
+                part = parts.pop(partition, None)
+                if part is not None:
+                    self._locks.cancel(part.timer)
+            if not parts:
+                del self._parts[group]
+
+    def _forget(self, group: str, partition: Partition) -> None:
+        part = self._parts.get(group, {}).pop(partition, None)
+        if part is not None:
+            self._locks.cancel(part.timer)
+            self._broker.hold.wake_partition(part)
+
+    def reset(self, group: str, starts: Sequence[tuple[Partition, int]]) -> int:
+        """The group begins there, whatever it has done before; returns the log position to wait for. Raises
+        BrokerError."""
+        record = control.ShareReset(group, [(p.topic.number, p.index, offset) for p, offset in starts])
+        position = self._broker.append_control(record)
+        for partition, _ in starts:
+            self._forget(group, partition)
+        return position
+
+    def forget(self, group: str, partitions: Sequence[Partition]) -> int:
+        """The group knows nothing of these any more; returns the log position to wait for. Raises BrokerError."""
+        record = control.ShareForgotten(group, [(p.topic.number, p.index) for p in partitions])
+        position = self._broker.append_control(record)
+        for partition in partitions:
+            self._forget(group, partition)
+        return position
+
+    def delete(self, group: str) -> int:
+        """Forget a group that has no members; returns the log position to wait for. Raises BrokerError."""
+        position = self._broker.append_control(control.GroupDeleted(group))
+        for part in self.parts(group):
+            self._forget(group, part.place.partition)
+        self._parts.pop(group, None)
+        self.members.forget(group)
+        return position
+
+    def exists(self, group: str) -> bool:
+        catalog = self._broker.catalog
+        return group in catalog.share_groups or group in catalog.shares
+
+    def looked_at(self, group: str) -> list[Partition]:
+        """The partitions of which the group knows something."""
+        catalog = self._broker.catalog
+        found = (catalog.partition(*place) for place in catalog.shares.get(group, {}))
+        return [partition for partition in found if partition is not None]
+
+    def listed(self) -> list[GroupListing]:
+        """All share groups, for people."""
+        catalog = self._broker.catalog
+        found = []
+        for name in sorted({*catalog.share_groups, *catalog.shares}):
+            group = self.members.groups.get(name)
+            state = EMPTY if group is None else group.state
+            found.append(GroupListing(name, GROUP_TYPE, state, GROUP_TYPE))
+        return found
+
+    def check_changeable(self, group: str) -> None:
+        """Raises BrokerError unless there is such a group, without members."""
+        if not self.exists(group):
+            raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
+        self.check_empty(group)
+
+    def check_empty(self, group: str) -> None:
+        """Raises BrokerError(NON_EMPTY_GROUP)."""
+        if self.members.has_members(group):
+            raise BrokerError(Fault.NON_EMPTY_GROUP, "The group is not empty.")
+
+    def check_name(self, group: str) -> None:
+        """Raises BrokerError if a group of another kind has that name."""
+        if not self.exists(group) and self._broker.groups.describe(group) is not None:
+            raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} is not a share group.")
