@@ -76,6 +76,25 @@ class Bench:
             raise CellError(f"{name} took longer than {self.cell_limit_s:.0f} s") from None
         return _figures(name, ran.returncode, ran.stdout, ran.stderr)
 
+    def java(self, broker: Broker, program: str, *words: str) -> Figures:
+        """Run a load of `benchmarks/clients/java` with Kafka's client, which comes with the peer. Raises CellError."""
+        if self.peer is None:
+            raise CellSkippedError("needs the peer script's jars")
+        source = ROOT / "benchmarks" / "clients" / "java" / f"{program}.java"
+        quiet = self.work / "log4j2.properties"
+        quiet.write_text("rootLogger.level = error\n")
+        try:
+            ran = subprocess.run(
+                [
+                    "java", "-Xmx512m", f"-Dlog4j2.configurationFile={quiet.as_uri()}", "-cp", f"{self.peer.jars}/*",
+                    str(source), broker.bootstrap, *words,
+                ],
+                capture_output=True, text=True, check=False, timeout=self.cell_limit_s, stdin=subprocess.DEVNULL,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise CellError(f"{program} took longer than {self.cell_limit_s:.0f} s") from None
+        return _figures(program, ran.returncode, ran.stdout, ran.stderr)
+
     @contextmanager
     def background(self, broker: Broker, name: str, **arguments: object) -> Iterator[Figures]:
         """Run a load beside the block; it has said that it is under way. Its figures are there after the block."""

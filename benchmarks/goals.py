@@ -84,6 +84,18 @@ def _less(
     return Goal(title, figure, target, stretch, "less", of, bound=bound)
 
 
+def _commits(client: str, prefix: str) -> list[Goal]:
+    """Kafka's transactions and offset commits, one after the other, by one client."""
+    return [
+        Goal(f"{client}, transactions of 1 record, a second", f"commits.{prefix}_tx_1_tx_s", 1.0),
+        Goal(f"{client}, transactions of 1,000 records, a second", f"commits.{prefix}_tx_1000_tx_s", 1.0),
+        _less(f"{client}, a transaction's commit, p50", f"commits.{prefix}_commit_p50_ms", 1.0),
+        _less(f"{client}, a transaction's commit, p99", f"commits.{prefix}_commit_p99_ms", 1.0),
+        _less(f"{client}, a commit of offsets, p50", f"commits.{prefix}_offsets_p50_ms", 1.0),
+        _less(f"{client}, a commit of offsets, p99", f"commits.{prefix}_offsets_p99_ms", 1.0),
+    ]
+
+
 CLIENT_1K = """\
 Memory that the virtual machine touches for the first time: alone on the machine the same load reached 710 MB/s with
 the page cache's memory touched before and 440 without, at the same 0.3 ms of user time for a MB. Tried: a broker
@@ -332,6 +344,16 @@ GOALS: tuple[Goal, ...] = (
     Goal("delay of 1,000 ms: late by, p99", "delays.time_p99_ms", 20, None, "less", against=None, unit="ms"),
     Goal("delay of 1,000 ms: late by, p50, sync", "delays.time_p50_ms", 5, None, "less", SYNC, None, unit="ms"),
     Goal("delay of 1,000 ms: late by, p99, sync", "delays.time_p99_ms", 20, None, "less", SYNC, None, unit="ms"),
+    *_commits("Java", "java"),
+    *_commits("librdkafka", "rdkafka"),
+    _less("first member of a classic group", "joins.classic_first_ms", 1 / 3),
+    _less("second member of a classic group", "joins.classic_second_ms", 1 / 3),
+    _less("first member of a KIP-848 group", "joins.consumer_first_ms", 1 / 3),
+    _less("second member of a KIP-848 group", "joins.consumer_second_ms", 1 / 3),
+    _less("10 M records compacted: time until space is back", "compaction.cleaned_s", 1.0),
+    _less("10 M records compacted: space that is left", "compaction.after_mb", 1.0),
+    _less("10 M records compacted: p99 of a produce meanwhile", "compaction.beside_p99_ms", 1.0),
+    _less("10 M records compacted: p99 of a produce meanwhile, times that without", "compaction.p99_times", 1.0),
     Goal("half message and commit, a second", "transactions.tx_s", 5_000, 7_168, against=None),
     Goal("half message and commit, a second, sync", "transactions.tx_s", 5_000, 7_168, of=SYNC, against=None),
     _rocketmq("sync, 8 threads, 100 B, messages/s", "sync_8_rec_s", 1.0),

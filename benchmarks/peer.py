@@ -46,7 +46,7 @@ class Peer:
         # The jars are kept beside the user's other nodes, so that they are fetched once and not for every run.
         peer_dir = Path(os.environ.get("PEER_DIR") or cache / "peers" / "kafka")
         self._calls = 0
-        self._jars = os.environ.get("KAFKA_LIB") or str(peer_dir / "lib")
+        self.jars = os.environ.get("KAFKA_LIB") or str(peer_dir / "lib")
 
     def up(self, name: str, port: int) -> Started:
         """Start a node. Raises PeerError."""
@@ -73,7 +73,7 @@ class Peer:
 
     def kafka_version(self) -> str:
         """Read off the name of the jar; it is there once a node was up."""
-        names = [path.name for path in Path(self._jars).glob("kafka_2*.jar")]
+        names = [path.name for path in Path(self.jars).glob("kafka_2*.jar")]
         found = re.search(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
         return found[1] if found else "unknown"
 
@@ -81,7 +81,7 @@ class Peer:
         (self.work / "perf").mkdir(parents=True, exist_ok=True)
         # Only the node started here is meant, whatever else the environment says.
         kept = {k: v for k, v in os.environ.items() if k not in ("EXTRA_PROPS", "TRACED_PORT", "REPEAT", "TAG")}
-        env = {**kept, "KAFKA_LIB": self._jars, "PYTHON": sys.executable, **env}
+        env = {**kept, "KAFKA_LIB": self.jars, "PYTHON": sys.executable, **env}
         return run_script(self.script, arguments, env, self.work / "peer.log", limit_s)
 
 

@@ -48,6 +48,13 @@ HOW = """\
   figures `racing_` are beside a consumer that reads it over and over as fast as it comes, and takes the cores.
 - The rows of RocketMQ: its Java client against a real RocketMQ (its own default settings: ASYNC_FLUSH), and against
   brokers of Halfmoon that were started for it. The program's JVM and the broker's are warmed up for eight seconds.
+- Kafka's transactions and commits: one producer, one consumer, each call after the one before, for three seconds
+  after a second of warming up. A client that comes back too early after a commit (CONCURRENT_TRANSACTIONS) waits as
+  long as it itself thinks right, and that is most of the time of a small transaction against a Kafka.
+- Joins: from `subscribe` until the member has its half of the partitions, by a client that is connected. The second
+  member comes at moments that are spread over a heartbeat interval.
+- Compaction: in a broker of its own, with segments of 64 MiB, which is filled before the topic is told to compact. Time
+  counts until the allocated bytes of the broker's directory are down to 35 %; what is left is read and counted.
 - Idle consumers: connections that each fetch from the end of a quiet topic with the default wait of 500 ms, in a
   process of their own.
 """

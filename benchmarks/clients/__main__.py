@@ -7,15 +7,22 @@ import json
 import sys
 
 LOADS = {
+    "committing": "benchmarks.clients.committing",
+    "compact": "benchmarks.clients.compaction",
     "consume": "benchmarks.clients.bulk",
+    "count_keys": "benchmarks.clients.compaction",
     "create_topics": "benchmarks.clients.topics",
     "delays": "benchmarks.clients.headers",
     "idle": "benchmarks.clients.idle",
+    "joining": "benchmarks.clients.joining",
     "latency": "benchmarks.clients.latency",
+    "make_topic": "benchmarks.clients.compaction",
     "one_by_one": "benchmarks.clients.plain",
     "paced": "benchmarks.clients.plain",
+    "paced_on": "benchmarks.clients.compaction",
     "produce": "benchmarks.clients.bulk",
     "python_client": "benchmarks.clients.remoting",
+    "produce_keyed": "benchmarks.clients.compaction",
     "produce_headers": "benchmarks.clients.headers",
     "ready_made": "benchmarks.clients.plain",
     "read_again": "benchmarks.clients.small",

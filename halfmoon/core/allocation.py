@@ -6,6 +6,10 @@ themselves and agree. Members and queues are sorted here, the way Java sorts the
 
 The functions act for RocketMQ's broker-side assignment, for our own client, for kafka-python through
 `halfmoon.kafka.assignor`, and for Kafka's KIP-848 groups; Kafka's classic groups let the leading client assign.
+
+A strategy is asked topic by topic, with the members that read the topic. One that weighs several topics against each
+other sets `wants_all_topics = True` and is asked once, with the queues of all topics; who reads what is then in the
+members, which are `GroupMember`s, and it must give nobody a queue of a topic that they do not read.
 """
 
 from __future__ import annotations
@@ -29,6 +33,35 @@ class Queue(NamedTuple):
 
 Assignment = dict[str, list[Queue]]
 """Every member's queues, in the strategy's order; a member that gets none has an empty list."""
+
+
+class GroupMember(str):
+    """A member's name, as every strategy is given it, with what else is known of a member of a consumer group."""
+
+    rack: str | None
+    """Where it says that it stands (`client.rack`)."""
+    instance_id: str | None
+    """Of a static member; its name is the same, and outlives a restart."""
+    topics: frozenset[str] | None
+    """What it reads; None: all topics that are asked about."""
+
+    def __new__(
+        cls,
+        name: str,
+        *,
+        rack: str | None = None,
+        instance_id: str | None = None,
+        topics: frozenset[str] | None = None,
+    ) -> GroupMember:
+        member = super().__new__(cls, name)
+        member.rack, member.instance_id, member.topics = rack, instance_id, topics
+        return member
+
+
+def reads(member: str, topic: str) -> bool:
+    """Whether a member reads a topic. One of whom nothing is known but the name reads all that are asked about."""
+    topics = getattr(member, "topics", None)
+    return topics is None or topic in topics
 
 
 class Allocator(Protocol):
@@ -66,6 +99,36 @@ def allocate(
         assignment = allocator(members, queues)
     check_assignment(members, queues, assignment)
     return assignment
+
+
+def allocate_topics(
+    allocator: AnyAllocator,
+    members: Sequence[GroupMember],
+    topics: Mapping[str, Sequence[Queue]],
+    previous: Mapping[str, Sequence[Queue]],
+) -> Assignment:
+    """Ask `allocator` for a whole group, whose members may read different topics: each topic's queues go only to
+    members that read it. Raises what the strategy raises, and ValueError as `allocate`."""
+    if getattr(allocator, "wants_all_topics", False):
+        everything = [queue for queues in topics.values() for queue in queues]
+        assignment = allocate(allocator, members, everything, previous)
+        for member in members:
+            for queue in assignment[member]:
+                if not reads(member, queue.topic):
+                    raise ValueError(f"{member} was given a queue of a topic that it does not read: {queue}")
+        return assignment
+    whole: Assignment = {member: [] for member in members}
+    owned: dict[str, dict[str, list[Queue]]] = {}
+    if getattr(allocator, "wants_previous", False):
+        for name, had in previous.items():
+            for queue in had:
+                owned.setdefault(queue.topic, {}).setdefault(name, []).append(queue)
+    for topic, queues in topics.items():
+        readers = [member for member in members if reads(member, topic)]
+        if readers:
+            for name, theirs in allocate(allocator, readers, queues, owned.get(topic, {})).items():
+                whole[name] += theirs
+    return whole
 
 
 def check_assignment(

@@ -179,8 +179,8 @@ def _refuse_fields(header: BatchHeader) -> None:
         )
     if attributes & CONTROL:
         raise BrokerError(Fault.INVALID_RECORD, "clients must not write control batches")
-    if attributes & TRANSACTIONAL:
-        raise BrokerError(Fault.INVALID_RECORD, "transactional batches are not supported yet")
+    if attributes & TRANSACTIONAL and header.producer_id < 0:
+        raise BrokerError(Fault.INVALID_RECORD, "a transactional batch names its producer")
     if attributes & TIMESTAMP_TYPE:
         # Its timestamps would be whatever the client likes to call the broker's time (Kafka: LogValidator).
         raise BrokerError(Fault.INVALID_TIMESTAMP, "producers must not set the timestamp type to LogAppendTime")

@@ -39,7 +39,7 @@ from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
-from halfmoon.core.interception import Interception
+from halfmoon.core.interception import Interception, check_undiverted
 from halfmoon.core.key_index import KeyIndex
 from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
@@ -48,6 +48,8 @@ from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, S
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
     HEADER_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
     batch_body,
     check_batch,
     is_plain,
@@ -62,6 +64,8 @@ from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.core.transaction_service import TransactionalProducer, TransactionService
+from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.views import Views
 
 PRODUCER_ID_BLOCK = 1_000
@@ -107,6 +111,7 @@ class Broker:
         self.catalog = Catalog(settings)
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
+        self.transactions = TransactionService(self)
         self.relays = Relays(clock, self.logger)
         self.views = Views(self)
         self.due_clock = DueClock(clock)
@@ -163,6 +168,7 @@ class Broker:
         self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.flush()
         self.groups.restore()
+        self.transactions.restore()
         self.shares.restore()
         self.flush()
         return self.report
@@ -241,7 +247,7 @@ class Broker:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.views.warnings()
+        return [*self.views.warnings(), *self.groups.warnings()]
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
@@ -378,10 +384,13 @@ class Broker:
 
     # -- appending -------------------------------------------------------------------------------------------------
 
-    def append(self, partition: Partition, batch: memoryview, now_ms: int) -> Produced:
+    def append(
+        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+    ) -> Produced:
         """Append one produced record batch, in place of nothing but its offset and leader epoch.
 
-        `batch` is writable and is kept until `write` has run. Raises BrokerError; nothing is stored then.
+        `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. Raises
+        BrokerError; nothing is stored then.
         """
         topic = partition.topic
         rules = topic.rules
@@ -391,11 +400,14 @@ class Broker:
         if self._validate_records:
             validate_records(batch)
         producer_id = header.producer_id
+        transactional = header.attributes & TRANSACTIONAL
         span = header.record_count
         producers = partition.producers if producer_id >= 0 else None
         if producer_id >= 0:
             if producers is None:
                 producers = partition.producers = Producers()
+            if transactional or partition.transactions is not None:
+                self._check_transaction(producer, partition, header)
             repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)
             if repeated is not None:
                 return Produced(repeated.base_offset, -1, repeated.end_position, partition.start_offset)
@@ -410,6 +422,8 @@ class Broker:
             concerned = self.interception.concerns(partition, body)
         if concerned:
             taken = self.interception.take(partition, batch, self.due_clock.now_ms())
+            if transactional:
+                check_undiverted(taken)
             base_offset, end, diverted = self.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
             places = [(place.topic.name, place.index, offset) for place, offset in diverted]
             for appended in taken.appended:
@@ -420,7 +434,22 @@ class Broker:
             end = self.store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
+        if transactional:
+            partition.note_transaction(header, base_offset)
         return Produced(base_offset, append_ms, end, partition.start_offset, diverted[0] if diverted else None)
+
+    def _check_transaction(
+        self, producer: TransactionalProducer | None, partition: Partition, header: BatchHeader
+    ) -> None:
+        """Raises BrokerError where a batch does not go with what its producer has open in the partition."""
+        if header.attributes & TRANSACTIONAL:
+            if producer is None:
+                raise BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self.transactions.before_append(producer, partition, header)
+        elif partition.transactions is not None and header.producer_id in partition.transactions.open:
+            raise BrokerError(
+                Fault.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction open in {partition!r}"
+            )
 
     def first_partition(self, name: str) -> Partition:
         """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
@@ -541,14 +570,14 @@ class Broker:
         )  # fmt: skip
         self.key_index.note_small(seen, proof, bytes(batch[HEADER_BYTES:]))
 
-    def append_control(self, record: control.Any) -> int:
-        """Write down a change and make it; returns the log position to wait for. Raises BrokerError, with no change
-        made."""
+    def append_control(self, record: control.Any, *, part: int = 0, parts: int = 1) -> int:
+        """Write down a change and make it; returns the log position to wait for. `part` of `parts`: of the frame group
+        that it belongs to. Raises BrokerError, with no change made."""
         payload = control.encode(record)
         indexed = isinstance(record, control.Settled)
         position = self.log.append(
             Kind.CONTROL, -1, -1, 0, 0, 0, 0, self.clock.wall_ms(), payload, payload_crc=frame.control_crc(payload),
-            flags=frame.INDEXED if indexed else 0,
+            flags=frame.INDEXED if indexed else 0, part=part, parts=parts,
         )  # fmt: skip
         if indexed:
             self.key_index.note(position - frame.HEADER_BYTES, frame.HEADER_BYTES + len(payload))
@@ -655,10 +684,13 @@ class Broker:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def read(self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool) -> Read:
+    def read(
+        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
+    ) -> Read:
         """Whole batches from the one that holds `offset` on, about `max_bytes` of them.
 
-        With `min_one` the first comes whatever its size. Nothing at the high watermark.
+        With `min_one` the first comes whatever its size. Nothing at the high watermark; with `committed`, nothing at
+        the last stable offset.
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         if not partition.start_offset <= offset <= partition.high_watermark:
@@ -669,7 +701,8 @@ class Broker:
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
-        return self.reader.read(queue.places(offset, max_bytes, min_one=min_one))
+        before = partition.stable_offset if committed and partition.transactions is not None else None
+        return self.reader.read(queue.places(offset, max_bytes, min_one=min_one, before=before))
 
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         """As `read`, the first batch always, with the `frame.BEFORE_BYTES` bytes before each batch in front of it;
@@ -679,13 +712,25 @@ class Broker:
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
-        places = queue.places(offset, max_bytes, min_one=True)
+        stable = partition.stable_offset if partition.transactions is not None else None
+        places = queue.places(offset, max_bytes, min_one=True, before=stable)
         before = frame.BEFORE_BYTES
         return places, self.reader.read([(position - before, length + before) for position, length in places])
 
-    def bytes_available(self, partition: Partition, offset: int, enough: int) -> int:
-        """Bytes a reader at `offset` could get; counts no further than `enough`."""
-        return partition.queue.bytes_from(offset, enough) if offset < partition.high_watermark else 0
+    def bytes_available(self, partition: Partition, offset: int, enough: int, *, committed: bool = False) -> int:
+        """Bytes a reader at `offset` could get; counts no further than `enough`. `committed`: as of `read`."""
+        queue = partition.queue
+        if not committed or partition.transactions is None:
+            return queue.bytes_from(offset, enough) if offset < queue.end_offset else 0
+        stable = partition.stable_offset
+        return queue.bytes_from(offset, enough, before=stable) if offset < stable else 0
+
+    def aborted_in(self, partition: Partition, offset: int, size: int) -> Sequence[Aborted]:
+        """The aborted transactions of which the `size` bytes of batches from `offset` on may hold batches."""
+        transactions = partition.transactions
+        if transactions is None or not transactions.aborted or not size:
+            return ()
+        return tuple(transactions.aborted_in(offset, partition.queue.offset_after(offset, size)))
 
     def batch_for_time(self, partition: Partition, timestamp_ms: int) -> Callable[[], tuple[int, int] | None] | None:
         """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread.

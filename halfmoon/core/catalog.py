@@ -15,16 +15,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from halfmoon.core import control
+from halfmoon.core.batch_header import CONTROL
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
+from halfmoon.core.groups.consumer.memory import RememberedGroup
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import SourceRun
 from halfmoon.core.share.ledger import ARCHIVED, Ledger
 from halfmoon.core.topic_configs import TopicRules, resolve
+from halfmoon.core.transactions.book import TransactionBook
+from halfmoon.core.transactions.partition import PartitionTransactions
 
 if TYPE_CHECKING:
+    from halfmoon.core.batch_header import BatchHeader
     from halfmoon.core.config import Settings
     from halfmoon.core.groups.messages import GroupRecord
     from halfmoon.core.provenance import GivenUp, SentBack
@@ -44,6 +51,7 @@ class Partition:
         "source_next",
         "start_offset",
         "topic",
+        "transactions",
     )
 
     def __init__(self, topic: Topic, index: int) -> None:
@@ -57,6 +65,8 @@ class Partition:
         """The offset that the next record gets; what was appended lies below it, flushed or not."""
         self.queue = ConsumeQueue()
         self.producers: Producers | None = None
+        self.transactions: PartitionTransactions | None = None
+        """Of producers; None where there never were any."""
         self.epochs: list[tuple[int, int]] = []
         """(leader epoch, its first offset), both growing."""
         self.pending: PendingSet | None = None
@@ -74,8 +84,18 @@ class Partition:
 
     @property
     def stable_offset(self) -> int:
-        """What a read_committed reader may read up to: the high watermark, until there are Kafka transactions."""
-        return self.queue.end_offset
+        """The last stable offset: what readers of committed records may read up to. The high watermark, unless a
+        producer's transaction is open."""
+        transactions = self.transactions
+        if transactions is None:
+            return self.queue.end_offset
+        return max(self.start_offset, transactions.stable_offset(self.queue.end_offset))
+
+    def hides(self, header: BatchHeader) -> bool:
+        """Whether a batch below the stable offset is nothing for a reader of committed records: it ends a transaction,
+        or belongs to one that was aborted."""
+        transactions = self.transactions
+        return bool(header.attributes & CONTROL) if transactions is None else transactions.hides(header)
 
     @property
     def size_bytes(self) -> int:
@@ -85,6 +105,16 @@ class Partition:
     def began_epoch(self, epoch: int, offset: int) -> None:
         if not self.epochs or self.epochs[-1][0] < epoch:
             self.epochs.append((epoch, offset))
+
+    def note_transaction(self, header: BatchHeader, offset: int, *, commit: bool = False) -> None:
+        """A transactional batch was appended at an offset: of a transaction that is open from now on, or the marker
+        that ends one."""
+        if self.transactions is None:
+            self.transactions = PartitionTransactions()
+        if header.attributes & CONTROL:
+            self.transactions.ended(header.producer_id, offset, committed=commit)
+        else:
+            self.transactions.began(header.producer_id, offset)
 
     def wait(self, first_offset: int, count: int) -> None:
         """These messages, appended just now, wait to be dealt with."""
@@ -102,6 +132,8 @@ class Partition:
             self.queue.end_offset = offset
         if self.queue.damaged:
             self.queue.forget_damage(offset)
+        if self.transactions is not None:
+            self.transactions.forget(offset)
         while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
             del self.epochs[0]
 
@@ -155,6 +187,8 @@ class Catalog:
         self.offsets: dict[str, GroupProgress] = {}
         self.groups: dict[str, tuple[GroupRecord, int]] = {}
         """Group → its last record, and when that was written (Unix ms)."""
+        self.consumer_groups: dict[str, RememberedGroup] = {}
+        """Those of the new protocol. A name is in one of the two, or in none."""
         self.attempts: dict[tuple[int, int, int], int] = {}
         """Waiting message (topic number, partition, offset) → how often it was looked at; where it was."""
         self.cancels: dict[int, dict[bytes, int]] = {}
@@ -163,6 +197,7 @@ class Catalog:
         self.sent_back: dict[str, dict[tuple[int, int], set[int]]] = {}
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
+        self.transactions = TransactionBook()
         self.share_groups: dict[str, int] = {}
         """Share group → its epoch."""
         self.shares: dict[str, dict[tuple[int, int], Ledger]] = {}
@@ -389,11 +424,22 @@ class Catalog:
 
     def _group_saved(self, record: control.GroupSaved) -> None:
         self.groups[record.record.group] = record.record, record.wall_ms
+        self.consumer_groups.pop(record.record.group, None)
+
+    def _consumer_group_saved(self, record: control.ConsumerGroupSaved) -> None:
+        name = record.change.group
+        group = self.consumer_groups.get(name)
+        if group is None:
+            group = self.consumer_groups[name] = RememberedGroup(name)
+        group.apply(record.change, record.wall_ms)
+        self.groups.pop(name, None)
 
     def _group_deleted(self, record: control.GroupDeleted) -> None:
         self.groups.pop(record.group, None)
+        self.consumer_groups.pop(record.group, None)
         self.offsets.pop(record.group, None)
         self.sent_back.pop(record.group, None)
+        self.transactions.forget_group(record.group)
         self.share_groups.pop(record.group, None)
         self.shares.pop(record.group, None)
 
@@ -434,6 +480,14 @@ class Catalog:
     def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_id)
 
+    def _transaction_ended(self, record: control.TransactionEnded) -> None:
+        for group, progress in self.transactions.ended(record).items():
+            entries = [
+                (number, index, msgspec.structs.replace(committed, commit_ms=record.now_ms))
+                for (number, index), committed in progress.items()
+            ]
+            self._offsets_committed(control.OffsetsCommitted(group, entries))
+
 
 _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TopicCreated: Catalog._topic_created,
@@ -449,10 +503,16 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.OffsetsCommitted: Catalog._offsets_committed,
     control.OffsetsDeleted: Catalog._offsets_deleted,
     control.GroupSaved: Catalog._group_saved,
+    control.ConsumerGroupSaved: Catalog._consumer_group_saved,
     control.GroupDeleted: Catalog._group_deleted,
     control.ShareGroupSaved: Catalog._share_group_saved,
     control.ShareChanged: Catalog._share_changed,
     control.ShareReset: Catalog._share_reset,
     control.ShareForgotten: Catalog._share_forgotten,
     control.ProducerIdsReserved: Catalog._producer_ids_reserved,
+    control.TransactionalIdInitialized: lambda catalog, record: catalog.transactions.initialized(record),
+    control.TransactionGrown: lambda catalog, record: catalog.transactions.grown(record),
+    control.TransactionOffsets: lambda catalog, record: catalog.transactions.offsets(record),
+    control.TransactionEnded: Catalog._transaction_ended,
+    control.TransactionalIdsExpired: lambda catalog, record: catalog.transactions.expired(record),
 }

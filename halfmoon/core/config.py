@@ -146,15 +146,41 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
     offsets_retention_ms: Duration | None = 7 * 86_400_000
     """How long an empty group's offsets are kept; None keeps them for ever."""
     max_size: PositiveInt | None = None
+    migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = "bidirectional"
+    """Whether a group with members may change its protocol: to the new one (KIP-848), and back."""
+    consumer_session_timeout_ms: PositiveDuration = 45_000
+    """How long a member of the new protocol may be silent; the classic one's clients say it themselves."""
+    consumer_heartbeat_min_ms: PositiveDuration = 200
+    consumer_heartbeat_max_ms: PositiveDuration = 5_000
+    """Between the two lies the interval that members of the new protocol are told. A rebalance takes a few of them."""
+    consumer_heartbeats_per_second: PositiveInt = 500
+    """That all members together are to send: the more there are, the longer their intervals."""
     share: ShareSettings = ShareSettings()
 
     def __post_init__(self) -> None:
+        if self.consumer_heartbeat_min_ms > self.consumer_heartbeat_max_ms:
+            longest = format_duration(self.consumer_heartbeat_max_ms)
+            raise SettingError(
+                "consumer_heartbeat_min",
+                f"got {format_duration(self.consumer_heartbeat_min_ms)}, "
+                f"expected at most consumer_heartbeat_max ({longest})",
+            )
         if self.min_session_timeout_ms > self.max_session_timeout_ms:
             longest = format_duration(self.max_session_timeout_ms)
             raise SettingError(
                 "min_session_timeout",
                 f"got {format_duration(self.min_session_timeout_ms)}, expected at most max_session_timeout ({longest})",
             )
+
+
+class TransactionsSettings(Section, frozen=True, kw_only=True):
+    """Producers' transactions (core/transactions). What concerns half messages is `$.plugins.transaction`."""
+
+    max_timeout_ms: PositiveDuration = 900_000
+    """Longest time that a producer may take for one (Kafka: transaction.max.timeout.ms)."""
+    id_expiration_ms: PositiveDuration | None = 7 * 86_400_000
+    """A transactional id that was not used for so long is forgotten (Kafka: transactional.id.expiration.ms); None
+    keeps it for ever."""
 
 
 class LimitSettings(Section, frozen=True, kw_only=True):
@@ -207,6 +233,7 @@ class Settings(Section, frozen=True, kw_only=True):
     hold: HoldSettings = HoldSettings()
     topics: TopicSettings = TopicSettings()
     groups: GroupsSettings = GroupsSettings()
+    transactions: TransactionsSettings = TransactionsSettings()
     limits: LimitSettings = LimitSettings()
     plugins: PluginSettings = PluginSettings()
 

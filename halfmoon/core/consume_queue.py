@@ -101,32 +101,33 @@ class ConsumeQueue:
         if tail is not None:
             yield Run(tail, 0, len(tail.base), tail.before)
 
-    def places(self, offset: int, max_bytes: int, *, min_one: bool) -> list[tuple[int, int]]:
-        """(log position, length) of the batches from the one that holds `offset` on, in all at most `max_bytes`.
+    def places(self, offset: int, max_bytes: int, *, min_one: bool, before: int | None = None) -> list[tuple[int, int]]:
+        """(log position, length) of the batches from the one that holds `offset` on, in all at most `max_bytes`, up to
+        the one that holds the offset `before`, if that is given.
 
         The first batch is given whatever its size if `min_one`. What is lost to rot is not skipped: reading ends
         before it.
         """
         if self.damaged:
-            return self._places_before_damage(offset, max_bytes, min_one=min_one)
-        return self._places(offset, max_bytes, min_one=min_one)
-
-    def _places(self, offset: int, max_bytes: int, *, min_one: bool) -> list[tuple[int, int]]:
+            lost = next((low for low, _ in self.damaged if low > offset), None)
+            if lost is not None:
+                before = lost if before is None else min(lost, before)
         found: list[tuple[int, int]] = []
         for run in self.runs_from(offset):
             row = run.row_for(offset)
             if row == run.high:
                 continue
-            before = run.before(row)
+            high = run.high if before is None else run.row_for(before)
+            taken = run.before(row)
             total, position = run.columns.total, run.columns.position
-            upto = bisect_right(total, before + max_bytes, row, run.high)
-            if upto == row and min_one and not found:
+            upto = bisect_right(total, taken + max_bytes, row, max(row, high))
+            if upto == row and row < high and min_one and not found:
                 upto = row + 1
             for at in range(row, upto):
                 after = total[at]
-                found.append((position[at], after - before))
-                max_bytes -= after - before
-                before = after
+                found.append((position[at], after - taken))
+                max_bytes -= after - taken
+                taken = after
             if upto < run.high:
                 break
         return found
@@ -155,14 +156,6 @@ class ConsumeQueue:
                 break
         return found
 
-    def _places_before_damage(self, offset: int, max_bytes: int, *, min_one: bool) -> list[tuple[int, int]]:
-        found = self._places(offset, max_bytes, min_one=min_one)
-        limit = next((low for low, _ in self.damaged if low > offset), None)
-        if limit is None:
-            return found
-        behind = self._places(limit, 1, min_one=True)
-        return [place for place in found if not behind or place[0] < behind[0][0]]
-
     def span_at(self, base: int) -> int:
         """How many offsets the batch takes that begins at `base`; 0 where none does."""
         for run in self.runs_from(base):
@@ -171,16 +164,34 @@ class ConsumeQueue:
                 return run.columns.span[row] if run.columns.base[row] == base else 0
         return 0
 
-    def bytes_from(self, offset: int, enough: int) -> int:
-        """Bytes that a reader at `offset` could get; stops counting at `enough`."""
+    def bytes_from(self, offset: int, enough: int, before: int | None = None) -> int:
+        """Bytes that a reader at `offset` could get, up to the batch that holds `before`; stops counting at
+        `enough`."""
         count = 0
         for run in self.runs_from(offset):
             row = run.row_for(offset)
-            if row < run.high:
-                count += run.total_after - run.before(row)
-                if count >= enough:
-                    break
+            high = run.high if before is None else run.row_for(before)
+            if row < high:
+                count += run.columns.total[high - 1] - run.before(row)
+            if count >= enough or high < run.high:
+                break
         return count
+
+    def offset_after(self, offset: int, size: int) -> int:
+        """The offset behind the batches that make up `size` bytes from the one on that holds `offset`."""
+        after = offset
+        for run in self.runs_from(offset):
+            row = run.row_for(offset)
+            if row == run.high:
+                continue
+            columns = run.columns
+            before = run.before(row)
+            at = bisect_left(columns.total, before + size, row, run.high - 1)
+            after = columns.base[at] + columns.span[at]
+            size -= columns.total[at] - before
+            if size <= 0:
+                break
+        return after
 
     def places_for_time(self, timestamp_ms: int, start_offset: int) -> list[tuple[int, int]]:
         """Where to look, in order, for the first record of `timestamp_ms` or later at or after `start_offset`.

@@ -11,7 +11,9 @@ from collections.abc import Sequence
 
 import msgspec
 
+from halfmoon.core.groups.consumer.messages import ConsumerGroupChange
 from halfmoon.core.groups.messages import GroupRecord
+from halfmoon.core.transactions.entry import Identity
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, tag=True):
@@ -144,6 +146,14 @@ class GroupSaved(Record, frozen=True, tag="group"):
     wall_ms: int
 
 
+class ConsumerGroupSaved(Record, frozen=True, tag="consumer-group"):
+    """What has become different in a group of the new protocol (KIP-848), and when that was written (Unix ms). The
+    group is of that kind from then on, as it is a classic one after `GroupSaved`."""
+
+    change: ConsumerGroupChange
+    wall_ms: int
+
+
 class GroupDeleted(Record, frozen=True, tag="group-deleted"):
     """The group and its offsets."""
 
@@ -188,6 +198,48 @@ class ProducerIdsReserved(Record, frozen=True, tag="producer-ids"):
     next_id: int
 
 
+class TransactionalIdInitialized(Record, frozen=True, tag="txn-id"):
+    """A producer took a transactional id, or has it with a new epoch; none of its transactions is ongoing."""
+
+    name: str
+    identity: Identity
+    timeout_ms: int
+    now_ms: int
+
+
+class TransactionGrown(Record, frozen=True, tag="txn-grown"):
+    """The transaction of a transactional id, which begins with the first of these, is to write to partitions (topic
+    number, partition) and to commit the progress of groups."""
+
+    name: str
+    partitions: list[tuple[int, int]]
+    groups: list[str]
+    now_ms: int
+
+
+class TransactionOffsets(Record, frozen=True, tag="txn-offsets"):
+    """A group's progress, as of `OffsetsCommitted`, that counts if the transaction commits."""
+
+    name: str
+    group: str
+    entries: list[tuple[int, int, Committed]]
+
+
+class TransactionEnded(Record, frozen=True, tag="txn-ended"):
+    """The last part of a frame group, behind the markers. `identity`: the producer's from now on."""
+
+    name: str
+    identity: Identity
+    committed: bool
+    now_ms: int
+
+
+class TransactionalIdsExpired(Record, frozen=True, tag="txn-ids-expired"):
+    """Their producers have not been heard of for long."""
+
+    names: list[str]
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -209,12 +261,18 @@ Any = (
     | OffsetsCommitted
     | OffsetsDeleted
     | GroupSaved
+    | ConsumerGroupSaved
     | GroupDeleted
     | ShareGroupSaved
     | ShareChanged
     | ShareReset
     | ShareForgotten
     | ProducerIdsReserved
+    | TransactionalIdInitialized
+    | TransactionGrown
+    | TransactionOffsets
+    | TransactionEnded
+    | TransactionalIdsExpired
     | SnapshotPart
 )
 

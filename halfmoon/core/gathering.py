@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
+from halfmoon.core.batch_header import MAGIC, TRANSACTIONAL, BatchHeader, assemble
 from halfmoon.core.compression import compress
 from halfmoon.core.provenance import SourceRun
 from halfmoon.core.record_codec import Extent, Record, renumber
@@ -89,7 +89,12 @@ class Gathered:
         """As one record batch, of no producer; it must not be empty."""
         if self.whole is not None:
             header, body = self.whole
-            return bytearray(assemble(header._replace(producer_id=-1, producer_epoch=-1, base_sequence=-1), body))
+            attributes = header.attributes & ~TRANSACTIONAL
+            return bytearray(
+                assemble(
+                    header._replace(attributes=attributes, producer_id=-1, producer_epoch=-1, base_sequence=-1), body
+                )
+            )
         header = BatchHeader(
             base_offset=0,
             batch_length=0,

@@ -6,18 +6,21 @@ what it rests on is durable. Progress is one table for all protocols, kept by th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, cast
 
 from halfmoon.core import control
 from halfmoon.core.catalog import Partition
 from halfmoon.core.control import Committed
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.groups.coordinator import GroupCoordinator
+from halfmoon.core.groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat, HeartbeatResult
+from halfmoon.core.groups.consumer.settings import ConsumerSettings
+from halfmoon.core.groups.coordination import Coordination
 from halfmoon.core.groups.messages import (
     Effect,
     GroupDescription,
     GroupListing,
+    GroupRecord,
     GroupSettings,
     Join,
     JoinResult,
@@ -30,7 +33,9 @@ from halfmoon.core.groups.model import State
 from halfmoon.core.groups.views import GROUP_TYPE
 
 if TYPE_CHECKING:
+    from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog import Catalog
 
 Left = list[tuple[str, str | None, Fault | None]]
 
@@ -70,6 +75,32 @@ class _NoForeignGroups:
         pass
 
 
+class _CatalogTopics:
+    """The catalog's topics, as the coordinator looks at them (consumer/subscriptions.Topics)."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    @property
+    def changes(self) -> int:
+        return self._catalog.changes
+
+    def number(self, name: str) -> int | None:
+        topic = self._catalog.by_name.get(name)
+        return None if topic is None else topic.number
+
+    def name(self, number: int) -> str | None:
+        topic = self._catalog.by_number.get(number)
+        return None if topic is None else topic.name
+
+    def partitions(self, number: int) -> int:
+        topic = self._catalog.by_number.get(number)
+        return 0 if topic is None else len(topic.partitions)
+
+    def names(self) -> Iterable[str]:
+        return (name for name, topic in self._catalog.by_name.items() if not topic.internal)
+
+
 class GroupService:
     """All groups of a broker, as adapters see them. Replies are callables; each is called once, in the loop's
     thread."""
@@ -77,13 +108,29 @@ class GroupService:
     def __init__(self, broker: Broker, new_member_id: Callable[[str], str]) -> None:
         self._broker = broker
         groups = broker.settings.groups
-        self.coordinator = GroupCoordinator(
+        rocketmq = broker.settings.listeners.rocketmq
+        self.consumer_settings = ConsumerSettings(
+            session_timeout_ms=groups.consumer_session_timeout_ms,
+            heartbeat_min_ms=groups.consumer_heartbeat_min_ms,
+            heartbeat_max_ms=groups.consumer_heartbeat_max_ms,
+            heartbeats_per_second=groups.consumer_heartbeats_per_second,
+            max_size=groups.max_size or 10_000,
+            default_assignor=groups.default_assignor,
+            broker_name="halfmoon" if rocketmq is None else rocketmq.broker_name,
+            may_upgrade=groups.migration_policy in ("bidirectional", "upgrade"),
+            may_downgrade=groups.migration_policy in ("bidirectional", "downgrade"),
+        )
+        """Of groups of the new protocol; its `overrides` may be set to look up what a group's own configuration
+        says."""
+        self.coordinator = Coordination(
             GroupSettings(
                 initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
                 min_session_timeout_ms=groups.min_session_timeout_ms,
                 max_session_timeout_ms=groups.max_session_timeout_ms,
                 max_size=groups.max_size or 10_000,
             ),
+            self.consumer_settings,
+            _CatalogTopics(broker.catalog),
             new_member_id,
         )
         self._persisted = 0
@@ -94,7 +141,17 @@ class GroupService:
         """Take up what the log remembers of groups. Called once, before the first request."""
         broker = self._broker
         records = [record for record, _ in broker.catalog.groups.values()]
-        self._carry_out(self.coordinator.restore(records, broker.clock.mono_ms()))
+        wholes = [group.whole() for group in broker.catalog.consumer_groups.values()]
+        self._carry_out(self.coordinator.restore(records, wholes, broker.clock.mono_ms()))
+
+    @property
+    def allocators(self) -> Mapping[str, AnyAllocator]:
+        """By what name which strategy shares partitions out, in groups where the broker does; to be set at start."""
+        return self.coordinator.rebalancing.allocators
+
+    @allocators.setter
+    def allocators(self, allocators: Mapping[str, AnyAllocator]) -> None:
+        self.coordinator.rebalancing.allocators = allocators
 
     # -- membership ------------------------------------------------------------------------------------------------
 
@@ -109,7 +166,23 @@ class GroupService:
         self._carry_out(self.coordinator.sync(sync, reply, self._broker.clock.mono_ms()))
 
     def heartbeat(self, group: str, generation: int, member_id: str, instance_id: str | None) -> Fault | None:
-        return self.coordinator.heartbeat(group, generation, member_id, instance_id, self._broker.clock.mono_ms())
+        mono_ms = self._broker.clock.mono_ms()
+        fault, effects = self.coordinator.heartbeat(group, generation, member_id, instance_id, mono_ms)
+        self._carry_out(effects)
+        return fault
+
+    def consumer_heartbeat(self, beat: ConsumerHeartbeat, reply: Callable[[HeartbeatResult], None]) -> None:
+        """A member of the new protocol joins, stays or leaves."""
+        if self.foreign.has_members(beat.group):
+            reply(
+                HeartbeatResult(
+                    Fault.GROUP_ID_NOT_FOUND, f"Group {beat.group} has members that speak another protocol."
+                )
+            )
+            return
+        if beat.epoch == 0:
+            self.foreign.write_progress(beat.group)
+        self._carry_out(self.coordinator.consumer_heartbeat(beat, reply, self._broker.clock.mono_ms()))
 
     def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> Left:
         """Per member what became of it: member id, instance id, and why it could not leave, if so."""
@@ -127,13 +200,15 @@ class GroupService:
         broker = self._broker
         for effect in effects:
             if isinstance(effect, Persist):
-                record = control.GroupSaved(effect.record, broker.clock.wall_ms())
+                saved = effect.record
+                kind = control.GroupSaved if isinstance(saved, GroupRecord) else control.ConsumerGroupSaved
                 try:
-                    self._persisted = broker.append_control(record)
+                    self._persisted = broker.append_control(kind(saved, broker.clock.wall_ms()))
                 except BrokerError as error:
                     # Nobody may be told a generation that could come again: refuse, until one is written.
                     self._unwritten = error
-                    broker.logger.error("group state not written: group=%s error=%s", effect.record.group, error)
+                    self.coordinator.not_saved(saved.group)
+                    broker.logger.error("group state not written: group=%s error=%s", saved.group, error)
                 else:
                     self._unwritten = None
             else:
@@ -142,14 +217,16 @@ class GroupService:
         if deadline_ms is not None:
             broker.on_deadline(deadline_ms)
 
-    def _reply(self, token: object, result: JoinResult | SyncResult) -> None:
-        reply = cast(Callable[[JoinResult | SyncResult], None], token)
+    def _reply(self, token: object, result: JoinResult | SyncResult | HeartbeatResult) -> None:
+        reply = cast(Callable[[JoinResult | SyncResult | HeartbeatResult], None], token)
 
         def send(error: BrokerError | None) -> None:
             if error is None:
                 reply(result)
             elif isinstance(result, JoinResult):
                 reply(JoinResult(Fault.COORDINATOR_NOT_AVAILABLE, result.member_id))
+            elif isinstance(result, HeartbeatResult):
+                reply(HeartbeatResult(Fault.COORDINATOR_NOT_AVAILABLE, str(error)))
             else:
                 reply(SyncResult(Fault.COORDINATOR_NOT_AVAILABLE))
 
@@ -170,19 +247,49 @@ class GroupService:
     ) -> int:
         """Store a group's progress: (partition, offset, leader epoch, metadata) each.
 
-        Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27).
+        Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27, 113).
         """
-        broker = self._broker
-        self.foreign.write_progress(group)
-        has_offsets = group in broker.catalog.offsets
-        if self.foreign.has_members(group):
-            raise BrokerError(Fault.UNKNOWN_MEMBER_ID, f"group '{group}' has members that speak another protocol")
-        fault = self.coordinator.check_commit(
-            group, generation, member_id, instance_id, broker.clock.mono_ms(), has_offsets=has_offsets
-        )
+        fault = self.check_commit(group, generation, member_id, instance_id)
         if fault is not None:
             raise BrokerError(fault)
         return self.record(group, entries, reset=generation < 0)
+
+    def unstable(self, group: str) -> set[tuple[int, int]]:
+        """Partitions (topic number, partition) of which a transaction that is not decided has progress of the group."""
+        return self._broker.catalog.transactions.unstable(group)
+
+    def check_commit(
+        self,
+        group: str,
+        generation: int,
+        member_id: str,
+        instance_id: str | None,
+        *,
+        transactional: bool = False,
+        knows_epochs: bool = True,
+    ) -> Fault | None:
+        """Whether somebody may commit offsets now: a member by its generation or member epoch, anybody (−1) where the
+        group has no members. For OffsetCommit, and with `transactional` for TxnOffsetCommit.
+
+        `knows_epochs`: the request is of a version that members of the new protocol may use. Single partitions may be
+        refused nevertheless: see `stale`.
+        """
+        broker = self._broker
+        self.foreign.write_progress(group)
+        if self.foreign.has_members(group):
+            return Fault.UNKNOWN_MEMBER_ID
+        return self.coordinator.check_commit(
+            group, generation, member_id, instance_id, broker.clock.mono_ms(),
+            has_offsets=group in broker.catalog.offsets, transactional=transactional, knows_epochs=knows_epochs,
+        )  # fmt: skip
+
+    def stale(
+        self, group: str, generation: int, member_id: str, partitions: Collection[Partition]
+    ) -> dict[Partition, Fault]:
+        """Of these partitions, those that a member may not commit any more, because its epoch is an old one."""
+        places = {(each.topic.number, each.index): each for each in partitions}
+        faults = self.coordinator.stale(group, generation, member_id, places)
+        return {places[place]: fault for place, fault in faults.items()}
 
     def record(self, group: str, entries: Sequence[tuple[Partition, int, int, str]], *, reset: bool) -> int:
         """Store progress as it comes, for protocols whose clients agree among themselves. As `commit`; with `reset` it
@@ -214,6 +321,14 @@ class GroupService:
         return self.coordinator.check_offset_delete(group, has_offsets=group in self._broker.catalog.offsets)
 
     # -- operators -------------------------------------------------------------------------------------------------
+
+    def describe_consumer(self, group: str) -> ConsumerGroupDescription | None:
+        """A group of the new protocol; None if there is none of that name."""
+        return None if self.foreign.has_members(group) else self.coordinator.describe_consumer(group)
+
+    def warnings(self) -> Sequence[str]:
+        """What somebody should know although everything works, a sentence each."""
+        return self.coordinator.warnings()
 
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         found = {each.group: each for each in self.coordinator.list((), types, self._broker.catalog.offsets)}
@@ -258,12 +373,14 @@ class GroupService:
             return 0
         catalog = self._broker.catalog
         due = []
-        for group in set(catalog.offsets) | set(catalog.groups):
-            if self.coordinator.is_active(group) or self.foreign.has_members(group):
+        for group in {*catalog.offsets, *catalog.groups, *catalog.consumer_groups}:
+            if self.coordinator.is_active(group) or self.foreign.has_members(group) or self.unstable(group):
                 continue
             last_ms = max((c.commit_ms for c in catalog.offsets.get(group, {}).values()), default=0)
             if group in catalog.groups:
                 last_ms = max(last_ms, catalog.groups[group][1])
+            elif group in catalog.consumer_groups:
+                last_ms = max(last_ms, catalog.consumer_groups[group].saved_ms)
             if last_ms + retention_ms <= now_ms:
                 due.append(group)
         for group in due:

@@ -173,6 +173,14 @@ class HoldService:
                 self.counters.woken_by_check += 1
                 held.wake()
 
+    def look_at(self, partition: Hashable) -> None:
+        """Wake whoever waits on a partition and could be answered now: there is more to be read of what had arrived
+        before."""
+        for held in list(self._by_partition.get(partition, ())):
+            if held.ready is not None and held.ready() and self.release(held):
+                self.counters.woken_by_arrival += 1
+                held.wake()
+
     def wake_partition(self, partition: Hashable) -> None:
         """Wake everybody who waits on a partition, whatever they miss: it was deleted, or its start moved."""
         for held in list(self._by_partition.get(partition, ())):

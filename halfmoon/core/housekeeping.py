@@ -199,7 +199,10 @@ class Housekeeping:
         looked = 0
         for partition in list(broker.catalog.partitions()):
             if partition.producers is not None:
-                partition.producers.expire(now_ms - PRODUCER_EXPIRATION_MS)
+                transactions = partition.transactions
+                partition.producers.expire(
+                    now_ms - PRODUCER_EXPIRATION_MS, () if transactions is None else transactions.open
+                )
             start, cost = due_start(partition, now_ms)
             if start > partition.start_offset:
                 moves.append((partition.topic.number, partition.index, start))
@@ -211,8 +214,9 @@ class Housekeeping:
         self._move(moves)
         try:
             broker.groups.expire_offsets(now_ms)
+            broker.transactions.expire_ids(now_ms)
         except BrokerError as error:
-            self.problems.append(f"retention of offsets: {error}")
+            self.problems.append(f"retention of offsets and transactional ids: {error}")
 
     def _move(self, moves: list[tuple[int, int, int]]) -> None:
         if not moves:

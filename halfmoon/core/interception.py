@@ -130,6 +130,16 @@ def check_kept(kept: BatchHeader, produced: BatchHeader) -> None:
         raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor kept records that were not there")
 
 
+def check_undiverted(taken: Taken) -> None:
+    """Raises BrokerError(INVALID_RECORD) where something of a transactional batch would go elsewhere than its
+    transaction: it would wait, or be delivered, whether that commits or not."""
+    if taken.kept is None or taken.diverted or taken.release or taken.settle or taken.cancel or taken.handed_back:
+        raise BrokerError(
+            Fault.INVALID_RECORD,
+            "a record of a producer's transaction cannot be delayed, retried or cancelled, nor be a half message",
+        )
+
+
 def _writable(batch: memoryview | bytes) -> memoryview:
     view = memoryview(batch)
     return memoryview(bytearray(view)) if view.readonly else view

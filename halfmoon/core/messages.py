@@ -223,20 +223,24 @@ class Messages:
         return whole.frame.kind == Kind.BATCH and number == topic.number
 
     def _message(self, whole: WholeFrame, record: Record) -> Found | None:
-        """As it stands there now; None where it has expired. Called in a thread: it only looks."""
+        """As it stands there now; None where it has expired, or its producer's transaction is open or was aborted.
+        Called in a thread: it only looks."""
         frame = whole.frame
         partition = self._broker.catalog.partition(frame.topic_number, frame.partition)
         offset = frame.base_offset + record.offset_delta
         if partition is None:
             return None
         pending = partition.pending
-        if pending is None and offset < partition.start_offset:
+        if pending is None and not partition.start_offset <= offset < partition.stable_offset:
+            return None
+        header = parse_header(whole.payload)
+        if partition.hides(header):
             return None
         target = whole.target
         ended = pending is not None and offset not in pending
         return Found(
             partition.topic.name, partition.index, offset, record.timestamp,
-            1 if parse_header(whole.payload).attributes & TIMESTAMP_TYPE else 0, frame.store_ms,
+            1 if header.attributes & TIMESTAMP_TYPE else 0, frame.store_ms,
             record.key, record.value, tuple((_readable(name), content) for name, content in record.headers),
             None if target is None else self._name(target.topic_number, target.partition),
             -1 if ended or pending is None else frame.due_ms, ended,

@@ -8,6 +8,7 @@ its records). Sequence numbers count records and wrap from 2³¹ − 1 to 0.
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
@@ -49,6 +50,13 @@ class Producers:
         known = self.by_id.get(producer_id)
         if known is None:
             return None
+        if epoch == known.epoch and not known.batches:  # a marker has brought the epoch
+            if sequence != 0:
+                raise BrokerError(
+                    Fault.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"producer {producer_id} begins epoch {epoch} at {sequence}, not 0",
+                )
+            return None
         if epoch != known.epoch:
             if epoch < known.epoch:
                 raise BrokerError(
@@ -81,15 +89,28 @@ class Producers:
             self.by_id[producer_id] = Producer(epoch, [batch], now_ms)
             return
         known.last_ms = now_ms
-        if known.batches[-1][:2] == batch[:2]:  # a record that says so is applied again
+        if known.batches and known.batches[-1][:2] == batch[:2]:  # a record that says so is applied again
             known.batches[-1] = batch
             return
         known.batches.append(batch)
         if len(known.batches) > REMEMBERED_BATCHES:
             del known.batches[0]
 
-    def expire(self, before_ms: int) -> None:
-        """Forget producers that have not written since `before_ms` (Kafka: producer.id.expiration.ms)."""
-        gone = [producer_id for producer_id, known in self.by_id.items() if known.last_ms < before_ms]
+    def marked(self, producer_id: int, epoch: int, now_ms: int) -> None:
+        """A marker was appended. Where its epoch is new, the producer's next batch begins at sequence 0."""
+        known = self.by_id.get(producer_id)
+        if known is None or epoch > known.epoch:
+            self.by_id[producer_id] = Producer(epoch, [], now_ms)
+        else:
+            known.last_ms = now_ms
+
+    def expire(self, before_ms: int, in_use: Container[int] = ()) -> None:
+        """Forget producers that have not written since `before_ms` (Kafka: producer.id.expiration.ms), but for those
+        whose transaction is open."""
+        gone = [
+            producer_id
+            for producer_id, known in self.by_id.items()
+            if known.last_ms < before_ms and producer_id not in in_use
+        ]
         for producer_id in gone:
             del self.by_id[producer_id]

@@ -34,9 +34,10 @@ from halfmoon.core.files import FileSystem, read_file, write_all, write_file
 from halfmoon.core.frame import BadFrameError, Frame, Kind
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.records import HEADER, BatchHeader
+from halfmoon.core.records import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from halfmoon.core.salvage import Salvage
 from halfmoon.core.scan import Scan, read_frame, read_provenance
+from halfmoon.core.transactions import marker
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
@@ -225,6 +226,8 @@ class Recovery:
         if frame.base_offset >= partition.next_offset:
             partition.next_offset = frame.base_offset + frame.span
             partition.began_epoch(frame.generation, frame.base_offset)
+            if batch.attributes & TRANSACTIONAL:
+                self._apply_transactional(partition, frame, batch, payload)
         if batch.producer_id >= 0 and frame.original_span:
             sent_to = self._origin or partition
             if sent_to.producers is None:
@@ -234,6 +237,15 @@ class Recovery:
                 frame.base_offset if sent_to is partition else -1, frame.end, frame.store_ms,
             )  # fmt: skip
         self._index(frame, frame.due_ms or batch.max_timestamp)
+
+    def _apply_transactional(self, partition: Partition, frame: Frame, batch: BatchHeader, payload: memoryview) -> None:
+        is_marker = bool(batch.attributes & CONTROL)
+        commit = is_marker and marker.is_commit(payload)
+        partition.note_transaction(batch, frame.base_offset, commit=commit)
+        if is_marker:
+            if partition.producers is None:
+                partition.producers = Producers()
+            partition.producers.marked(batch.producer_id, batch.producer_epoch, frame.store_ms)
 
     def _apply_provenance(self, frame: Frame, payload: memoryview | None) -> None:
         """What a frame was made from is dealt with, even where the frame's own batch is lost to rot."""

@@ -23,10 +23,16 @@ from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
+from halfmoon.core.groups.consumer.memory import RememberedGroup
+from halfmoon.core.groups.consumer.messages import ConsumerGroupChange
 from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
 from halfmoon.core.share.ledger import Ledger
+from halfmoon.core.transactions.aborted import AbortedTransactions
+from halfmoon.core.transactions.book import TransactionBook
+from halfmoon.core.transactions.entry import Identity, TransactionalId, TransactionState
+from halfmoon.core.transactions.partition import PartitionTransactions
 
 PATH = "checkpoint"
 PART_BYTES = 256 << 10
@@ -52,6 +58,21 @@ class PartitionState(msgspec.Struct, array_like=True):
     source_next: int = 0
     pending: Chunks | None = None
     queue_number: int = -1
+    transactions: list[tuple[int, int]] = []
+    """Those that are open: producer id, and offset of the first batch."""
+    aborted: bytes = b""
+
+
+class TransactionalIdState(msgspec.Struct, array_like=True):
+    name: str
+    identity: Identity
+    timeout_ms: int
+    state: TransactionState
+    partitions: list[tuple[int, int]]
+    groups: list[str]
+    start_ms: int
+    update_ms: int
+    pending: list[tuple[str, list[tuple[int, int, Committed]]]]
 
 
 class TopicState(msgspec.Struct, array_like=True):
@@ -80,6 +101,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     cancels: list[tuple[int, bytes, int]] = []
     deleted: list[tuple[int, str]] = []
     next_queue_number: int = 0
+    transactional_ids: list[TransactionalIdState] = []
+    consumer_groups: list[tuple[ConsumerGroupChange, int]] = []
     share_groups: list[tuple[str, int]] = []
     shares: list[tuple[str, list[tuple[int, int, int, list[tuple[int, int, int, int]]]]]] = []
 
@@ -108,6 +131,8 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
             catalog.next_queue_number,
+            [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
+            [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
             list(catalog.share_groups.items()),
             [
                 (group, [(n, p, ledger.start, ledger.saved()) for (n, p), ledger in ledgers.items()])
@@ -117,13 +142,22 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
     )
 
 
+def _transactional_id(book: TransactionBook, entry: TransactionalId) -> TransactionalIdState:
+    pending = book.pending.get(entry.name, {})
+    return TransactionalIdState(
+        entry.name, entry.identity, entry.timeout_ms, entry.state, list(entry.partitions), list(entry.groups),
+        entry.start_ms, entry.update_ms,
+        [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in pending.items()],
+    )  # fmt: skip
+
+
 def _topic(topic: Topic, producers: bool) -> TopicState:
     partitions = [_partition(partition, producers) for partition in topic.partitions]
     return TopicState(topic.number, topic.name, topic.id, topic.internal, topic.configs, partitions, topic.view)
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:
-    known = partition.producers
+    known, transactions = partition.producers, partition.transactions
     return PartitionState(
         partition.start_offset,
         partition.next_offset,
@@ -135,6 +169,8 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         partition.source_next,
         None if partition.pending is None else partition.pending.chunks(),
         partition.queue_number,
+        [] if transactions is None else list(transactions.open.items()),
+        b"" if transactions is None else transactions.aborted.to_bytes(),
     )
 
 
@@ -162,9 +198,19 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
                 partition.pending = PendingSet(kept.pending, kept.next_offset)
             if kept.producers:
                 partition.producers = _producers(kept.producers)
+            restore_transactions(partition, kept)
             catalog.number_queues([partition], kept.queue_number)
         catalog.add_topic(topic)
     restore_rest(catalog, snapshot)
+
+
+def restore_transactions(partition: Partition, kept: PartitionState) -> None:
+    """Those of producers in a partition, in place of what was known of them."""
+    partition.transactions = None
+    if kept.transactions or kept.aborted:
+        found = partition.transactions = PartitionTransactions()
+        found.open.update(kept.transactions)
+        found.aborted = AbortedTransactions(kept.aborted)
 
 
 def created(state: TopicState) -> control.TopicCreated:
@@ -193,6 +239,24 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
         group: {(n, p): Ledger(start, saved) for n, p, start, saved in ledgers} for group, ledgers in snapshot.shares
     }
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
+    catalog.consumer_groups = {}
+    for whole, saved_ms in snapshot.consumer_groups:
+        remembered = catalog.consumer_groups[whole.group] = RememberedGroup(whole.group)
+        remembered.apply(whole, saved_ms)
+    catalog.transactions = _book(snapshot.transactional_ids)
+
+
+def _book(states: list[TransactionalIdState]) -> TransactionBook:
+    book = TransactionBook()
+    for state in states:
+        entry = TransactionalId(state.name, state.identity, state.timeout_ms, state.update_ms)
+        entry.state, entry.start_ms = state.state, state.start_ms
+        entry.partitions = dict.fromkeys(state.partitions)
+        entry.groups = dict.fromkeys(state.groups)
+        book.by_name[state.name] = entry
+        if state.pending:
+            book.pending[state.name] = {group: {(n, p): c for n, p, c in entries} for group, entries in state.pending}
+    return book
 
 
 def _producers(states: list[ProducerState]) -> Producers:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from halfmoon.core.batch_header import CODEC_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
+from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.filtering import matches
 from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
@@ -112,7 +112,7 @@ class ViewFiller:
             self._skip(source.start_offset, "they have expired")
             return []
         try:
-            read = self._broker.read(source, self.next_offset, READ_BYTES, min_one=True)
+            read = self._broker.read(source, self.next_offset, READ_BYTES, min_one=True, committed=True)
         except BrokerError as error:
             if error.fault is not Fault.CORRUPT_MESSAGE:
                 raise
@@ -139,7 +139,7 @@ class ViewFiller:
     def _look_into(self, batch: memoryview, gathered: Gathered) -> Generator[Load | None, Any, None]:
         header = parse_header(batch)
         after = header.base_offset + header.last_offset_delta + 1
-        if header.attributes & CONTROL:
+        if self.source.hides(header):
             self.next_offset = after
             return
         if gathered.codec != header.attributes & CODEC_MASK:

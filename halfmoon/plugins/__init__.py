@@ -15,11 +15,13 @@ BUILT_IN: dict[str, str] = {
     "delay": "halfmoon.plugins.store.delay",
     "machine_room": "halfmoon.plugins.allocate.machine_room",
     "machine_room_nearby": "halfmoon.plugins.allocate.machine_room_nearby",
+    "range": "halfmoon.plugins.allocate.range",
     "retry": "halfmoon.plugins.store.retry",
     "sql92": "halfmoon.plugins.filter.sql92",
     "sticky": "halfmoon.plugins.allocate.sticky",
     "tag": "halfmoon.plugins.filter.tag",
     "transaction": "halfmoon.plugins.store.transaction",
+    "uniform": "halfmoon.plugins.allocate.uniform",
     "view": "halfmoon.plugins.store.view",
 }
 """Plugin name (as in broker.yaml) → module, imported only where the plugin is on."""

@@ -119,6 +119,7 @@ class App:
         broker.views.languages = self.plugins.filters
         broker.interception = Interception(broker, self.plugins.interceptors)
         broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
+        broker.groups.allocators = self.plugins.allocators
         broker.start_relays()
         self.relaying = Relaying(broker.relays, loop)
         self.relaying.start()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from halfmoon.core.batch_header import parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import Partition
 from halfmoon.core.errors import BrokerError, Fault
@@ -30,12 +31,20 @@ class Host:
         return self._broker.append(target, memoryview(bytearray(batch)), self._broker.clock.wall_ms()).base_offset
 
     def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
-        """Whole batches, the first whatever its size. Waits for the disk if they are not in the page cache.
+        """Whole batches, the first whatever its size; without those of aborted transactions, and up to the last stable
+        offset. Waits for the disk if they are not in the page cache.
 
         Do not keep the slices: they pin the log's segment. Raises BrokerError, OSError.
         """
-        read = self._broker.read(self._partition(topic, partition), queue_offset, max_bytes, min_one=True)
-        return read.slices if read.cold is None else read.cold()
+        where = self._partition(topic, partition)
+        while True:
+            read = self._broker.read(where, queue_offset, max_bytes, min_one=True, committed=True)
+            batches = read.slices if read.cold is None else read.cold()
+            headers = [parse_header(batch) for batch in batches]
+            kept = [batch for batch, header in zip(batches, headers, strict=True) if not where.hides(header)]
+            if kept or not batches:
+                return kept
+            queue_offset = headers[-1].base_offset + headers[-1].last_offset_delta + 1
 
     def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int) -> None:
         """The topic is there at once, and durable a moment later. Raises BrokerError."""

@@ -258,6 +258,7 @@ class Ticker:
         now_ms = broker.clock.mono_ms()
         broker.hold.expire(now_ms)
         broker.groups.expire(now_ms)
+        broker.transactions.expire(now_ms)
         broker.shares.expire(now_ms)
         broker.relays.expire(now_ms)
         if self._stopped:
@@ -267,7 +268,7 @@ class Ticker:
 
     def _deadlines(self) -> list[int]:
         broker = self._broker
-        owners = (broker.hold, broker.groups, broker.shares, broker.relays)
+        owners = (broker.hold, broker.groups, broker.shares, broker.transactions, broker.relays)
         found = [owner.next_deadline() for owner in owners]
         return [deadline_ms for deadline_ms in found if deadline_ms is not None]
 

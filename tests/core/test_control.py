@@ -7,7 +7,9 @@ import pytest
 
 from halfmoon.core import control
 from halfmoon.core.control import Committed
+from halfmoon.core.groups.consumer.messages import ClassicSide, ConsumerGroupChange, ConsumerMember
 from halfmoon.core.groups.messages import GroupRecord, StaticMember
+from halfmoon.core.transactions.entry import Identity
 
 RECORDS: list[control.Any] = [
     control.GenerationStarted(3, 1_700_000_000_000),
@@ -25,8 +27,48 @@ RECORDS: list[control.Any] = [
     control.OffsetsCommitted("g", [(7, 0, Committed(5, -1, "note", 9))]),
     control.OffsetsDeleted("g", [(7, 0)]),
     control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, 1, ()), 10),
+    control.ConsumerGroupSaved(
+        ConsumerGroupChange(
+            "g",
+            5,
+            4,
+            True,
+            ((7, 4),),
+            (
+                ConsumerMember(
+                    "m",
+                    "i",
+                    "r",
+                    "c",
+                    "/h",
+                    9,
+                    ("t",),
+                    "t.*",
+                    "range",
+                    3,
+                    2,
+                    "unrevoked",
+                    ((7, 0, 3),),
+                    ((7, 1, 2),),
+                    ClassicSide(10, (("range", b"x"),)),
+                ),
+            ),
+            (("m", ((7, 0), (7, 2))),),
+            ("gone",),
+        ),
+        10,
+    ),
     control.GroupDeleted("g"),
+    control.ShareGroupSaved("g", 3),
+    control.ShareChanged("g", 7, 0, 12, [(12, 15, 2, 0), (15, 1 << 40, 5, 3)]),
+    control.ShareReset("g", [(7, 0, 1 << 40)]),
+    control.ShareForgotten("g", [(7, 0), (7, 1)]),
     control.ProducerIdsReserved(2000),
+    control.TransactionalIdInitialized("t", Identity(1000, 3, 900, 2), 60_000, 10),
+    control.TransactionGrown("t", [(7, 0), (8, 1)], ["g"], 11),
+    control.TransactionOffsets("t", "g", [(7, 0, Committed(5, -1, "note", 9))]),
+    control.TransactionEnded("t", Identity(1000, 4), True, 12),
+    control.TransactionalIdsExpired(["t"]),
     control.SnapshotPart(b"\x00\xff"),
 ]
 

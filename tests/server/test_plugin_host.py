@@ -62,7 +62,7 @@ async def test_append_and_read(tmp_path: Path) -> None:
         (second,) = plugin.ctx.read("t", 0, 2, 1)
         assert [record.value for record in iter_records(second)] == [b"c"]
         del second
-        assert plugin.ctx.read("t", 0, 3, 1000) == ()
+        assert plugin.ctx.read("t", 0, 3, 1000) == []
         for partition, name in ((1, "t"), (-1, "t"), (0, "other")):
             with pytest.raises(BrokerError) as caught:
                 plugin.ctx.append(name, partition, batch(b"x"))

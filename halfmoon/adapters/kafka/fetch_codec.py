@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.core.transactions.aborted import Aborted
 
 FLEXIBLE = 12
 BY_TOPIC_ID = 13
@@ -62,6 +63,7 @@ class Fetched:
     start_offset: int = -1
     records: Sequence[Buffer] = ()
     size: int = 0
+    aborted: Sequence[Aborted] = ()
     diverging: tuple[int, int] | None = None
 
 
@@ -176,6 +178,8 @@ _FETCHED_V5 = struct.Struct(">ihqqq")
 """From version 5 on: the log start offset too."""
 _TOP_V7 = struct.Struct(">ihi")
 """Throttle time, error code, session id: there is no session, so 0."""
+_ABORTED = struct.Struct(">qq")
+"""Producer id, offset of its first batch."""
 _DIVERGING = struct.Struct(">BBBiqB")
 """One tagged field, tag 0, 13 bytes: epoch, end offset, no tagged fields within."""
 
@@ -188,7 +192,7 @@ def encode(
     out: list[Buffer] = []
     head = bytearray(_TOP_V7.pack(0, error_code, 0) if version >= 7 else b"\x00\x00\x00\x00")
     head += wire.encode_array_size(len(topics), flexible)
-    before_records = _before_records(version, read_committed)
+    before_records = _before_records(version, () if read_committed else None)
     for key, partitions in topics:
         head += wire.encode_string(key, flexible) if isinstance(key, str) else key
         head += wire.encode_array_size(len(partitions), flexible)
@@ -199,7 +203,7 @@ def encode(
                 )
             else:
                 head += _FETCHED_V4.pack(part.index, part.error_code, part.high_watermark, part.stable_offset)
-            head += before_records
+            head += _before_records(version, part.aborted) if part.aborted else before_records
             head += wire.encode_array_size(part.size, flexible)
             if part.size:
                 out.append(head)
@@ -218,7 +222,12 @@ def encode(
     return out
 
 
-def _before_records(version: int, read_committed: bool) -> bytes:
-    """The aborted transactions (none for readers of committed records, else null: as Kafka); preferred replica."""
-    aborted = wire.encode_array_size(0 if read_committed else -1, version >= FLEXIBLE)
-    return aborted + b"\xff\xff\xff\xff" if version >= 11 else aborted
+def _before_records(version: int, aborted: Sequence[Aborted] | None) -> bytes:
+    """The aborted transactions (null for readers of all records: as Kafka); preferred replica."""
+    flexible = version >= FLEXIBLE
+    listed = wire.encode_array_size(-1 if aborted is None else len(aborted), flexible)
+    for each in aborted or ():
+        listed += _ABORTED.pack(each.producer_id, each.first_offset)
+        if flexible:
+            listed += b"\x00"
+    return listed + b"\xff\xff\xff\xff" if version >= 11 else listed

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
 from halfmoon.core import provenance, record_codec
-from halfmoon.core.batch_header import CODEC_MASK, CONTROL, BatchHeader, parse_header
+from halfmoon.core.batch_header import CODEC_MASK, BatchHeader, parse_header
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.filtering import matches
 from halfmoon.core.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.records import batch_body, is_plain
+from halfmoon.core.transactions.aborted import Aborted, is_hidden
 from halfmoon.remoting.message import physical_offset
 
 if TYPE_CHECKING:
@@ -161,22 +162,26 @@ class Windows:
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         places, read = self._broker.read_framed(partition, offset, max_bytes)
+        aborted = self._broker.aborted_in(partition, offset, sum(length for _, length in places))
         known = self._open.get(places[0][0])
         if known is not None:
             self._open.move_to_end(places[0][0])
             return [known]
         cold = read.cold
         if cold is not None:
-            return lambda: self._opened(places, cold())
+            return lambda: self._opened(places, cold(), aborted)
         size = places[0][1]
         if size >= COMPRESSED_BYTES:
             plain = is_plain(memoryview(read.slices[0])[BEFORE_BYTES:])
             if not plain or size >= 4 * LARGE_BYTES:
-                return lambda: self._opened(places[:1], read.slices[:1])
-        return self._opened(places, read.slices)
+                return lambda: self._opened(places[:1], read.slices[:1], aborted)
+        return self._opened(places, read.slices, aborted)
 
-    def _opened(self, places: Sequence[Place], slices: Sequence[memoryview | bytes]) -> list[OpenBatch]:
-        """May run in a thread."""
+    def _opened(
+        self, places: Sequence[Place], slices: Sequence[memoryview | bytes], aborted: Sequence[Aborted]
+    ) -> list[OpenBatch]:
+        """Those that nobody is to see, markers of producers' transactions and aborted ones, have no body. May run in a
+        thread."""
         opened: list[OpenBatch] = []
         for (position, _), piece in zip(places, slices, strict=True):
             view = memoryview(piece)
@@ -186,7 +191,7 @@ class Windows:
                 break  # in a thread, when it is this one's turn
             store_ms, proof = before_payload(view[:BEFORE_BYTES], position) or (header.max_timestamp, b"")
             try:
-                body = b"" if header.attributes & CONTROL else bytes(batch_body(batch))
+                body = b"" if is_hidden(header, aborted) else bytes(batch_body(batch))
             except BrokerError as error:
                 body = b""
                 self._log_unreadable(header, error)

@@ -143,8 +143,11 @@ class GroupCoordinator:
         mono_ms: int,
         *,
         has_offsets: bool = False,
+        transactional: bool = False,
     ) -> Fault | None:
         """Whether offsets may be committed (ClassicGroup.validateOffsetCommit). A member's commit is a sign of life.
+
+        In a transaction (`transactional`) nobody need say who they are, and a share may be on its way.
 
         Without a generation (negative) the commit is a simple consumer's or an operator's: nobody may be a member.
         GROUP_ID_NOT_FOUND: a generation of a group that has neither members nor offsets; before OffsetCommit v9 that is
@@ -156,10 +159,12 @@ class GroupCoordinator:
             if anonymous:
                 return None
             return Fault.UNKNOWN_MEMBER_ID if has_offsets else Fault.GROUP_ID_NOT_FOUND
-        if anonymous and group.state is State.EMPTY:
+        if anonymous and (
+            group.state is State.EMPTY or (transactional and member_id == UNKNOWN_MEMBER and instance_id is None)
+        ):
             return None
         fault = self._check(group, group_id, generation, member_id, instance_id)
-        if fault is None and group.state is State.COMPLETING:
+        if fault is None and group.state is State.COMPLETING and not transactional:
             # The member's generation is right and its share is on its way: it shall try again with the next one.
             return Fault.REBALANCE_IN_PROGRESS
         if fault is None:
@@ -272,6 +277,33 @@ class GroupCoordinator:
         self._rebalances.dissolve(group)
         del self._groups[group_id]
         return None
+
+    # -- groups that change their protocol ---------------------------------------------------------------------------
+
+    @property
+    def rebalances(self) -> Rebalances:
+        return self._rebalances
+
+    def find(self, group_id: str) -> Group | None:
+        return self._groups.get(group_id)
+
+    def begin_at(self, group_id: str, generation: int) -> None:
+        """A group without members, whose generations go on from there."""
+        assert group_id not in self._groups
+        group = self._groups[group_id] = self._rebalances.new_group(group_id)
+        group.generation = generation
+
+    def take_out(self, group: Group, step: Step) -> None:
+        """Forget a group; who waits for an answer is told to join again."""
+        self._rebalances.release(group, step)
+        del self._groups[group.name]
+
+    def take_in(self, group: Group, step: Step, reason: str) -> None:
+        """Look after a group that another coordinator had, and let it rebalance."""
+        assert group.name not in self._groups
+        self._groups[group.name] = group
+        step.persist(group.record())
+        self._rebalances.prepare(group, step, reason)
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 

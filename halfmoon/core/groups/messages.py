@@ -5,11 +5,14 @@ Structs, because thirteen dataclasses would take 7 ms at every start.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
 
 from halfmoon.core.errors import Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, HeartbeatResult
 
 UNKNOWN_MEMBER = ""
 """The member id of one who has none yet."""
@@ -136,16 +139,21 @@ class Reply(Struct, frozen=True):
     """
 
     token: object
-    result: JoinResult | SyncResult
+    result: Any
+    """A `Result`: what the kind of request is answered with."""
 
 
 class Persist(Struct, frozen=True):
     """Write `record` to the log."""
 
-    record: GroupRecord
+    record: Any
+    """A `Record`."""
 
 
 Effect: TypeAlias = Reply | Persist
+
+Result: TypeAlias = "JoinResult | SyncResult | HeartbeatResult"
+Record: TypeAlias = "GroupRecord | ConsumerGroupChange"
 
 
 class GroupListing(Struct, frozen=True):
@@ -177,3 +185,4 @@ class GroupDescription(Struct, frozen=True):
     protocol: str
     generation: int
     members: tuple[MemberDescription, ...]
+    type: str = "classic"

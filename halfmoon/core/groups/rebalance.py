@@ -90,6 +90,15 @@ class Rebalances:
             self.deadlines.cancel(timer)
         group.pending.clear()
 
+    def release(self, group: Group, step: Step) -> None:
+        """Let go of a group that somebody else looks after from now on."""
+        for member in group.members.values():
+            self.answer_join(group, member, step, JoinResult(Fault.REBALANCE_IN_PROGRESS, member.member_id))
+            self._answer_sync(member, step, SyncResult(Fault.REBALANCE_IN_PROGRESS))
+            self.deadlines.cancel(member.session)
+        for timer in (group.join_timer, group.sync_timer, *group.pending.values()):
+            self.deadlines.cancel(timer)
+
     # -- pending ids -------------------------------------------------------------------------------------------------
 
     def expect(self, group: Group, member_id: str, timeout_ms: int, step: Step) -> None:

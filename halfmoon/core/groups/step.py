@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from halfmoon.core.groups.messages import Effect, GroupRecord, JoinResult, Persist, Reply, SyncResult
+from halfmoon.core.groups.messages import Effect, Persist, Record, Reply, Result
 
 
 @dataclass(slots=True)
@@ -16,10 +16,10 @@ class Step:
     mono_ms: int
     effects: list[Effect] = field(default_factory=list)
 
-    def reply(self, token: object, result: JoinResult | SyncResult) -> None:
+    def reply(self, token: object, result: Result) -> None:
         self.effects.append(Reply(token, result))
 
-    def persist(self, record: GroupRecord) -> None:
+    def persist(self, record: Record) -> None:
         self.effects.append(Persist(record))
 
 

@@ -1,7 +1,7 @@
 """Reading for share partitions: whole batches as they lie in the log, and which of their records may be given out.
 
 Batches stay as they came: a fetch is answered with slices of the mapped log, and with the list of the offsets that the
-member has acquired in them. So nothing is decoded here but the attributes of a batch and its producer.
+member has acquired in them. So nothing is decoded here but the header of a transactional batch.
 """
 
 from __future__ import annotations
@@ -9,26 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL
+from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.share.share_partition import Acquired, Extent
+from halfmoon.core.transactions.aborted import Aborted, is_hidden
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
 
-_ATTRIBUTES_AT, _PRODUCER_AT = 22, 43
-"""In a batch: the lower byte of its attributes, its producer's id (batch_header.HEADER)."""
+_ATTRIBUTES_AT = 22
+"""In a batch: the lower byte of its attributes (batch_header.HEADER)."""
 
 Buffer = memoryview | bytes
-
-
-class Aborted(NamedTuple):
-    """A transaction that was aborted: its producer, and the offsets of its first and last record."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int
 
 
 class Loading(NamedTuple):
@@ -61,7 +54,9 @@ class Found:
                 yield Extent(at, batch.first)
             at = max(at, batch.end)
             attributes = piece[_ATTRIBUTES_AT]
-            if attributes & CONTROL or (attributes & TRANSACTIONAL and aborted and _is_aborted(piece, batch, aborted)):
+            if attributes & CONTROL or (
+                attributes & TRANSACTIONAL and aborted and is_hidden(parse_header(piece), aborted)
+            ):
                 yield batch
 
     def cut(self) -> Found:
@@ -78,13 +73,6 @@ class Found:
                 batches.append(batch)
         self.slices, self.batches = slices, batches
         return self
-
-
-def _is_aborted(piece: Buffer, batch: Extent, aborted: Sequence[Aborted]) -> bool:
-    producer_id = int.from_bytes(piece[_PRODUCER_AT : _PRODUCER_AT + 8], "big", signed=True)
-    return any(
-        each.producer_id == producer_id and each.first_offset <= batch.first <= each.last_offset for each in aborted
-    )
 
 
 class Reading:

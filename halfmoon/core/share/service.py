@@ -23,13 +23,14 @@ from halfmoon.core.share.dead_letters import DeadLetters
 from halfmoon.core.share.ledger import ARCHIVED, OWED, Mark, Saved
 from halfmoon.core.share.membership import Beat, Pulse, ShareGroup, ShareMembers, Topics
 from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSettings, reset_ms, resolve
-from halfmoon.core.share.reading import Aborted, Found, Loading, Reading
+from halfmoon.core.share.reading import Found, Loading, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
 from halfmoon.core.share.share_partition import Acknowledgement, Demand, SharePartition
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
+    from halfmoon.core.transactions.aborted import Aborted
 
 
 GROUP_TYPE = "share"
@@ -74,8 +75,6 @@ class ShareService:
         """Where the last epoch of a group is written down."""
         self.configs_of: Callable[[str], Mapping[str, str]] = lambda group: {}
         """What a group has configured for itself."""
-        self.aborted_in: Callable[[Partition, int, int], Sequence[Aborted]] = lambda partition, first, end: ()
-        """The aborted transactions of a partition that have something in [first, end)."""
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -186,9 +185,10 @@ class ShareService:
 
     def _give_out(self, part: Part, member: str, first: int, found: Found, demand: Demand, options: Options) -> Found:
         broker = self._broker
+        transactions = part.place.partition.transactions
         aborted: Sequence[Aborted] = ()
-        if options.committed_only and found.batches:
-            aborted = self.aborted_in(part.place.partition, first, found.batches[-1].end)
+        if options.committed_only and found.batches and transactions is not None:
+            aborted = tuple(transactions.aborted_in(first, found.batches[-1].end))
         for hole in found.holes(first, aborted):
             part.archive(hole.first, hole.end)
         now_ms = broker.clock.mono_ms()

@@ -2,7 +2,8 @@
 
 Source of the rule: RocketMQ's AllocateMachineRoomNearby. It asks another strategy (`strategy`, averagely by default)
 room by room. A queue's room is its broker's name up to the `@`, a member's room is its name up to the first `-`:
-members are called `ROOM-…` (a Kafka client sets `client_id` so). With Kafka clients a queue's room is the rack of its
+members are called `ROOM-…` (a Kafka client sets `client_id` so). A member that says its rack (`client.rack` in Kafka's
+new consumer groups) stands there, whatever it is called. With Kafka's classic groups a queue's room is the rack of its
 partition's leader.
 
     broker r1@a: 0 1, broker r2@b: 2 3, broker r3@c: 4 5; members r1-x, r2-y:   0 1 4 | 2 3 5
@@ -53,7 +54,8 @@ def machine_room_nearby(
     ordered = sorted_members(members)
     neighbours: dict[str, list[str]] = {}
     for member in ordered:
-        neighbours.setdefault(member.partition("-")[0], []).append(member)
+        room = getattr(member, "rack", None) or member.partition("-")[0]
+        neighbours.setdefault(room, []).append(member)
     rooms: dict[str, list[Queue]] = {}
     for queue in sorted_queues(queues):
         rooms.setdefault(queue.broker.partition("@")[0], []).append(queue)

@@ -29,7 +29,7 @@ def _sample(key: int, version: int) -> bytes:
         20: lambda: {"topics": [_struct(request.DeleteTopicState, name="t", topic_id=UUID(int=0))]},
         21: lambda: {"topics": [_struct(request.DeleteRecordsTopic, name="t", partitions=[
             _struct(request.DeleteRecordsTopic.DeleteRecordsPartition, partition_index=0, offset=0)])]},
-        22: lambda: {"transactional_id": "x"},
+        22: lambda: {"transactional_id": None},
         23: lambda: {"topics": [_struct(request.OffsetForLeaderTopic, topic="t", partitions=[
             _struct(request.OffsetForLeaderTopic.OffsetForLeaderPartition, partition=0, leader_epoch=1)])]},
         32: lambda: {"resources": [_struct(

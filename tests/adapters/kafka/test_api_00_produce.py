@@ -135,7 +135,7 @@ def test_unknown_names_and_ids(rig):
     [
         ({"acks": 2}, 21),
         ({"acks": -2}, 21),
-        ({"transactional_id": "tx"}, 53),
+        ({"transactional_id": ""}, 42),
     ],
 )
 def test_a_request_refused_as_a_whole_stores_nothing(rig, given, code):

@@ -308,8 +308,8 @@ def make_cold(rig, load):
     """What partition 0 holds must be loaded by `load`, in a thread."""
     read = rig.broker.read
 
-    def cold(partition, offset, max_bytes, *, min_one):
-        found = read(partition, offset, max_bytes, min_one=min_one)
+    def cold(partition, offset, max_bytes, **how):
+        found = read(partition, offset, max_bytes, **how)
         return Read((), found.size, lambda: load(found.slices)) if partition.index == 0 and found.size else found
 
     rig.broker.read = cold

@@ -36,7 +36,13 @@ def test_groups_are_looked_after_here(client, version):
     assert results(client, version, 0, "a", "") == [(k, 0, node, "broker.test", 9093, None) for k in ("a", "")]
 
 
-@pytest.mark.parametrize(("key_type", "code"), [(1, 53), (2, 42), (99, 42)])
+@pytest.mark.parametrize("version", range(1, 7))
+def test_transactional_ids_are_looked_after_here(client, version):
+    node = FakeAdminBroker.node_id
+    assert results(client, version, 1, "x") == [("x", 0, node, "broker.test", 9093, None)]
+
+
+@pytest.mark.parametrize(("key_type", "code"), [(2, 42), (99, 42)])
 @pytest.mark.parametrize("version", range(1, 7))
 def test_other_coordinators_are_refused(client, version, key_type, code):
     [(_, error_code, node_id, host, port, message)] = results(client, version, key_type, "x")

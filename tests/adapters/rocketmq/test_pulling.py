@@ -9,8 +9,11 @@ from halfmoon.adapters.rocketmq import windows
 from halfmoon.core.batch_header import assemble, parse_header
 from halfmoon.core.record_codec import Headers
 from halfmoon.core.records import build_batch
+from halfmoon.core.transaction_service import TransactionalProducer
+from halfmoon.core.transactions.entry import Identity
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
+from tests.core.transaction_bench import transactional_batch
 
 HELD = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
 
@@ -373,3 +376,39 @@ def test_windows_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 < kept._kept_bytes <= 20_000
     assert kept._kept_bytes == sum(len(window.data) for window in kept._kept.values())
     assert sum(map(len, kept._by_key.values())) == len(kept._kept)
+
+
+class TestTransactionsOfKafkaProducers:
+    """Up to the last stable offset; aborted messages and markers are holes."""
+
+    def send(self, rig: Rig, identity: Identity, *values: bytes) -> None:
+        partition = rig.broker.catalog.by_name["orders"].partitions[0]
+        made = transactional_batch(*values, producer_id=identity.producer_id, epoch=identity.epoch, sequence=0)
+        rig.broker.append(partition, made, rig.clock.now_ms, TransactionalProducer("x", True))
+        rig.turn()
+
+    def end(self, rig: Rig, identity: Identity, *, commit: bool) -> Identity:
+        after, _ = rig.broker.transactions.end("x", identity.producer_id, identity.epoch, commit=commit, bumps=True)
+        rig.turn()
+        return after
+
+    def test_what_is_open_waits_and_what_is_aborted_is_left_out(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        identity, _ = rig.broker.transactions.init_producer_id("x", 60_000, None)
+        self.send(rig, identity, b"lost", b"lost too")
+        client.produce("orders", b"plain")
+        assert client.pull("orders").code == Code.PULL_NOT_FOUND
+        identity = self.end(rig, identity, commit=False)
+        assert bodies(client, "orders") == [b"plain"]
+        self.send(rig, identity, b"kept")
+        client.send(
+            11, consumerGroup="readers", topic="orders", queueId=0, queueOffset=4, maxMsgNums=32, commitOffset=0,
+            subscription="*", **HELD,
+        )  # fmt: skip
+        assert client.answers() == []
+        self.end(rig, identity, commit=True)
+        (answer,) = client.answers()
+        assert [message.body for message in decode_stored(answer.body)] == [b"kept"]
+        assert bodies(client, "orders") == [b"plain", b"kept"]

@@ -21,12 +21,16 @@ from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.transaction_service import TransactionalProducer
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition, Topic
 
 FLEXIBLE = 9
+KNOWS_ABORTABLE = 11
+ADDS_PARTITIONS = 12
+"""From this version on a transactional batch adds its partition to the transaction (KIP-890)."""
 BY_TOPIC_ID = 13
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
@@ -66,7 +70,11 @@ def handle(ctx: Context, body: memoryview) -> object:
     request = parse(body, version)
     refusal = _refusal(request)
     if refusal is None:
-        results, position = _append_all(ctx.broker, request.topics)
+        name = request.transactional_id
+        producer = None if name is None else TransactionalProducer(name, version >= ADDS_PARTITIONS)
+        results, position = _append_all(ctx.broker, request.topics, producer)
+        if producer is not None and version < KNOWS_ABORTABLE:
+            _translate_abortable(results)
     else:
         results, position = _refuse_all(ctx.broker, request.topics, refusal), 0
     if request.acks == 0:
@@ -98,9 +106,17 @@ def _refusal(request: ProduceBody) -> BrokerError | None:
     """What is wrong with the request as a whole."""
     if request.acks not in (0, 1, -1):
         return BrokerError(Fault.INVALID_REQUIRED_ACKS, f"acks is {request.acks}, and must be 0, 1 or -1")
-    if request.transactional_id is not None:
-        return BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.transactional_id == "":
+        return BrokerError(Fault.INVALID_REQUEST, "the transactional id is empty")
     return None
+
+
+def _translate_abortable(results: Results) -> None:
+    """For clients that do not know TRANSACTION_ABORTABLE (KIP-890)."""
+    for _, stored in results:
+        for part in stored:
+            if part.error_code == code(Fault.TRANSACTION_ABORTABLE):
+                part.error_code = code(Fault.INVALID_TXN_STATE)
 
 
 def _refuse_all(broker: Broker, topics: list[tuple[str | bytes, Batches]], error: BrokerError) -> Results:
@@ -108,7 +124,9 @@ def _refuse_all(broker: Broker, topics: list[tuple[str | bytes, Batches]], error
     return [(topic, [_refused(index, error) for index, _ in batches]) for topic, batches in topics]
 
 
-def _append_all(broker: Broker, topics: list[tuple[str | bytes, Batches]]) -> tuple[Results, int]:
+def _append_all(
+    broker: Broker, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None
+) -> tuple[Results, int]:
     """Append every batch; returns the results and the log position that must be durable (0: nothing was appended)."""
     now_ms = broker.clock.wall_ms()
     append = broker.append
@@ -122,7 +140,7 @@ def _append_all(broker: Broker, topics: list[tuple[str | bytes, Batches]]) -> tu
                 partition = _partition(topic, key, index)
                 if records is None:
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
-                base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms)
+                base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)
             except BrokerError as error:
                 broker.refused_batches[error.fault] += 1
                 stored.append(_refused(index, error))

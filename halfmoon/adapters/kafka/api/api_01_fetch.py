@@ -106,7 +106,10 @@ class Reading:
                     return found
             nothing_yet = self.size == 0
             max_bytes = min(wanted.max_bytes, left)
-            read = broker.read(partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet)
+            committed = self.request.read_committed
+            read = broker.read(partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet, committed=committed)
+            if committed:
+                found.aborted = broker.aborted_in(partition, wanted.offset, read.size)
         except BrokerError as error:
             return self._refused(wanted.index, code(error.fault))
         self._wanted.append((partition, wanted))
@@ -132,10 +135,17 @@ class Reading:
         """Whether `min_bytes` could be read now; asked again and again while the request is parked."""
         available = 0
         for partition, wanted in self._wanted:
-            available += self.broker.bytes_available(partition, wanted.offset, wanted.max_bytes)
+            available += self.broker.bytes_available(
+                partition, wanted.offset, wanted.max_bytes, committed=self.request.read_committed
+            )
             if available >= self.request.min_bytes:
                 return True
         return False
+
+    def is_readable(self, partition: Partition, _arrival: object) -> bool:
+        """Whether what arrives in a partition may be read by who reads committed records only; if not, the end of its
+        transaction has the request looked at again."""
+        return partition.transactions is None or partition.stable_offset == partition.high_watermark
 
     def answer(self) -> object:
         """The response: buffers, or a Deferred where some of it must come from the disk first."""
@@ -179,7 +189,7 @@ def _spoil(found: Fetched, error: BaseException) -> None:
     """A read that failed leaves an error in its partition and nothing else."""
     found.error_code = code_of(error)
     found.high_watermark = found.stable_offset = found.start_offset = -1
-    found.records, found.size = (), 0
+    found.records, found.size, found.aborted = (), 0, ()
 
 
 class ParkedFetch(Deferred):
@@ -201,6 +211,7 @@ class ParkedFetch(Deferred):
             deadline_ms=mono_ms + request.max_wait_ms,
             owner=reading.ctx.peer.owner,
             wake=self._wake,
+            match=reading.is_readable if request.read_committed else None,
             ready=reading.enough_available,
         )
         broker.hold.park(held, mono_ms)

@@ -1,8 +1,9 @@
 """OffsetCommit (8): a group's progress. Topics by name until version 9, by id in version 10 (KIP-848).
 
-Who may commit is the group coordinator's to say (22, 25, 27, 82); what cannot be committed (unknown partition, metadata
-too long) fails by itself and leaves the rest alone. The offset is stored as it comes: it may go back, and need not
-exist. Retention times of versions 2 to 4 are ignored, since groups' offsets expire together (KIP-211).
+Who may commit is the group coordinator's to say (22, 25, 27, 82, 113; members of new groups need version 9, else 35);
+what cannot be committed (unknown partition, metadata too long, or not the member's any more, since its epoch is an old
+one) fails by itself and leaves the rest alone. The offset is stored as it comes: it may go back, and need not exist.
+Retention times of versions 2 to 4 are ignored, since groups' offsets expire together (KIP-211).
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from halfmoon.core.errors import BrokerError, Fault
 if TYPE_CHECKING:
     from halfmoon.core.catalog import Partition, Topic
 
+WITH_EPOCHS = 9
+"""From this version on a generation may be a member epoch (KIP-848)."""
 BY_ID = 10
 """From this version on topics are given by id, and only so."""
 
@@ -53,17 +56,28 @@ def offset_commit(ctx: Context, request: Any) -> object:
     response = OffsetCommitResponse(throttle_time_ms=0, topics=results)
     if not entries:
         return response
+    groups = ctx.broker.groups
+    group_id, epoch, member_id = request.group_id, request.generation_id_or_member_epoch, request.member_id
+    fault = groups.check_commit(
+        group_id, epoch, member_id, request.group_instance_id, knows_epochs=ctx.api_version >= WITH_EPOCHS
+    )
+    if fault is not None:
+        for part_result in committed:
+            part_result.error_code = _group_code(ctx, fault)
+        return response
+    stale = groups.stale(group_id, epoch, member_id, [entry[0] for entry in entries])
+    if stale:
+        for part_result, entry in zip(committed, entries, strict=True):
+            part_result.error_code = code(stale.get(entry[0]))
+        entries = [entry for entry in entries if entry[0] not in stale]
+        committed = [part_result for part_result in committed if part_result.error_code == NONE]
+        if not entries:
+            return response
     try:
-        position = ctx.broker.groups.commit(
-            request.group_id,
-            request.generation_id_or_member_epoch,
-            request.member_id,
-            request.group_instance_id,
-            entries,
-        )
+        position = groups.record(group_id, entries, reset=epoch < 0)
     except BrokerError as error:
         for part_result in committed:
-            part_result.error_code = _group_code(ctx, error)
+            part_result.error_code = coordinator_code(error)
         return response
     return when_durable(ctx, position, response, committed, _fail)
 
@@ -76,11 +90,11 @@ def _find(ctx: Context, asked: Any) -> tuple[Topic | None, int]:
     return topic, NONE if topic is not None else code(Fault.UNKNOWN_TOPIC_ID)
 
 
-def _group_code(ctx: Context, error: BrokerError) -> int:
-    if error.fault is Fault.GROUP_ID_NOT_FOUND and ctx.api_version < 9:
+def _group_code(ctx: Context, fault: Fault) -> int:
+    if fault is Fault.GROUP_ID_NOT_FOUND and ctx.api_version < WITH_EPOCHS:
         # Clients of older versions know only this answer to a generation of a group that is not there.
         return code(Fault.ILLEGAL_GENERATION)
-    return coordinator_code(error)
+    return code(fault)
 
 
 def _fail(result: Any, error: Exception) -> None:

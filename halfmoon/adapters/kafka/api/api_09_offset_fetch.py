@@ -1,9 +1,10 @@
 """OffsetFetch (9): a group's progress. One group until version 7, several from version 8 on (KIP-709).
 
 Topics are given by name until version 9, by id in version 10 (KIP-848); null (from version 2 on) asks for all that the
-group has committed. A partition without progress, known or not, is answered −1 without an error. `require_stable`
-changes nothing as long as there are no transactions; nor do member id and epoch of version 9, which the new group
-protocol brings.
+group has committed. A partition without progress, known or not, is answered −1 without an error. With `require_stable`
+(version 7 on, KIP-447) a partition for which a transaction has progress that is not decided is answered
+UNSTABLE_OFFSET_COMMIT. From version 9 on a member of a new consumer group says its id and epoch, and is refused if they
+are not right (25, 113).
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ BY_ID = 10
 NO_OFFSET = -1
 NO_EPOCH = -1
 NO_TOPIC_ID = UUID(int=0)
+_UNSTABLE = code(Fault.UNSTABLE_OFFSET_COMMIT)
 
 
 class _Topic(NamedTuple):
@@ -34,28 +36,34 @@ class _Topic(NamedTuple):
 
     name: str
     topic_id: UUID
-    partitions: list[tuple[int, Committed | None]]
-    error_code: int
+    partitions: list[tuple[int, Committed | None, int]]
+    """Index, progress, error code."""
 
 
 @api(9, "OffsetFetch", 1, 10)
 def offset_fetch(ctx: Context, request: Any) -> object:
     if ctx.api_version >= 8:
         # A group that is named twice is answered once: null topics stand for all that it has.
-        groups = [_group(ctx, group) for group in {each.group_id: each for each in request.groups}.values()]
+        groups = [
+            _group(ctx, group, request.require_stable)
+            for group in {each.group_id: each for each in request.groups}.values()
+        ]
         return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     topics = [
         OffsetFetchResponse.OffsetFetchResponseTopic(
             name=topic.name,
             partitions=_partitions(OffsetFetchResponse.OffsetFetchResponseTopic.OffsetFetchResponsePartition, topic),
         )
-        for topic in _topics(ctx, request.group_id, request.topics)
+        for topic in _topics(ctx, request.group_id, request.topics, request.require_stable)
     ]
     return OffsetFetchResponse(throttle_time_ms=0, error_code=NONE, topics=topics)
 
 
-def _group(ctx: Context, group: Any) -> object:
+def _group(ctx: Context, group: Any, require_stable: bool) -> object:
     result = OffsetFetchResponse.OffsetFetchResponseGroup
+    fault = ctx.broker.groups.coordinator.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    if fault is not None:
+        return result(group_id=group.group_id, error_code=code(fault), topics=[])
     topic_result = result.OffsetFetchResponseTopics
     topics = [
         topic_result(
@@ -63,7 +71,7 @@ def _group(ctx: Context, group: Any) -> object:
             topic_id=topic.topic_id,
             partitions=_partitions(topic_result.OffsetFetchResponsePartitions, topic),
         )
-        for topic in _topics(ctx, group.group_id, group.topics)
+        for topic in _topics(ctx, group.group_id, group.topics, require_stable)
     ]
     return result(group_id=group.group_id, error_code=NONE, topics=topics)
 
@@ -75,37 +83,53 @@ def _partitions(result: Any, topic: _Topic) -> list[object]:
             committed_offset=NO_OFFSET if committed is None else committed.offset,
             committed_leader_epoch=NO_EPOCH if committed is None else committed.leader_epoch,
             metadata="" if committed is None else committed.metadata,
-            error_code=topic.error_code,
+            error_code=error_code,
         )
-        for index, committed in topic.partitions
+        for index, committed, error_code in topic.partitions
     ]
 
 
-def _topics(ctx: Context, group_id: str, asked: list[Any] | None) -> Iterator[_Topic]:
-    offsets = ctx.broker.groups.offsets(group_id)
+def _topics(ctx: Context, group_id: str, asked: list[Any] | None, require_stable: bool) -> Iterator[_Topic]:
+    groups = ctx.broker.groups
+    offsets = groups.offsets(group_id)
+    unstable = groups.unstable(group_id) if require_stable else set()
     if asked is None:
-        yield from _all(offsets)
+        yield from _all(offsets, unstable)
         return
     for topic in asked:
         by_id = ctx.api_version >= BY_ID
         known = _find(ctx, topic)
+        missing = code(Fault.UNKNOWN_TOPIC_ID) if by_id and known is None else NONE
         yield _Topic(
             "" if by_id else topic.name,
             topic.topic_id or NO_TOPIC_ID if by_id else NO_TOPIC_ID,
-            [(index, _progress(offsets, known, index)) for index in topic.partition_indexes],
-            code(Fault.UNKNOWN_TOPIC_ID) if by_id and known is None else NONE,
+            [
+                (index, None, _UNSTABLE)
+                if known is not None and (known.number, index) in unstable
+                else (index, _progress(offsets, known, index), missing)
+                for index in topic.partition_indexes
+            ],
         )
 
 
-def _all(offsets: dict[Partition, Committed]) -> Iterator[_Topic]:
+def _all(offsets: dict[Partition, Committed], unstable: set[tuple[int, int]]) -> Iterator[_Topic]:
     """All progress, by topic name and partition."""
     by_topic: dict[str, list[Partition]] = {}
     for partition in offsets:
         by_topic.setdefault(partition.topic.name, []).append(partition)
     for name in sorted(by_topic):
+        topic = by_topic[name][0].topic
         partitions = sorted(by_topic[name], key=lambda partition: partition.index)
-        topic_id = UUID(bytes=partitions[0].topic.id)
-        yield _Topic(name, topic_id, [(partition.index, offsets[partition]) for partition in partitions], NONE)
+        yield _Topic(
+            name,
+            UUID(bytes=topic.id),
+            [
+                (each.index, None, _UNSTABLE)
+                if (topic.number, each.index) in unstable
+                else (each.index, offsets[each], NONE)
+                for each in partitions
+            ],
+        )
 
 
 def _find(ctx: Context, asked: Any) -> Topic | None:

@@ -1,7 +1,7 @@
-"""FindCoordinator (10): which node looks after a group. There is one node, so it is this one.
+"""FindCoordinator (10): which node looks after a group or a transactional id. There is one node, so it is this one.
 
-Versions 4 and up ask for several keys at once (KIP-699). Transactions and share groups do not exist here yet: their
-coordinators are refused with an error that clients hand to their user at once, instead of looking for ever.
+Versions 4 and up ask for several keys at once (KIP-699). Share groups do not exist here yet: their coordinators are
+refused with an error that clients hand to their user at once, instead of looking for ever.
 """
 
 from __future__ import annotations
@@ -43,9 +43,6 @@ def find_coordinator(ctx: Context, request: Any) -> object:
 
 
 def _refusal(key_type: int) -> _Refusal | None:
-    if key_type == GROUP:
+    if key_type in (GROUP, TRANSACTION):
         return None
-    if key_type == TRANSACTION:
-        fault = Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _Refusal(code(fault), fault.value)
     return _Refusal(code(Fault.INVALID_REQUEST), f"no coordinator for keys of type {key_type}")

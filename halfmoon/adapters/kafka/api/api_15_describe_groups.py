@@ -1,4 +1,5 @@
-"""DescribeGroups (15): state and members of classic groups.
+"""DescribeGroups (15): state and members of classic groups; those of the new protocol are described by
+ConsumerGroupDescribe (69), and are not found here.
 
 A group that does not exist is Dead, not an error, until version 6 (KIP-1043): there it is GROUP_ID_NOT_FOUND as well.
 """
@@ -13,6 +14,7 @@ from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import GroupDescription
+from halfmoon.core.groups.views import GROUP_TYPE
 
 GROUP_OPERATIONS = frozenset(
     {
@@ -37,7 +39,9 @@ def describe_groups(ctx: Context, request: Any) -> object:
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.groups):
         found = ctx.broker.groups.describe(group_id)
-        groups.append(_missing(ctx, group_id) if found is None else _described(found, allowed))
+        groups.append(
+            _missing(ctx, group_id) if found is None or found.type != GROUP_TYPE else _described(found, allowed)
+        )
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 

@@ -1,6 +1,6 @@
 """ListGroups (16): all groups, those included that hold nothing but offsets.
 
-Filters: by state from version 4 on (KIP-518), by type from version 5 on (KIP-848); every group here is "classic".
+Filters: by state from version 4 on (KIP-518), by type from version 5 on (KIP-848); "classic" or "consumer".
 """
 
 from __future__ import annotations

@@ -4,8 +4,7 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-Features are listed from version 3 on, in tagged fields. Before version 4 those whose lowest level is 0 are left out of
-the supported ones, since clients of that time refuse a level of 0 (KAFKA-17011).
+Features, which stand in tagged fields from version 3 on, are those of `features`.
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -15,9 +14,8 @@ from __future__ import annotations
 import re
 import struct
 
-from halfmoon.adapters.kafka import wire
-from halfmoon.adapters.kafka.errors import MalformedRequest, code
-from halfmoon.adapters.kafka.features import EPOCH, FEATURES
+from halfmoon.adapters.kafka import features, wire
+from halfmoon.adapters.kafka.errors import NONE, MalformedRequest, code
 from halfmoon.adapters.kafka.registry import Context, api, registered
 from halfmoon.core.errors import Fault
 
@@ -31,7 +29,9 @@ Apache Kafka 4 does the same, and closes the connection when such a version is r
 """
 
 _ROW = struct.Struct(">hhh")
-_LEVELS = struct.Struct(">hh")
+_LEVELS = struct.Struct(">hhx")
+"""Two levels, and no tagged fields of their own."""
+_INT64 = struct.Struct(">q")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _answers: dict[tuple[int, int, int], bytes] = {}
@@ -71,28 +71,26 @@ def _encode(version: int, error_code: int) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(_features(version))
+        out.append(_features(version) if error_code == NONE else b"\x00")
     return b"".join(out)
 
 
 def _features(version: int) -> bytes:
-    """The tagged fields: 0 supported features, 1 epoch of the finalized ones, 2 finalized features."""
-    supported = [each for each in FEATURES if each.min_level > 0 or version >= ZERO_LEVELS]
-    fields = (
-        (0, _levels([(each.name, each.min_level, each.max_level) for each in supported])),
-        (1, wire.INT64.pack(EPOCH)),
-        (2, _levels([(each.name, each.level, each.level) for each in FEATURES])),
-    )
-    out = [wire.encode_uvarint(len(fields))]
-    for tag, content in fields:
-        out += [wire.encode_uvarint(tag), wire.encode_uvarint(len(content)), content]
-    return b"".join(out)
-
-
-def _levels(rows: list[tuple[str, int, int]]) -> bytes:
-    """Names with two levels each: lowest and highest of supported features, highest and lowest of finalized ones."""
-    named = [wire.encode_string(name, True) + _LEVELS.pack(one, other) + b"\x00" for name, one, other in rows]
-    return wire.encode_array_size(len(rows), True) + b"".join(named)
+    """The tagged fields: supported features, the epoch of those in force, those in force."""
+    supported = [
+        wire.encode_string(each.name, True) + _LEVELS.pack(each.min_level, each.max_level)
+        for each in features.supported(version)
+    ]
+    finalized = [
+        wire.encode_string(each.name, True) + _LEVELS.pack(each.level, each.level) for each in features.FEATURES
+    ]
+    fields = [
+        wire.encode_array_size(len(supported), True) + b"".join(supported),
+        _INT64.pack(features.EPOCH),
+        wire.encode_array_size(len(finalized), True) + b"".join(finalized),
+    ]
+    tagged = [wire.encode_uvarint(tag) + wire.encode_uvarint(len(field)) + field for tag, field in enumerate(fields)]
+    return wire.encode_uvarint(len(tagged)) + b"".join(tagged)
 
 
 def _valid(body: memoryview) -> bool:

@@ -1,34 +1,49 @@
-"""InitProducerId (22): a new id for an idempotent producer (KIP-98).
+"""InitProducerId (22): who an idempotent or transactional producer is (KIP-98).
 
-An id is told only when the block it comes from is durably reserved, so it is never handed out twice. A producer that
-names its present id and epoch (version 3+, KIP-360) gets a new id as well, as it does from Kafka without a
-transactional id.
+Without a transactional id: a new producer id. It is told only when the block it comes from is durably reserved, so it
+is never handed out twice. A producer that names its present id and epoch (version 3+, KIP-360) gets a new id as well,
+as it does from Kafka.
 
-Transactions do not exist yet: a transactional id is refused with an error that every client reports as fatal.
+With one: the id that belongs to it, with the next epoch, so that whoever had it before is fenced. What that one left
+open is aborted; Kafka answers CONCURRENT_TRANSACTIONS until it is, here it is done at once.
+
+Rules: TransactionCoordinator.handleInitProducerId.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.errors import code, code_of
+from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import InitProducerIdResponse
 from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.errors import BrokerError, Fault
+
+KNOWS_FENCING = 4
 
 
 @api(22, "InitProducerId", 0, 5)
 def init_producer_id(ctx: Context, request: Any) -> object:
     if (request.producer_id == -1) != (request.producer_epoch == -1) or request.transactional_id == "":
         return _refused(code(Fault.INVALID_REQUEST))
-    if request.transactional_id is not None:
-        return _refused(code(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+
+    def refused(error: Exception) -> object:
+        return _refused(transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING))
+
     try:
-        producer_id, position = ctx.broker.allocate_producer_id()
+        if request.transactional_id is None:
+            (producer_id, position), epoch = ctx.broker.allocate_producer_id(), 0
+        else:
+            expected = None if request.producer_id == -1 else (request.producer_id, request.producer_epoch)
+            identity, position = ctx.broker.transactions.init_producer_id(
+                request.transactional_id, request.transaction_timeout_ms, expected
+            )
+            producer_id, epoch = identity.producer_id, identity.epoch
     except BrokerError as error:
-        return _refused(code_of(error))
-    response = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)
-    return ctx.after(position, response, lambda error: _refused(code_of(error)))
+        return refused(error)
+    response = InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=epoch)
+    return ctx.after(position, response, refused)
 
 
 def _refused(error_code: int) -> Any:

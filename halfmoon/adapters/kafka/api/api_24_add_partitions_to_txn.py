@@ -1,0 +1,104 @@
+"""AddPartitionsToTxn (24): a transaction is going to write to these partitions (KIP-98).
+
+Versions 0 to 3 are for clients; from version 4 on several transactions come in one request, of brokers in Kafka, and
+some only ask whether a partition is there (KIP-890). Producers of Kafka 4 do not ask at all: their batches add their
+partition.
+
+One partition that does not exist leaves the others out too: OPERATION_NOT_ATTEMPTED.
+
+The answer does not wait for the disk. What counts comes later in the same log, the batches and the end, and is answered
+when all before it is there, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.protocol import AddPartitionsToTxnResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.transactions import known_partition, transaction_code
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition
+
+KNOWS_FENCING = 2
+BATCHED = 4
+
+_TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
+
+
+@api(24, "AddPartitionsToTxn", 0, 5)
+def add_partitions_to_txn(ctx: Context, request: Any) -> object:
+    def added(name: str, producer_id: int, epoch: int, asked: Any, *, verify: bool) -> list[Any]:
+        wanted, results = _results(ctx, asked)
+        if len(wanted) == sum(len(topic.partitions) for topic in asked):
+            try:
+                if verify:
+                    _verify(ctx, name, producer_id, epoch, wanted)
+                else:
+                    partitions = [partition for partition, _ in wanted]
+                    ctx.broker.transactions.add_partitions(name, producer_id, epoch, partitions)
+            except BrokerError as error:
+                for _, result in wanted:
+                    _fail(ctx)(result, error)
+        else:
+            for _, result in wanted:
+                result.partition_error_code = code(Fault.OPERATION_NOT_ATTEMPTED)
+        return results
+
+    response = AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=NONE)
+    if ctx.api_version < BATCHED:
+        response.results_by_topic_v3_and_below = added(
+            request.v3_and_below_transactional_id, request.v3_and_below_producer_id,
+            request.v3_and_below_producer_epoch, request.v3_and_below_topics, verify=False,
+        )  # fmt: skip
+    else:
+        response.results_by_transaction = [
+            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+                transactional_id=each.transactional_id,
+                topic_results=added(
+                    each.transactional_id, each.producer_id, each.producer_epoch, each.topics, verify=each.verify_only
+                ),
+            )
+            for each in request.transactions
+        ]
+    return response
+
+
+def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], list[Any]]:
+    """The partitions that exist, each with its result; and the results of all, by topic."""
+    wanted = []
+    results = []
+    for topic in asked:
+        made = _TopicResult(name=topic.name, results_by_partition=[])
+        results.append(made)
+        for index in topic.partitions:
+            partition = known_partition(ctx.broker, topic.name, index)
+            missing = NONE if partition is not None else code(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+            result = _PartitionResult(partition_index=index, partition_error_code=missing)
+            made.results_by_partition.append(result)
+            if partition is not None:
+                wanted.append((partition, result))
+    return wanted, results
+
+
+def _verify(ctx: Context, name: str, producer_id: int, epoch: int, wanted: list[tuple[Partition, Any]]) -> None:
+    """Raises BrokerError where that goes for all of them."""
+    for partition, result in wanted:
+        try:
+            ctx.broker.transactions.verify_partition(name, producer_id, epoch, partition)
+        except BrokerError as error:
+            if error.fault is not Fault.TRANSACTION_ABORTABLE:
+                raise
+            _fail(ctx)(result, error)
+
+
+def _fail(ctx: Context) -> Callable[[Any, Exception], None]:
+    def fail(result: Any, error: Exception) -> None:
+        result.partition_error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)
+
+    return fail

@@ -1,0 +1,56 @@
+"""WriteTxnMarkers (27): end a transaction in single partitions.
+
+In Kafka the coordinator's broker asks the leaders for it, which are one and the same here. What is left of it is
+`Admin.abortTransaction` (`kafka-transactions.sh abort`), for transactions that hang in a partition: a transaction is
+aborted where it is open. To commit in single partitions only is refused (INVALID_REQUEST).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import NONE
+from halfmoon.adapters.kafka.group_errors import coordinator_code
+from halfmoon.adapters.kafka.lookup import changeable, partition_of
+from halfmoon.adapters.kafka.protocol import WriteTxnMarkersResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+
+_Marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_Topic = _Marker.WritableTxnMarkerTopicResult
+
+
+@api(27, "WriteTxnMarkers", 1, 2)
+def write_txn_markers(ctx: Context, request: Any) -> object:
+    position = 0
+    written: list[Any] = []
+    results = []
+    for asked in request.markers:
+        marker = _Marker(producer_id=asked.producer_id, topics=[])
+        results.append(marker)
+        for topic in asked.topics:
+            made = _Topic(name=topic.name, partitions=[])
+            marker.topics.append(made)
+            for index in topic.partition_indexes:
+                result = _Topic.WritableTxnMarkerPartitionResult(partition_index=index, error_code=NONE)
+                made.partitions.append(result)
+                try:
+                    position = max(position, _write(ctx, asked, topic.name, index))
+                    written.append(result)
+                except BrokerError as error:
+                    result.error_code = coordinator_code(error)
+    response = WriteTxnMarkersResponse(markers=results)
+
+    def on_error(error: Exception) -> object:
+        for result in written:
+            result.error_code = coordinator_code(error)
+        return response
+
+    return ctx.after(position, response, on_error) if written else response
+
+
+def _write(ctx: Context, asked: Any, topic: str, index: int) -> int:
+    if asked.transaction_result:
+        raise BrokerError(Fault.INVALID_REQUEST, "a transaction is committed as a whole, with EndTxn")
+    partition = partition_of(changeable(ctx.broker, topic), index)
+    return ctx.broker.transactions.abort_in(partition, asked.producer_id, asked.producer_epoch)

@@ -1,0 +1,90 @@
+"""TxnOffsetCommit (28): a group's progress that counts if the transaction commits (KIP-98, KIP-447).
+
+From version 3 on the consumer says which member it is, in which generation or with which member epoch; a consumer that
+does not is taken at its word. From version 5 on the request adds the group to the transaction (KIP-890); before,
+AddOffsetsToTxn must have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.durable import when_durable
+from halfmoon.adapters.kafka.errors import NONE, code, code_of
+from halfmoon.adapters.kafka.group_errors import MAX_METADATA_LENGTH, OFFSET_METADATA_TOO_LARGE
+from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.protocol import TxnOffsetCommitResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.transactions import transaction_code
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.transaction_service import TransactionalProducer
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition
+
+KNOWS_ABORTABLE = 4
+ADDS_GROUP = 5
+
+_TopicResult = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+
+
+@api(28, "TxnOffsetCommit", 0, 5)
+def txn_offset_commit(ctx: Context, request: Any) -> object:
+    entries: list[tuple[Partition, int, int, str]] = []
+    results, committed = [], []
+    for asked in request.topics:
+        result = _TopicResult(name=asked.name, partitions=[])
+        results.append(result)
+        for part in asked.partitions:
+            part_result = _TopicResult.TxnOffsetCommitResponsePartition(
+                partition_index=part.partition_index, error_code=NONE
+            )
+            result.partitions.append(part_result)
+            metadata = part.committed_metadata or ""
+            try:
+                partition = partition_of(ctx.broker.topic(asked.name), part.partition_index)
+            except BrokerError as error:
+                part_result.error_code = code_of(error)
+                continue
+            if len(metadata) > MAX_METADATA_LENGTH:
+                part_result.error_code = OFFSET_METADATA_TOO_LARGE
+                continue
+            committed.append(part_result)
+            entries.append((partition, part.committed_offset, part.committed_leader_epoch, metadata))
+    response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=results)
+
+    def fail(result: Any, error: Exception) -> None:
+        result.error_code = _code(ctx, error)
+
+    if not entries:
+        return response
+    try:
+        position = _commit(ctx, request, entries)
+    except BrokerError as error:
+        for part_result in committed:
+            fail(part_result, error)
+        return response
+    return when_durable(ctx, position, response, committed, fail)
+
+
+def _commit(ctx: Context, request: Any, entries: list[tuple[Partition, int, int, str]]) -> int:
+    if not request.group_id:
+        raise BrokerError(Fault.INVALID_GROUP_ID)
+    producer = TransactionalProducer(request.transactional_id, ctx.api_version >= ADDS_GROUP)
+    fault = ctx.broker.groups.check_commit(
+        request.group_id, request.generation_id, request.member_id, request.group_instance_id, transactional=True
+    )
+    if fault is not None:
+        raise BrokerError(fault)
+    return ctx.broker.transactions.commit_offsets(
+        producer, request.producer_id, request.producer_epoch, request.group_id, entries
+    )
+
+
+def _code(ctx: Context, error: Exception) -> int:
+    if isinstance(error, BrokerError):
+        if error.fault is Fault.TRANSACTION_ABORTABLE and ctx.api_version < KNOWS_ABORTABLE:
+            return code(Fault.INVALID_TXN_STATE)
+        if error.fault is Fault.GROUP_ID_NOT_FOUND:  # a generation of a group that is not there
+            return code(Fault.ILLEGAL_GENERATION)
+    return transaction_code(error, knows_fencing=False)

@@ -1,0 +1,59 @@
+"""DescribeProducers (61): which producers a partition knows, and where their open transactions begin (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.errors import NONE, code_of
+from halfmoon.adapters.kafka.lookup import changeable, partition_of
+from halfmoon.adapters.kafka.protocol import DescribeProducersResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog import Partition
+
+NOWHERE = -1
+
+_Topic = DescribeProducersResponse.TopicResponse
+
+
+@api(61, "DescribeProducers", 0, 0)
+def describe_producers(ctx: Context, request: Any) -> object:
+    return DescribeProducersResponse(
+        throttle_time_ms=0,
+        topics=[
+            _Topic(
+                name=topic.name, partitions=[_partition(ctx, topic.name, index) for index in topic.partition_indexes]
+            )
+            for topic in request.topics
+        ],
+    )
+
+
+def _partition(ctx: Context, topic: str, index: int) -> object:
+    result = _Topic.PartitionResponse(partition_index=index, error_code=NONE, error_message=None, active_producers=[])
+    try:
+        partition = partition_of(changeable(ctx.broker, topic), index)
+    except BrokerError as error:
+        result.error_code, result.error_message = code_of(error), error.message
+        return result
+    result.active_producers = _producers(ctx, partition)
+    return result
+
+
+def _producers(ctx: Context, partition: Partition) -> list[object]:
+    if partition.producers is None:
+        return []
+    begun = {} if partition.transactions is None else partition.transactions.open
+    return [
+        _Topic.PartitionResponse.ProducerState(
+            producer_id=producer_id,
+            producer_epoch=known.epoch,
+            last_sequence=known.batches[-1].last_sequence if known.batches else NOWHERE,
+            last_timestamp=known.last_ms,
+            coordinator_epoch=ctx.broker.generation,
+            current_txn_start_offset=begun.get(producer_id, NOWHERE),
+        )
+        for producer_id, known in partition.producers.by_id.items()
+    ]

@@ -1,0 +1,44 @@
+"""DescribeTransactions (65): how the transactions of transactional ids stand (KIP-664)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import Fault
+
+_State = DescribeTransactionsResponse.TransactionState
+
+
+@api(65, "DescribeTransactions", 0, 0)
+def describe_transactions(ctx: Context, request: Any) -> object:
+    states = [_state(ctx, name) for name in request.transactional_ids]
+    return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
+
+
+def _state(ctx: Context, name: str) -> object:
+    catalog = ctx.broker.catalog
+    entry = catalog.transactions.by_name.get(name)
+    if entry is None:
+        wrong = Fault.TRANSACTIONAL_ID_NOT_FOUND if name else Fault.INVALID_REQUEST
+        return _State(
+            error_code=code(wrong), transactional_id=name, transaction_state="", transaction_timeout_ms=0,
+            transaction_start_time_ms=0, producer_id=0, producer_epoch=0, topics=[],
+        )  # fmt: skip
+    topics: dict[str, list[int]] = {}
+    for number, index in entry.partitions:
+        topic = catalog.by_number.get(number)
+        if topic is not None:
+            topics.setdefault(topic.name, []).append(index)
+    return _State(
+        error_code=NONE,
+        transactional_id=name,
+        transaction_state=entry.state.value,
+        transaction_timeout_ms=entry.timeout_ms,
+        transaction_start_time_ms=entry.start_ms,
+        producer_id=entry.producer_id,
+        producer_epoch=entry.epoch,
+        topics=[_State.TopicData(topic=topic, partitions=partitions) for topic, partitions in topics.items()],
+    )

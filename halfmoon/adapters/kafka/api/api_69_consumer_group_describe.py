@@ -1,0 +1,97 @@
+"""ConsumerGroupDescribe (69): state and members of groups of the new protocol (KIP-848).
+
+A classic group is GROUP_ID_NOT_FOUND here; tools ask DescribeGroups for it then. Version 1 says which protocol a member
+speaks (KIP-1099).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from uuid import UUID
+
+from halfmoon.adapters.kafka import operations
+from halfmoon.adapters.kafka.api.api_15_describe_groups import GROUP_OPERATIONS
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import Fault
+from halfmoon.core.groups.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
+
+CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
+
+_Group = ConsumerGroupDescribeResponse.DescribedGroup
+_Member = _Group.Member
+
+
+@api(69, "ConsumerGroupDescribe", 0, 1)
+def consumer_group_describe(ctx: Context, request: Any) -> object:
+    allowed = operations.NOT_ASKED
+    if request.include_authorized_operations:
+        allowed = sum(1 << operation for operation in GROUP_OPERATIONS)
+    groups = []
+    # A group that is named twice is answered once: its members take far more bytes than its name.
+    for group_id in dict.fromkeys(request.group_ids):
+        found = ctx.broker.groups.describe_consumer(group_id)
+        groups.append(_missing(group_id) if found is None else _described(ctx, found, allowed))
+    return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+
+def _missing(group_id: str) -> object:
+    fault = Fault.GROUP_ID_NOT_FOUND if group_id else Fault.INVALID_GROUP_ID
+    return _Group(
+        error_code=code(fault),
+        error_message=f"Group {group_id} is not a consumer group." if group_id else fault.value,
+        group_id=group_id,
+        group_state="",
+        group_epoch=0,
+        assignment_epoch=0,
+        assignor_name="",
+        members=[],
+        authorized_operations=operations.NOT_ASKED,
+    )
+
+
+def _described(ctx: Context, group: ConsumerGroupDescription, allowed: int) -> object:
+    return _Group(
+        error_code=NONE,
+        error_message=None,
+        group_id=group.group,
+        group_state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor,
+        members=[_member(ctx, each) for each in group.members],
+        authorized_operations=allowed,
+    )
+
+
+def _member(ctx: Context, described: ConsumerMemberDescription) -> object:
+    member = described.member
+    return _Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topics),
+        subscribed_topic_regex=member.regex,
+        assignment=_partitions(ctx, _Member.Assignment, sorted(member.may_read())),
+        target_assignment=_partitions(ctx, _Member.TargetAssignment, described.target),
+        member_type=CONSUMER_MEMBER if member.classic is None else CLASSIC_MEMBER,
+    )
+
+
+def _partitions(ctx: Context, kind: Any, places: Iterable[tuple[int, int]]) -> object:
+    by_topic: dict[int, list[int]] = {}
+    for number, index in places:
+        by_topic.setdefault(number, []).append(index)
+    topics = [(ctx.broker.catalog.by_number.get(number), indexes) for number, indexes in by_topic.items()]
+    return kind(
+        topic_partitions=[
+            kind.TopicPartitions(topic_id=UUID(bytes=topic.id), topic_name=topic.name, partitions=indexes)
+            for topic, indexes in topics
+            if topic is not None
+        ]
+    )

@@ -1,0 +1,178 @@
+"""The new protocol's one request: a member joins, stays, subscribes otherwise, gives up what it was told to, leaves.
+
+What it means is in the member epoch that it says:
+
+    0     it joins, and holds nothing; a static member may be back under another id, if the old one has left
+    > 0   it stays. Its epoch must be the one that it was told last, or the one before if that answer may have been
+          lost and it holds nothing that it must not hold; else it is fenced and has to join anew
+    −1    it leaves
+    −2    a static member leaves for now: its share stays its own until its session ends
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.groups.consumer.messages import (
+    JOIN,
+    LEAVE_FOR_NOW,
+    STABLE,
+    ConsumerHeartbeat,
+    ConsumerMember,
+    HeartbeatResult,
+)
+from halfmoon.core.groups.consumer.model import ConsumerGroup
+from halfmoon.core.groups.consumer.rebalancing import REVOKE, Rebalancing
+from halfmoon.core.groups.step import Step
+from halfmoon.core.groups.topic_regex import InvalidPattern
+
+log = logging.getLogger(__name__)
+
+
+class Heartbeats:
+    """Decides what becomes of a heartbeat. Its refusals are BrokerErrors, raised before anything is changed."""
+
+    def __init__(self, rebalancing: Rebalancing, new_member_id: Callable[[str], str]) -> None:
+        self._rebalancing = rebalancing
+        self._new_member_id = new_member_id
+
+    def check(self, beat: ConsumerHeartbeat) -> None:
+        """Refuse what makes no sense whatever the group's state."""
+        if not beat.group:
+            raise BrokerError(Fault.INVALID_REQUEST, "GroupId can't be empty.")
+        if beat.instance_id == "" or beat.rack == "":
+            raise BrokerError(Fault.INVALID_REQUEST, "InstanceId and RackId can't be empty.")
+        if beat.epoch < LEAVE_FOR_NOW:
+            raise BrokerError(Fault.INVALID_REQUEST, f"MemberEpoch is {beat.epoch}, which means nothing.")
+        if beat.epoch != JOIN and not beat.member_id:
+            raise BrokerError(Fault.INVALID_REQUEST, "MemberId can't be empty.")
+        if beat.epoch == LEAVE_FOR_NOW and beat.instance_id is None:
+            raise BrokerError(Fault.INVALID_REQUEST, "InstanceId can't be null.")
+        if beat.epoch == JOIN:
+            if beat.rebalance_timeout_ms == -1:
+                raise BrokerError(Fault.INVALID_REQUEST, "RebalanceTimeoutMs must be provided in first request.")
+            if beat.owned is None or beat.owned:
+                raise BrokerError(Fault.INVALID_REQUEST, "TopicPartitions must be empty when (re-)joining.")
+            if beat.topics is None and beat.regex is None:
+                raise BrokerError(
+                    Fault.INVALID_REQUEST, "SubscribedTopicNames or SubscribedTopicRegex must be set when (re-)joining."
+                )
+        allocators = self._rebalancing.allocators
+        if beat.assignor is not None and beat.assignor not in allocators:
+            known = ", ".join(sorted(allocators))
+            asked = beat.assignor[:100]
+            raise BrokerError(
+                Fault.UNSUPPORTED_ASSIGNOR, f"no plugin that is on assigns by '{asked}'; there are: {known}"
+            )
+        try:
+            self._rebalancing.subscriptions.check(beat.regex or "")
+        except InvalidPattern as error:
+            raise BrokerError(
+                Fault.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is not a pattern that works here: {error}"
+            ) from None
+
+    def heartbeat(self, group: ConsumerGroup, beat: ConsumerHeartbeat, step: Step) -> HeartbeatResult:
+        """A member joins or stays."""
+        rebalancing = self._rebalancing
+        member = self._member(group, beat)
+        before = group.members.get(member.member_id)
+        owned = frozenset() if beat.epoch == JOIN else beat.owned
+        after = rebalancing.update(group, _said(member, beat), owned, step)
+        rebalancing.heard(group, after, step)
+        rebalancing.save(group, step)
+        moved = before is None or after.may_read() != before.may_read()
+        return HeartbeatResult(
+            fault=None,
+            member_id=after.member_id,
+            epoch=after.epoch,
+            interval_ms=rebalancing.interval_ms(group.name),
+            assigned=after.assigned if beat.is_full or moved else None,
+        )
+
+    def leave(self, group: ConsumerGroup, beat: ConsumerHeartbeat, step: Step) -> HeartbeatResult:
+        """A member leaves, for good or for now."""
+        member = self._known(group, beat)
+        if beat.instance_id is not None and beat.epoch == LEAVE_FOR_NOW:
+            log.info("group=%s static member %s is away", group.name, beat.instance_id)
+            group.put(replace(member, epoch=LEAVE_FOR_NOW, state=STABLE, revoking=()))
+            self._rebalancing.stop(group, member.member_id, REVOKE)
+            self._rebalancing.save(group, step)
+        else:
+            log.info("group=%s member=%s leaves", group.name, member.member_id)
+            self._rebalancing.fence(group, member.member_id, step)
+        return HeartbeatResult(fault=None, member_id=beat.member_id, epoch=beat.epoch)
+
+    # -- who is it ---------------------------------------------------------------------------------------------------
+
+    def _known(self, group: ConsumerGroup, beat: ConsumerHeartbeat) -> ConsumerMember:
+        if beat.instance_id is None:
+            member = group.members.get(beat.member_id)
+        else:
+            member = group.static_member(beat.instance_id)
+            if member is not None and member.member_id != beat.member_id:
+                raise BrokerError(Fault.FENCED_INSTANCE_ID)
+        if member is None:
+            raise BrokerError(Fault.UNKNOWN_MEMBER_ID)
+        return member
+
+    def _member(self, group: ConsumerGroup, beat: ConsumerHeartbeat) -> ConsumerMember:
+        if beat.epoch != JOIN:
+            member = self._known(group, beat)
+            _check_epoch(member, beat)
+            return member
+        instance_id = beat.instance_id
+        there = None if instance_id is None else group.static_member(instance_id)
+        if there is None:
+            known = group.members.get(beat.member_id)
+            if known is None and len(group.members) >= self._rebalancing.settings.max_size:
+                raise BrokerError(Fault.GROUP_MAX_SIZE_REACHED)
+            return known or ConsumerMember(beat.member_id or self._new_member_id(beat.client_id))
+        if there.classic is None and there.epoch != LEAVE_FOR_NOW and there.member_id != beat.member_id:
+            raise BrokerError(
+                Fault.UNRELEASED_INSTANCE_ID, f"instance id '{instance_id}' is that of member {there.member_id}"
+            )
+        member_id = beat.member_id or self._new_member_id(beat.client_id)
+        if member_id != there.member_id and member_id in group.members:
+            raise BrokerError(Fault.INVALID_REQUEST, "another member has this id")
+        log.info("group=%s static member %s: %s takes its place", group.name, instance_id, member_id)
+        member = anew(there, member_id)
+        self._rebalancing.replace(group, there, member)
+        return member
+
+
+def anew(member: ConsumerMember, member_id: str) -> ConsumerMember:
+    """A static member, back under this id. It holds nothing, so there is nothing that it must give up."""
+    return replace(member, member_id=member_id, epoch=JOIN, previous_epoch=JOIN, state=STABLE, revoking=())
+
+
+def _check_epoch(member: ConsumerMember, beat: ConsumerHeartbeat) -> None:
+    if beat.epoch == member.epoch:
+        return
+    missed = beat.epoch == member.previous_epoch and beat.owned is not None and beat.owned <= member.may_read()
+    if beat.epoch > member.epoch or not missed:
+        raise BrokerError(
+            Fault.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}, not {beat.epoch}; it must join anew"
+        )
+
+
+def _said(member: ConsumerMember, beat: ConsumerHeartbeat) -> ConsumerMember:
+    """The member with what the heartbeat says of it."""
+    joins = beat.epoch == JOIN
+    timeout_ms = member.rebalance_timeout_ms if beat.rebalance_timeout_ms == -1 else beat.rebalance_timeout_ms
+    after = replace(
+        member,
+        instance_id=member.instance_id if beat.instance_id is None else beat.instance_id,
+        rack=member.rack if beat.rack is None else beat.rack,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        rebalance_timeout_ms=timeout_ms,
+        topics=tuple(sorted(set(beat.topics or ()))) if joins or beat.topics is not None else member.topics,
+        regex=beat.regex or "" if joins or beat.regex is not None else member.regex,
+        assignor=member.assignor if beat.assignor is None else beat.assignor,
+        classic=None,
+    )
+    return member if after == member else after

@@ -1,0 +1,93 @@
+"""What is known of one transactional id.
+
+    Empty ──────────► Ongoing ──────────► CompleteCommit, CompleteAbort
+      ▲  a partition or  │  ended             │
+      │  a group added   ▼                    │ a partition or a group added: Ongoing again
+      └── InitProducerId ◄────────────────────┘
+
+The states' names are Kafka's, as clients see them. PrepareCommit and PrepareAbort do not occur: an end is one frame
+group.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+LAST_EPOCH = (1 << 15) - 2
+"""From this epoch on a producer gets a new id: the one after it fences it (Kafka: isEpochExhausted)."""
+NO_PRODUCER = -1
+NO_EPOCH = -1
+
+
+class TransactionState(Enum):
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+
+
+class Identity(Struct, frozen=True, array_like=True):
+    """Who the producer of a transactional id is, and who it was before: a request may be a retry of one whose answer
+    was lost (KIP-360)."""
+
+    producer_id: int
+    epoch: int
+    last_producer_id: int = NO_PRODUCER
+    last_epoch: int = NO_EPOCH
+
+    @property
+    def is_exhausted(self) -> bool:
+        return self.epoch >= LAST_EPOCH
+
+
+class TransactionalId:
+    """One transactional id, as it is now. Times are Unix ms; partitions are (topic number, partition)."""
+
+    __slots__ = ("groups", "identity", "name", "partitions", "start_ms", "state", "timeout_ms", "update_ms")
+
+    def __init__(self, name: str, identity: Identity, timeout_ms: int, update_ms: int) -> None:
+        self.name = name
+        self.identity = identity
+        self.timeout_ms = timeout_ms
+        self.state = TransactionState.EMPTY
+        self.partitions: dict[tuple[int, int], None] = {}
+        """What the transaction has been told to write to, in that order."""
+        self.groups: dict[str, None] = {}
+        """Whose progress it has been told to commit."""
+        self.start_ms = -1
+        """When the transaction began."""
+        self.update_ms = update_ms
+
+    @property
+    def producer_id(self) -> int:
+        return self.identity.producer_id
+
+    @property
+    def epoch(self) -> int:
+        return self.identity.epoch
+
+    @property
+    def is_ongoing(self) -> bool:
+        return self.state is TransactionState.ONGOING
+
+    @property
+    def due_ms(self) -> int:
+        """When an ongoing transaction has taken too long."""
+        return self.start_ms + self.timeout_ms
+
+    def grow(self, partitions: list[tuple[int, int]], groups: list[str], now_ms: int) -> None:
+        if not self.is_ongoing:
+            self.state = TransactionState.ONGOING
+            self.start_ms = now_ms
+        self.partitions.update(dict.fromkeys(partitions))
+        self.groups.update(dict.fromkeys(groups))
+        self.update_ms = now_ms
+
+    def end(self, identity: Identity, now_ms: int, *, committed: bool) -> None:
+        self.state = TransactionState.COMPLETE_COMMIT if committed else TransactionState.COMPLETE_ABORT
+        self.identity = identity
+        self.partitions = {}
+        self.groups = {}
+        self.update_ms = now_ms

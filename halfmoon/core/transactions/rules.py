@@ -1,0 +1,134 @@
+"""What a request may do to a transactional id: pure decisions, made before anything is written.
+
+Rules: TransactionCoordinator and TransactionMetadata of Kafka 4, with KIP-360 (a producer that lost its way asks for
+the next epoch) and KIP-890 (each end bumps the epoch, so that what was sent before it cannot come after it).
+
+A decision is the identity that comes next, or BrokerError: INVALID_PRODUCER_ID_MAPPING for an id or a producer id that
+does not belong to it, PRODUCER_FENCED for an epoch that is not the present one, INVALID_TXN_STATE for an end where
+nothing is ongoing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.transactions.entry import LAST_EPOCH, NO_PRODUCER, Identity, TransactionalId, TransactionState
+
+NewProducerId = Callable[[], int]
+
+
+def initialized(
+    entry: TransactionalId | None, expected: tuple[int, int] | None, new_producer_id: NewProducerId
+) -> Identity:
+    """Who the producer is that calls InitProducerId; what was ongoing is ended by then.
+
+    `expected`: the id and epoch that it says it has, if it has any: then somebody else may not have come in between.
+    """
+    if entry is None:
+        return Identity(new_producer_id(), 0)
+    now = entry.identity
+    if expected is None:
+        if now.is_exhausted:
+            return Identity(new_producer_id(), 0, now.producer_id)
+        return Identity(now.producer_id, now.epoch + 1, now.producer_id)
+    producer_id, epoch = expected
+    is_present = producer_id == now.producer_id
+    if not is_present and not (producer_id == now.last_producer_id and epoch >= LAST_EPOCH):
+        raise _fenced(entry, epoch)
+    if is_present and epoch == now.epoch:
+        if now.is_exhausted:
+            return Identity(new_producer_id(), 0, now.producer_id, now.epoch)
+        return Identity(now.producer_id, now.epoch + 1, now.producer_id, now.epoch)
+    if epoch == now.last_epoch:
+        return now  # its bump was answered, and the answer lost
+    raise _fenced(entry, epoch)
+
+
+def check_producer(entry: TransactionalId | None, producer_id: int, epoch: int) -> TransactionalId:
+    """The entry, if this is its present producer."""
+    if entry is None or entry.producer_id != producer_id:
+        raise BrokerError(
+            Fault.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} does not belong to this transactional id"
+        )
+    if entry.epoch != epoch:
+        raise _fenced(entry, epoch)
+    return entry
+
+
+def check_present(entry: TransactionalId, producer_id: int, epoch: int) -> None:
+    """Raises BrokerError(PRODUCER_FENCED) unless somebody who wants the next epoch is the present producer."""
+    if (producer_id, epoch) != (entry.producer_id, entry.epoch):
+        raise _fenced(entry, epoch)
+
+
+def ended(
+    entry: TransactionalId | None,
+    producer_id: int,
+    epoch: int,
+    new_producer_id: NewProducerId,
+    *,
+    commit: bool,
+    bumps: bool,
+) -> Identity | None:
+    """Who the producer is after EndTxn, or None where its transaction has ended like this already.
+
+    `bumps`: the client knows that each end bumps the epoch (EndTxn from version 5 on).
+    """
+    if entry is None:
+        raise BrokerError(Fault.INVALID_PRODUCER_ID_MAPPING, "this transactional id has no producer")
+    if not bumps:
+        check_producer(entry, producer_id, epoch)
+        if entry.is_ongoing:
+            return entry.identity
+        if entry.state is _complete(commit=commit):
+            return None
+        raise _nothing_to_end(entry, commit=commit)
+    now = entry.identity
+    is_complete = entry.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+    overflowed = is_complete and (now.last_producer_id, now.epoch) == (producer_id, 0) and epoch == LAST_EPOCH
+    if now.producer_id != producer_id and not overflowed:
+        raise BrokerError(
+            Fault.INVALID_PRODUCER_ID_MAPPING, f"producer id {producer_id} does not belong to this transactional id"
+        )
+    is_retry = overflowed or (is_complete and epoch == now.epoch - 1)
+    if is_retry:
+        if entry.state is _complete(commit=commit):
+            return None
+        raise _nothing_to_end(entry, commit=commit)
+    if epoch != now.epoch:
+        raise _fenced(entry, epoch)
+    if commit and not entry.is_ongoing:
+        raise _nothing_to_end(entry, commit=commit)
+    # An abort where nothing is ongoing: the client cannot know whether its first batch has come, so it counts.
+    return bumped(entry, new_producer_id)
+
+
+def bumped(entry: TransactionalId, new_producer_id: NewProducerId) -> Identity:
+    """Who the producer is after an end that bumps its epoch."""
+    now = entry.identity
+    if now.is_exhausted:
+        return Identity(new_producer_id(), 0, now.producer_id, now.epoch)
+    return Identity(now.producer_id, now.epoch + 1, NO_PRODUCER, now.epoch)
+
+
+def marker_epoch(entry: TransactionalId, after: Identity) -> int:
+    """The epoch in the markers of an end: the next one where it is bumped, so that they fence what comes late."""
+    return entry.epoch if after == entry.identity else entry.epoch + 1
+
+
+def _complete(*, commit: bool) -> TransactionState:
+    return TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+
+
+def _fenced(entry: TransactionalId, epoch: int) -> BrokerError:
+    return BrokerError(
+        Fault.PRODUCER_FENCED, f"epoch {epoch} of transactional id '{entry.name}', current is {entry.epoch}"
+    )
+
+
+def _nothing_to_end(entry: TransactionalId, *, commit: bool) -> BrokerError:
+    asked = "committed" if commit else "aborted"
+    return BrokerError(
+        Fault.INVALID_TXN_STATE, f"transactional id '{entry.name}' is {entry.state.value}: nothing can be {asked}"
+    )

@@ -1,0 +1,134 @@
+"""A process that dies at any operation of the file system, with transactions open, ending and ended: each is there as a
+whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+
+import pytest
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.errors import BrokerError
+from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.relay_bench import lose_derived
+from tests.core.transaction_bench import TxnClient, committed_values
+
+PARTITIONS = 2
+AFTER = {"kill": FaultyFileSystem.kill, "power loss": FaultyFileSystem.power_loss}
+
+
+class Sent:
+    """One transaction as its producer knows it."""
+
+    def __init__(self, number: int, commit: bool) -> None:
+        self.number = number
+        self.commit = commit
+        self.answered = False
+        self.asked = False
+
+    def values(self, index: int) -> list[bytes]:
+        return [b"%d-%d-" % (self.number, index) + b"x" * 4_000]
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.clock = VirtualClock()
+        self.fs = FaultyFileSystem(random.Random(seed))
+        self.sent: list[Sent] = []
+        self.created = False
+
+    def play(self) -> None:
+        """Raises ProcessDied somewhere, if the file system says so."""
+        broker = self.open()
+        _, position = broker.create_topic("t", PARTITIONS)
+        broker.when_durable(position, self._created)
+        turn(broker)
+        clients = [TxnClient(broker, name, bumps=bumps) for name, bumps in (("x", True), ("y", False))]
+        for client in clients:
+            client.init()
+        turn(broker)
+        for number in range(12):
+            for client in clients:
+                self.transact(broker, client, commit=(number + client.bumps) % 3 > 0, settle=number % 2 > 0)
+            if number == 7:
+                broker.close()
+                broker = self.open()
+                for client in clients:
+                    client.broker = broker
+        turn(broker)
+
+    def _created(self, error: BrokerError | None) -> None:
+        self.created = error is None
+
+    def transact(self, broker: Broker, client: TxnClient, *, commit: bool, settle: bool) -> None:
+        sent = Sent(len(self.sent), commit)
+        self.sent.append(sent)
+        for index in range(PARTITIONS):
+            client.send("t", *sent.values(index), index=index)
+            if settle:
+                turn(broker)
+        client.commit_offsets(f"g{sent.number}", "t", sent.number)
+        sent.asked = True
+        broker.when_durable(client.end(commit=commit), lambda error: setattr(sent, "answered", error is None))
+        turn(broker)
+        assert sent.answered
+
+    def open(self) -> Broker:
+        return open_broker(self.fs, self.clock)
+
+    def check(self, broker: Broker) -> None:
+        assert not broker.report.damaged
+        if broker.topic("t") is None:
+            assert not self.created
+            return
+        there = {value for index in range(PARTITIONS) for value in committed_values(broker, "t", index)}
+        place = partition_of(broker, "t")
+        for sent in self.sent:
+            values = {value for index in range(PARTITIONS) for value in sent.values(index)}
+            counts = values <= there
+            assert counts or not values & there, f"half of transaction {sent.number}"
+            progress = broker.groups.offsets(f"g{sent.number}").get(place)
+            assert (progress is not None) == counts, f"transaction {sent.number} and its progress"
+            assert not counts or (sent.commit and sent.asked)
+            if sent.answered:
+                assert counts == sent.commit
+        for index in range(PARTITIONS):
+            partition = partition_of(broker, "t", index)
+            ongoing = any(entry.is_ongoing for entry in broker.catalog.transactions.by_name.values())
+            assert ongoing or partition.stable_offset == partition.high_watermark
+
+    def reopen(self, fs: FaultyFileSystem) -> None:
+        self.fs = fs
+        broker = self.open()
+        self.check(broker)
+        self.clock.now_ms += 60_000
+        broker.transactions.expire(self.clock.mono_ms())
+        turn(broker)
+        self.check(broker)
+        for index in range(PARTITIONS if broker.topic("t") is not None else 0):
+            partition = partition_of(broker, "t", index)
+            assert partition.stable_offset == partition.high_watermark, "what nobody ended has timed out"
+
+
+def operations() -> int:
+    world = World(0)
+    world.play()
+    world.check(world.open())
+    return world.fs.operations
+
+
+@pytest.mark.parametrize("lose", [lambda fs: None, lose_derived], ids=["", "derived files lost"])
+@pytest.mark.parametrize("after", AFTER)
+def test_dying_at_any_operation(after: str, lose: object) -> None:
+    count = operations()
+    assert count > 150
+    for operation in range(1, count + 1):
+        world = World(operation)
+        world.fs.crash_at = operation
+        with contextlib.suppress(ProcessDied):
+            world.play()
+        left = AFTER[after](world.fs)
+        lose(left)  # type: ignore[operator]
+        world.reopen(left)

@@ -1,0 +1,241 @@
+"""Kafka Connect with its file connectors: standalone, and as a group of workers with exactly-once sources."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from tests.clients.polling import until
+from tests.crash.serving import free_port
+from tests.interop.java_programs import Program, jars, properties
+
+MakeTopic = Callable[..., str]
+LINES = 100_000
+CLI = "org.apache.kafka.connect.cli"
+TEXTS = "org.apache.kafka.connect.storage.StringConverter"
+
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+
+
+def write(path: Path, numbers: range) -> None:
+    with path.open("a") as file:
+        file.writelines(f"line {number:07} of the file\n" for number in numbers)
+
+
+def lines_of(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def worker(servers: str, rest_port: int, **more: object) -> dict[str, object]:
+    return {
+        "bootstrap.servers": servers, "listeners": f"http://127.0.0.1:{rest_port}",
+        "key.converter": TEXTS, "value.converter": TEXTS, "offset.flush.interval.ms": 500,
+        # Where plugins are looked for: among the other jars.
+        "plugin.discovery": "only_scan",
+        "consumer.auto.offset.reset": "earliest",
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }  # fmt: skip
+
+
+def file_source(path: Path, topic: str, **more: object) -> dict[str, object]:
+    return {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSourceConnector", "tasks.max": 1,
+        "file": path, "topic": topic, "batch.size": 1_000, **more,
+    }  # fmt: skip
+
+
+def file_sink(path: Path, topic: str, **more: object) -> dict[str, object]:
+    return {
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector", "tasks.max": 1,
+        "file": path, "topics": topic, **more,
+    }  # fmt: skip
+
+
+class Standalone:
+    def __init__(self, folder: Path, servers: str, name: str, topic: str) -> None:
+        self.source, self.sink = folder / "source.txt", folder / "sink.txt"
+        settings = worker(servers, free_port(), offset_storage_file_filename=folder / "offsets")
+        self._files = [
+            properties(folder / "worker.properties", settings),
+            properties(folder / "source.properties", {"name": f"{name}-source", **file_source(self.source, topic)}),
+            properties(folder / "sink.properties", {"name": f"{name}-sink", **file_sink(self.sink, topic)}),
+        ]
+        self._folder = folder
+        self.program: Program | None = None
+
+    def start(self) -> None:
+        self.program = Program(
+            self._folder, "standalone", jars("kafka"), f"{CLI}.ConnectStandalone", *map(str, self._files)
+        )
+
+    def wait_for(self, lines: int, deadline_s: float = 120) -> None:
+        assert self.program is not None
+        end = time.monotonic() + deadline_s
+        while len(lines_of(self.sink)) < lines:
+            assert self.program.process.poll() is None, self.program.report()
+            assert time.monotonic() < end, f"{len(lines_of(self.sink))} of {lines} lines: {self.program.report()}"
+            time.sleep(0.2)
+
+
+@pytest.fixture
+def standalone(tmp_path: Path, bootstrap_servers: str, name: str, make_topic: MakeTopic) -> Iterator[Standalone]:
+    made = Standalone(tmp_path, bootstrap_servers, name, make_topic(3))
+    yield made
+    if made.program is not None:
+        made.program.kill()
+
+
+def test_a_file_comes_out_as_it_went_in(standalone: Standalone) -> None:
+    """With a restart in the middle, in good order: the worker goes on from its offsets file and the group's offsets."""
+    write(standalone.source, range(LINES // 2))
+    standalone.start()
+    standalone.wait_for(LINES // 10)
+    assert standalone.program is not None
+    standalone.program.stop()
+    write(standalone.source, range(LINES // 2, LINES))
+    standalone.start()
+    standalone.wait_for(LINES)
+    standalone.program.stop()
+    assert sorted(lines_of(standalone.sink)) == sorted(lines_of(standalone.source))
+
+
+class Cluster:
+    """Workers that share a group and its three topics, and whose source connectors may be exactly once."""
+
+    def __init__(self, folder: Path, servers: str, name: str) -> None:
+        self.name = name
+        self.topics = {what: f"{name}-connect-{what}" for what in ("configs", "offsets", "status")}
+        self._folder = folder
+        self._servers = servers
+        self._workers: dict[int, Program] = {}
+
+    def start_worker(self) -> int:
+        """Its REST port, once it answers."""
+        port = free_port()
+        settings = worker(
+            self._servers, port, group_id=f"{self.name}-connect", exactly_once_source_support="enabled",
+            config_storage_topic=self.topics["configs"], config_storage_replication_factor=1,
+            offset_storage_topic=self.topics["offsets"], offset_storage_replication_factor=1,
+            offset_storage_partitions=5,
+            status_storage_topic=self.topics["status"], status_storage_replication_factor=1,
+            status_storage_partitions=2,
+            scheduled_rebalance_max_delay_ms=1_000, session_timeout_ms=6_000, heartbeat_interval_ms=1_000,
+            consumer_isolation_level="read_committed",
+        )  # fmt: skip
+        path = properties(self._folder / f"worker-{port}.properties", settings)
+        self._workers[port] = Program(
+            self._folder, f"worker-{port}", jars("kafka"), f"{CLI}.ConnectDistributed", str(path)
+        )
+        until(lambda: self.ask(port, "GET", "/connectors") is not None, deadline_s=90)
+        return port
+
+    def ask(self, port: int, method: str, path: str, body: object = None) -> Any:
+        """None where it cannot answer now: it is starting, or in a rebalance."""
+        assert self._workers[port].process.poll() is None, self._workers[port].report()
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{port}{path}", data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                return json.loads(answer.read() or b"[]")
+        except urllib.error.HTTPError as error:
+            with error:
+                if error.code not in (404, 409, 500, 503):
+                    raise AssertionError(error.read()) from None
+        except urllib.error.URLError:
+            pass
+        return None
+
+    def create(self, port: int, name: str, settings: dict[str, object]) -> None:
+        texts = {key: str(value) for key, value in settings.items()}
+        until(lambda: self.ask(port, "PUT", f"/connectors/{name}/config", texts), deadline_s=60)
+
+    def task_worker(self, port: int, name: str) -> int | None:
+        """The REST port of the worker that runs the connector's only task; None while nobody does."""
+        status = self.ask(port, "GET", f"/connectors/{name}/status")
+        running = [task for task in (status or {}).get("tasks", ()) if task["state"] == "RUNNING"]
+        return int(running[0]["worker_id"].rpartition(":")[2]) if running else None
+
+    def kill(self, port: int) -> None:
+        self._workers.pop(port).kill()
+
+    def close(self) -> None:
+        for port in list(self._workers):
+            self.kill(port)
+
+    def report(self) -> str:
+        return "".join(program.report() for program in self._workers.values())
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, bootstrap_servers: str, name: str, admin: AdminClient) -> Iterator[Cluster]:
+    made = Cluster(tmp_path, bootstrap_servers, name)
+    yield made
+    made.close()
+    for future in admin.delete_topics(list(made.topics.values())).values():
+        future.exception(10)
+
+
+def committed_values(servers: str, topic: str, partitions: int) -> list[str]:
+    """All that a committed reader sees of a topic."""
+    consumer = Consumer({
+        "bootstrap.servers": servers, "group.id": f"{topic}-checks", "isolation.level": "read_committed",
+        "enable.partition.eof": True, "enable.auto.commit": False,
+    })  # fmt: skip
+    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
+    found, ended = [], set()
+    end = time.monotonic() + 60
+    while len(ended) < partitions:
+        assert time.monotonic() < end, f"{len(found)} records, {ended}"
+        for message in consumer.consume(1_000, 0.5):
+            if message.error() is None:
+                found.append(message.value().decode())
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
+            else:
+                raise KafkaException(message.error())
+    consumer.close()
+    return found
+
+
+def test_two_workers_of_which_one_is_killed(
+    cluster: Cluster, tmp_path: Path, bootstrap_servers: str, make_topic: MakeTopic, admin: AdminClient
+) -> None:
+    """The worker with the source dies in the middle; the other goes on from the offsets in the last transaction: each
+    line is in the topic once."""
+    topic, source, sink = make_topic(3), tmp_path / "source.txt", tmp_path / "sink.txt"
+    ports = [cluster.start_worker(), cluster.start_worker()]
+    cluster.create(
+        ports[0], "source", file_source(source, topic, **{"exactly.once.support": "required", "batch.size": 100})
+    )
+    cluster.create(ports[1], "sink", file_sink(sink, topic))
+    write(source, range(LINES // 2))
+    until(lambda: len(lines_of(sink)) > LINES // 10, deadline_s=90)
+    victim = until(lambda: cluster.task_worker(ports[0], "source"), deadline_s=60)
+    write(source, range(LINES // 2, LINES))
+    before = len(lines_of(sink))
+    until(lambda: len(lines_of(sink)) > before, deadline_s=30)
+    cluster.kill(victim)
+    (survivor,) = set(ports) - {victim}
+    until(lambda: cluster.task_worker(survivor, "source") == survivor, deadline_s=90)
+    until(lambda: len(set(lines_of(sink))) >= LINES, deadline_s=120)
+    found = Counter(committed_values(bootstrap_servers, topic, 3))
+    assert found == Counter(lines_of(source))
+    assert set(lines_of(sink)) == set(lines_of(source))
+
+    for internal in cluster.topics.values():
+        resource = ConfigResource(ConfigResource.Type.TOPIC, internal)
+        assert admin.describe_configs([resource])[resource].result(10)["cleanup.policy"].value == "compact"
+    assert cluster.ask(survivor, "DELETE", "/connectors/source") == []
+    until(lambda: cluster.ask(survivor, "GET", "/connectors") == ["sink"])
