@@ -16,6 +16,7 @@ from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of, shown
+from tests.core.transaction_bench import TxnClient
 
 
 class Bench:
@@ -371,3 +372,36 @@ def test_a_reset_group_owes_no_letters() -> None:
     assert given(fetch(bench.broker, part_of(bench.broker, "t"), "a")) == {2: 1}
     bench.restart()
     assert part_of(bench.broker, "t").start == 2
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("isolation", "decided", "after"),
+    [
+        ("read_uncommitted", {0: 1, 1: 1, 3: 1, 5: 1, 6: 1}, {}),
+        ("read_committed", {0: 1, 1: 1, 5: 1}, {6: 1}),
+    ],
+)
+def test_what_a_group_sees_of_transactions(isolation: str, decided: dict[int, int], after: dict[int, int]) -> None:
+    """Markers stand at 2, 4 and 7; the record at 3 was aborted, the one at 6 is decided last."""
+    bench = Bench(isolation_level=isolation)
+    client = TxnClient(bench.broker, "tx")
+    client.init()
+    for values, commit in (((b"0", b"1"), True), ((b"3",), False)):
+        client.send("t", *values)
+        client.end(commit=commit)
+        turn(bench.broker)
+    bench.send(1)
+    client.send("t", b"6")
+    turn(bench.broker)
+    part = part_of(bench.broker, "t")
+    assert given(fetch(bench.broker, part, "a")) == decided
+    client.end(commit=True)
+    turn(bench.broker)
+    assert given(fetch(bench.broker, part, "a")) == after
+    for offset in (*decided, *after):
+        acknowledge(bench.broker, part, "a", offset, offset, ACCEPT)
+    assert fetch(bench.broker, part, "a") is None
+    assert part.start == partition_of(bench.broker, "t").high_watermark == 8
