@@ -9,6 +9,7 @@ under the name "". Both stand above broker.yaml.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 import msgspec
@@ -46,6 +47,8 @@ class Administration:
         """Never empty inside."""
         self.acls: dict[AclRule, None] = {}
         """In the order in which they were made."""
+        self._node: dict[str, str] = {}
+        self._topics: dict[str, str] = {}
 
     def overrides(self, kind: str, name: str) -> dict[str, str]:
         """What a resource itself says."""
@@ -55,23 +58,25 @@ class Administration:
         """The resources of a kind that say anything, sorted."""
         return sorted(name for each, name in self.configs if each == kind)
 
-    def node_overrides(self) -> dict[str, str]:
+    def node_overrides(self) -> Mapping[str, str]:
         """What is set for this node: for it by its id, which stands above what is set for all nodes.
 
         A data directory has one node, so whatever has a name is for it.
         """
-        found = dict(self.overrides(BROKER, ALL_NODES))
-        for (kind, name), configs in self.configs.items():
-            if kind == BROKER and name != ALL_NODES:
-                found |= configs
-        return found
+        return self._node
 
     def topic_defaults(self) -> dict[str, str]:
         """By the topics' own names, what the node's configurations say for topics that do not."""
-        node = self.node_overrides()
-        if not node:
-            return {}
-        return {
+        return self._topics
+
+    def _node_changed(self) -> None:
+        """Work out once what every topic, and many a heartbeat, asks for."""
+        node = dict(self.overrides(BROKER, ALL_NODES))
+        for (kind, name), configs in self.configs.items():
+            if kind == BROKER and name != ALL_NODES:
+                node |= configs
+        self._node = node
+        self._topics = {
             row.name: node[row.node_name]
             for row in TOPIC_CONFIGS.values()
             if row.node_name in node and not row.read_only
@@ -81,7 +86,10 @@ class Administration:
         """Make a record true; whether topics' rules may have changed by it."""
         if isinstance(record, control.ResourceConfigsSet):
             _keep(self.configs, (record.kind, record.name), record.configs)
-            return record.kind == BROKER
+            if record.kind != BROKER:
+                return False
+            self._node_changed()
+            return True
         if isinstance(record, control.QuotasSet):
             _keep(self.quotas, tuple(record.entity), record.quotas)
             return False
@@ -106,6 +114,7 @@ class Administration:
         self.configs = {(kind, name): configs for kind, name, configs in kept.configs}
         self.quotas = {tuple(entity): quotas for entity, quotas in kept.quotas}
         self.acls = dict.fromkeys(kept.acls)
+        self._node_changed()
 
 
 def _keep(table: dict[KeyT, dict[str, ValueT]], key: KeyT, values: dict[str, ValueT]) -> None:

@@ -231,6 +231,7 @@ NOT_HERE: Mapping[str, str] = {
     "num.recovery.threads.per.data.dir": _ONE_LOG,
     "num.replica.fetchers": _ONE_NODE,
     "process.roles": _ONE_NODE,
+    "replica.alter.log.dirs.io.max.bytes.per.second": "there is one data directory",
     "sasl.enabled.mechanisms": _NO_AUTHENTICATION,
     "ssl.keystore.location": _NO_AUTHENTICATION,
 }

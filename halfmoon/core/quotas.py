@@ -163,25 +163,33 @@ class Quotas:
         if validate_only or changed == known:
             return None
         position = self._broker.append_control(QuotasSet(list(entity), changed))
-        self.apply()
+        self._set(entity, changed)
         return position
 
     def apply(self) -> None:
-        """Make true what the catalog says: after a change, and once at start."""
-        limits: dict[str, dict[_Key, float]] = {}
-        addresses: dict[str, float] = {}
+        """Make true what the catalog says, at start."""
+        self._limits, self._addresses = {}, {}
         for entity, quotas in self._broker.catalog.administration.quotas.items():
-            parts = dict(entity)
-            if IP in parts:
-                addresses[parts[IP] or _DEFAULT] = quotas.get(CONNECTIONS, float(_INT_MAX))
-                continue
+            self._set(entity, quotas)
+
+    def _set(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """These are all the quotas of the entity."""
+        parts = dict(entity)
+        if IP in parts:
+            address = parts[IP] or _DEFAULT
+            self._addresses.pop(address, None)
+            if CONNECTIONS in quotas:
+                self._addresses[address] = quotas[CONNECTIONS]
+        else:
             place = _part(parts, USER), _part(parts, CLIENT_ID)
-            for key, value in quotas.items():
-                limits.setdefault(key, {})[place] = value
-        self._limits, self._addresses = limits, addresses
+            for key in _OF_CLIENTS:
+                limits = self._limits.setdefault(key, {})
+                limits.pop(place, None)
+                if key in quotas:
+                    limits[place] = quotas[key]
         before = self.enabled, self.connections_limited
-        self.enabled = self.enabled or bool(limits)
-        self.connections_limited = self.connections_limited or bool(addresses)
+        self.enabled = self.enabled or any(self._limits.values())
+        self.connections_limited = self.connections_limited or bool(self._addresses)
         if (self.enabled, self.connections_limited) != before:
             for callback in self.on_enabled:
                 callback()

@@ -351,6 +351,16 @@ def find(name: str) -> TopicConfig:
     return config
 
 
+def known_elsewhere(name: str) -> bool:
+    """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
+    return name in _NOT_HERE
+
+
+def not_here() -> Mapping[str, str]:
+    """Those of Kafka's that are refused here, with the reason."""
+    return _NOT_HERE
+
+
 def _view_config(name: str) -> TopicConfig:
     check: Callable[[str], object]
     if name == VIEW_STATE:

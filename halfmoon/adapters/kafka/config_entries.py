@@ -145,14 +145,13 @@ def group_entries(broker: Broker, group: str) -> list[Entry]:
 
 
 def client_metrics_entries(overrides: Mapping[str, str]) -> list[Entry]:
-    """Every configuration of a client metrics subscription. They have no synonyms, as in Kafka."""
-    return [
-        Entry(
-            row.name, overrides.get(row.name, row.default), row.kind, False, [], row.documentation,
-            CLIENT_METRICS_CONFIG if row.name in overrides else DEFAULT_CONFIG,
-        )
-        for row in CLIENT_METRICS_CONFIGS.values()
-    ]  # fmt: skip
+    """Every configuration of a client metrics subscription. Defaults are no synonyms there, as in Kafka."""
+    entries = []
+    for row in CLIENT_METRICS_CONFIGS.values():
+        value = overrides.get(row.name, row.default)
+        own = [Synonym(row.name, value, CLIENT_METRICS_CONFIG)] if row.name in overrides else []
+        entries.append(Entry(row.name, value, row.kind, False, own, row.documentation))
+    return entries
 
 
 def logger_entries(levels: Mapping[str, str]) -> list[Entry]:

@@ -61,6 +61,11 @@ class Resource:
         """The type of a configuration's value. Raises BrokerError where there is no such configuration."""
         raise NotImplementedError
 
+    def never_set(self, name: str) -> bool:
+        """Whether it is a configuration of Kafka's that is refused here. Deleting it changes nothing, and Kafka's tools
+        do so to be sure."""
+        return False
+
     def default(self, name: str) -> str:
         """What holds where the resource does not say."""
         raise NotImplementedError
@@ -91,6 +96,9 @@ class TopicResource(Resource):
 
     def kind(self, name: str) -> Kind:
         return topic_configs.find(name).kind
+
+    def never_set(self, name: str) -> bool:
+        return topic_configs.known_elsewhere(name)
 
     def default(self, name: str) -> str:
         node = self.broker.catalog.administration.topic_defaults()
@@ -125,6 +133,9 @@ class NodeResource(Resource):
     def kind(self, name: str) -> Kind:
         return broker_configs.find(name).kind
 
+    def never_set(self, name: str) -> bool:
+        return name in broker_configs.NOT_HERE
+
     def default(self, name: str) -> str:
         below = self.broker.dynamic_configs.overrides(ALL_NODES) if self.name != ALL_NODES else {}
         return below.get(name) or broker_configs.find(name).value(self.broker.dynamic_configs.base)
@@ -153,6 +164,9 @@ class GroupResource(Resource):
 
     def kind(self, name: str) -> Kind:
         return group_configs.find(name).kind
+
+    def never_set(self, name: str) -> bool:
+        return name in group_configs.NOT_HERE
 
     def default(self, name: str) -> str:
         return self.broker.group_configs.node_defaults().get(name) or group_configs.find(name).default

@@ -12,16 +12,23 @@ from halfmoon.adapters.kafka.config_entries import TYPE_CODES, Entry, logger_ent
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, resource
+from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE, resource
 from halfmoon.core.errors import BrokerError, Fault
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
 
 
+NAMED_AT_WILL = (GROUP_TYPE, CLIENT_METRICS_TYPE)
+"""Resources that need not exist to be described."""
+MOST_AT_WILL = 1_000
+"""So many of them are answered at a time: an answer is a hundred times the size of the question."""
+
+
 @api(32, "DescribeConfigs", 1, 4)
 def describe_configs(ctx: Context, request: Any) -> object:
     results = []
+    anything = 0
     # A resource that is named twice is answered once: its configuration is hundreds of times the size of its name.
     for asked in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
         result = _Result(
@@ -32,7 +39,10 @@ def describe_configs(ctx: Context, request: Any) -> object:
             configs=[],
         )
         results.append(result)
+        anything += asked.resource_type in NAMED_AT_WILL
         try:
+            if anything > MOST_AT_WILL and asked.resource_type in NAMED_AT_WILL:
+                raise BrokerError(Fault.INVALID_REQUEST, f"ask for at most {MOST_AT_WILL} groups at a time")
             entries = _entries(ctx, asked)
         except BrokerError as error:
             refuse(result, error)

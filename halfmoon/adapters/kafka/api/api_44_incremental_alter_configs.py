@@ -36,6 +36,8 @@ def _changed(resource: Resource, asked: Any) -> dict[str, str]:
 
 
 def _apply(resource: Resource, overrides: dict[str, str], name: str, operation: int, value: str) -> None:
+    if operation == DELETE and resource.never_set(name):
+        return
     kind = resource.kind(name)
     if operation == SET:
         overrides[name] = value
