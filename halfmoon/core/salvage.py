@@ -127,4 +127,5 @@ def _reconcile_partition(partition: Partition, kept: PartitionState) -> None:
     if kept.pending is not None:
         partition.pending = PendingSet(kept.pending, kept.next_offset)
     partition.epochs = list(kept.epochs)
+    snapshot.restore_cleaned(partition, kept)
     partition.move_start(kept.start_offset)

@@ -20,6 +20,7 @@ import msgspec
 
 from halfmoon.core import control
 from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
@@ -51,6 +52,9 @@ class PartitionState(msgspec.Struct, array_like=True):
     source_next: int = 0
     pending: Chunks | None = None
     queue_number: int = -1
+    moved_upto: int = 0
+    compacted_upto: int = 0
+    cleaned: list[tuple[int, int, int]] = []
 
 
 class TopicState(msgspec.Struct, array_like=True):
@@ -79,6 +83,7 @@ class Snapshot(msgspec.Struct, array_like=True):
     cancels: list[tuple[int, bytes, int]] = []
     deleted: list[tuple[int, str]] = []
     next_queue_number: int = 0
+    next_clean: int = CLEAN_BASE
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -105,6 +110,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
             catalog.next_queue_number,
+            catalog.next_clean,
         )
     )
 
@@ -127,6 +133,9 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         partition.source_next,
         None if partition.pending is None else partition.pending.chunks(),
         partition.queue_number,
+        partition.moved_upto,
+        partition.compacted_upto,
+        partition.cleaned,
     )
 
 
@@ -154,9 +163,17 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
                 partition.pending = PendingSet(kept.pending, kept.next_offset)
             if kept.producers:
                 partition.producers = _producers(kept.producers)
+            restore_cleaned(partition, kept)
             catalog.number_queues([partition], kept.queue_number)
         catalog.add_topic(topic)
     restore_rest(catalog, snapshot)
+
+
+def restore_cleaned(partition: Partition, kept: PartitionState) -> None:
+    """Where what lives of the partition's beginning stands."""
+    partition.moved_upto = kept.moved_upto
+    partition.compacted_upto = kept.compacted_upto
+    partition.cleaned = list(kept.cleaned)
 
 
 def created(state: TopicState) -> control.TopicCreated:
@@ -180,6 +197,7 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     for number, key, at in snapshot.cancels:
         catalog.cancels.setdefault(number, {})[key] = at
     catalog.deleted = dict(snapshot.deleted)
+    catalog.next_clean = max(catalog.next_clean, snapshot.next_clean)
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
 
 

@@ -27,6 +27,7 @@ RECORDS: list[control.Any] = [
     control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, 1, ()), 10),
     control.GroupDeleted("g"),
     control.ProducerIdsReserved(2000),
+    control.Cleaned(1 << 62, (1 << 62) + 999, [control.Moved(7, 0, 0, 1 << 40, 5)], [(7, 0, 3, 4)]),
     control.SnapshotPart(b"\x00\xff"),
 ]
 

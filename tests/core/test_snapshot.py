@@ -104,5 +104,5 @@ def test_a_checkpoint_of_another_version_counts_as_lost(
 
 def test_a_newer_snapshot_may_have_more_fields(broker: Broker) -> None:
     data = snapshot.take(broker.catalog, 0, 1)
-    assert data[0] == 0x9D
-    assert snapshot.decode(b"\x9e" + data[1:] + b"\xa3new").position == 0
+    assert data[0] == 0x9E
+    assert snapshot.decode(b"\x9f" + data[1:] + b"\xa3new").position == 0

@@ -1,0 +1,314 @@
+"""Compaction, emptying and tidying, as readers see it."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import iter_records, parse_header
+from tests.core.bench import open_broker, partition_of, send, turn, values
+from tests.core.clean_bench import COMPACT, batches, clean, fresh, pairs, put, seal, state
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def test_of_each_key_the_last_record_stays_at_its_offset() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    put(broker, "t", (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    put(broker, "t", (b"c", b"1"))
+    put(broker, "t", (b"b", b"2"), (b"c", b"2"), (b"d", b"1"))
+    put(broker, "t", (b"e", b"1"))
+    clean(broker, clock)
+    left = [(2, b"a", b"2"), (4, b"b", b"2"), (5, b"c", b"2"), (6, b"d", b"1"), (7, b"e", b"1")]
+    assert pairs(broker, "t") == left
+    first, second, _ = map(parse_header, batches(broker, "t"))
+    assert (first.base_offset, first.last_offset_delta, first.record_count) == (0, 2, 1)
+    assert second.base_offset == 4, "a batch of which nothing is left is gone"
+    broker.close()
+    assert pairs(open_broker(fs.kill(), clock), "t") == left
+    assert pairs(open_broker(fs.power_loss(), clock), "t") == left
+
+
+def test_the_last_batch_is_not_looked_into() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    put(broker, "t", (b"a", b"1"), (b"a", b"2"))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 2
+    put(broker, "t", (b"b", b"1"))
+    clean(broker, clock)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [1, 2]
+
+
+def test_space_comes_back() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for round_ in range(40):
+        put(broker, "t", *((b"key-%d" % at, b"%d-" % round_ + b"x" * 1000) for at in range(10)))
+        turn(broker)
+    put(broker, "t", (b"end", b""))
+    log = broker.log
+    assert log.end - log.start > 400_000
+    clean(broker, clock)
+    assert log.segments[-1].end - log.start <= 2 * 65536
+    assert broker.cleaner.files.bytes < 30_000
+    assert partition_of(broker, "t").size_bytes < 40_000
+    assert state(broker, "t") == {b"key-%d" % at: b"39-" + b"x" * 1000 for at in range(10)} | {b"end": b""}
+    assert broker.cleaner.counts.records >= 400
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_tombstones_stay_until_their_horizon(codec: int) -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"delete.retention.ms": "60000"})
+    put(broker, "t", (b"a", b"1"), (b"b", b"1"), codec=codec, timestamp=5000)
+    put(broker, "t", (b"a", None), (b"x", b"1"), (b"b", b"2"), codec=codec, timestamp=6000)
+    put(broker, "t", (b"c", b"1"))
+    clean(broker, clock)
+    cleaned_ms = clock.now_ms
+    assert pairs(broker, "t")[0] == (2, b"a", None)
+    batch = next(batches(broker, "t"))
+    header = parse_header(batch)
+    assert header.attributes & 64
+    assert header.attributes & 7 == codec
+    assert header.base_timestamp == cleaned_ms + 60_000
+    assert [record.timestamp for record in iter_records(batch)] == [6000, 6001, 6002]
+    assert header.max_timestamp == 6002
+    clock.now_ms += 30_000
+    put(broker, "t", (b"d", b"1"))
+    clean(broker, clock)
+    assert pairs(broker, "t")[0] == (2, b"a", None)
+    assert parse_header(next(batches(broker, "t"))) == header, "the horizon is set once"
+    clock.now_ms += 60_000
+    put(broker, "t", (b"e", b"1"))
+    clean(broker, clock)
+    assert pairs(broker, "t")[0] == (3, b"x", b"1")
+    assert [record.timestamp for record in iter_records(next(batches(broker, "t")))] == [6001, 6002]
+
+
+def test_the_dirty_ratio_is_waited_for() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"min.cleanable.dirty.ratio": "0.5"})
+    for _ in range(10):
+        put(broker, "t", (b"a", b"x" * 100))
+    put(broker, "t", (b"end", b"x" * 100))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 2, "all of it was new"
+    for at in range(6):
+        put(broker, "t", (b"%d" % at, b"x" * 100))
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 2
+    put(broker, "t", (b"0", b"x" * 100))
+    put(broker, "t", (b"0", b"x" * 100))
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 2, "1 of 8 batches is new"
+    for _ in range(9):
+        put(broker, "t", (b"0", b"x" * 100))
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 3
+
+
+def test_young_records_stay() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"min.compaction.lag.ms": str(HOUR_MS)})
+    put(broker, "t", (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"2"))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 3
+    clock.now_ms += HOUR_MS
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 2
+
+
+def test_old_records_are_looked_into_although_little_is_new() -> None:
+    broker, clock, _ = fresh()
+    configs = COMPACT | {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(HOUR_MS)}
+    broker.create_topic("t", 1, configs)
+    put(broker, "t", (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"2"))
+    turn(broker)
+    clock.now_ms += HOUR_MS // 2
+    broker.housekeeping.turn()
+    turn(broker)
+    assert len(pairs(broker, "t")) == 3
+    clock.now_ms += HOUR_MS // 2
+    for _ in range(2):  # the first look asks for an index
+        clock.now_ms += 15_000
+        broker.housekeeping.turn()
+        turn(broker)
+    assert len(pairs(broker, "t")) == 2
+    assert broker.cleaner.tasks == 1
+
+
+def test_records_without_a_key_are_refused_where_they_would_be_lost() -> None:
+    broker, _, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    with pytest.raises(BrokerError, match="record 1 of the batch has no key") as caught:
+        put(broker, "t", (b"a", b"1"), (None, b"2"))
+    assert caught.value.fault is Fault.INVALID_RECORD
+    put(broker, "t", (b"", b"empty keys are keys"))
+
+
+def test_records_of_a_compacted_topic_are_not_deleted_on_demand_or_by_age() -> None:
+    broker, clock, _ = fresh(retention="1h")
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("both", 1, COMPACT | {"cleanup.policy": "compact,delete"})
+    for topic in ("t", "both"):
+        put(broker, topic, (b"a", b"1"))
+        put(broker, topic, (b"b", b"1"))
+    seal(broker)
+    with pytest.raises(BrokerError) as caught:
+        broker.delete_records(partition_of(broker, "t"), 1)
+    assert caught.value.fault is Fault.POLICY_VIOLATION
+    assert broker.delete_records(partition_of(broker, "both"), 1)[0] == 1
+    clock.now_ms += 2 * HOUR_MS
+    while not broker.housekeeping.retain():
+        pass
+    assert partition_of(broker, "t").start_offset == 0
+    assert partition_of(broker, "both").start_offset == 2
+
+
+def test_compact_and_delete_together() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"cleanup.policy": "compact, delete", "retention.ms": str(5 * DAY_MS // 2)})
+    for day in range(4):
+        put(broker, "t", (b"day-%d" % day, b"1"), (b"always", b"%d" % day))
+        clean(broker, clock)
+        clock.now_ms += DAY_MS
+    while not broker.housekeeping.retain():
+        pass
+    assert [key for _, key, _ in pairs(broker, "t")] == [b"day-2", b"always", b"day-3", b"always"]
+    turn(broker)
+    clean(broker, clock)
+    clock.now_ms += 30 * DAY_MS
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    broker.housekeeping.turn()
+    turn(broker)
+    broker.housekeeping.turn()
+    assert pairs(broker, "t") == []
+    assert len(broker.cleaner.files) == 0
+
+
+def test_a_policy_that_changes() -> None:
+    broker, clock, _ = fresh()
+    topic, _ = broker.create_topic("t", 1)
+    put(broker, "t", (None, b"no key"), (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"1"))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 4
+    broker.alter_configs(topic, COMPACT)
+    clean(broker, clock)
+    assert pairs(broker, "t") == [(2, b"a", b"2"), (3, b"b", b"1")], "what has no key goes, as in Kafka"
+    broker.alter_configs(topic, {"retention.ms": "1000"})
+    put(broker, "t", (None, b"no key"))
+    put(broker, "t", (b"b", b"2"))
+    put(broker, "t", (b"c", b"1"))
+    clean(broker, clock)
+    broker.alter_configs(topic, COMPACT)
+    clean(broker, clock)
+    assert [key for _, key, _ in pairs(broker, "t")] == [b"a", b"b", b"c"]
+
+
+def test_more_keys_than_memory() -> None:
+    for memory in (1, 2_000, 1 << 20):
+        broker, clock, _ = fresh(cleaner={"memory_bytes": memory})
+        broker.create_topic("t", 1, COMPACT)
+        expected = {}
+        for part in range(3):
+            for at in range(60):
+                key = b"key-%d" % (at * 7 % 45 + part)
+                expected[key] = b"%d-%d" % (part, at)
+                put(broker, "t", (key, expected[key]), (b"twice", b"1"), (b"twice", b"%d" % at))
+            expected[b"twice"] = b"59"
+            clean(broker, clock)
+            assert state(broker, "t") == expected
+            seen = [key for _, key, _ in pairs(broker, "t")[:-3]]
+            assert len(set(seen)) == len(seen)
+        assert (broker.cleaner.counts.walks > 3) is (memory < 1 << 20)
+
+
+def test_one_topic_that_lives_long_does_not_keep_everybodys_segments() -> None:
+    broker, clock, fs = fresh(retention="1h")
+    broker.create_topic("long", 2, {"retention.ms": "-1"})
+    broker.create_topic("short", 1)
+    for at in range(20):
+        send(broker, "long", b"%d" % at, index=at % 2)
+        for _ in range(3):
+            send(broker, "short", b"x" * 9000)
+        turn(broker)
+    assert len(broker.log.segments) > 8
+    clock.now_ms += 2 * HOUR_MS
+    send(broker, "short", b"end")
+    seal(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    clean(broker, clock)
+    assert len(broker.log.segments) <= 2
+    assert len(broker.cleaner.files) == 1
+
+    def check() -> None:
+        assert values(broker, "long", 0) == [b"%d" % at for at in range(0, 20, 2)]
+        assert values(broker, "long", 1) == [b"%d" % at for at in range(1, 20, 2)]
+
+    check()
+    broker.close()
+    broker = open_broker(fs.power_loss(), clock, retention="1h")
+    check()
+    assert not broker.health()
+
+
+def test_many_small_clean_files_become_one() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("u", 20, COMPACT)
+    for at in range(20):
+        put(broker, "u", (b"a", b"%d" % at), index=at)
+        put(broker, "u", (b"b", b"%d" % at), index=at)
+        clean(broker, clock)
+        assert len(broker.cleaner.files) <= 13
+    for at in range(20):
+        assert state(broker, "u", at) == {b"a": b"%d" % at, b"b": b"%d" % at}
+
+
+def test_clean_files_that_are_mostly_dead_are_left() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("gone", 1, COMPACT)
+    for topic, size in (("t", 100), ("gone", 20_000)):
+        put(broker, topic, (b"a", b"x" * size))
+        put(broker, topic, (b"b", b"x"))
+    clean(broker, clock)
+    assert broker.cleaner.files.bytes > 20_000
+    gone = broker.topic("gone")
+    assert gone is not None
+    broker.delete_topic(gone)
+    clean(broker, clock)
+    assert broker.cleaner.files.bytes < 1_000
+    assert state(broker, "t") == {b"a": b"x" * 100, b"b": b"x"}
+
+
+def test_a_file_is_cut_where_it_is_full() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(40):
+        put(broker, "t", (b"key-%d" % at, b"x" * 8000))
+    clean(broker, clock)
+    assert len(broker.cleaner.files) > 3
+    assert all(file.segment.size <= 65536 + 300 for file in broker.cleaner.files)
+    expected = {b"key-%d" % at: b"x" * 8000 for at in range(40)}
+    assert state(broker, "t") == expected
+    for at in range(0, 40, 2):
+        put(broker, "t", (b"key-%d" % at, b"y" * 8000))
+        expected[b"key-%d" % at] = b"y" * 8000
+    clean(broker, clock)
+    assert state(broker, "t") == expected
+    broker.close()
+    assert state(open_broker(fs.kill(), clock), "t") == expected
