@@ -139,17 +139,44 @@ class Rows:
         )  # fmt: skip
 
 
-def build_index(fs: FileSystem, segment: Segment) -> IndexFile:
-    """The index of a clean file, from the file. Slow. Raises OSError."""
+Lost = tuple[Key, int, int]
+"""Offsets [from, to) of a partition."""
+_END = 1 << 63
+
+
+def build_index(fs: FileSystem, segment: Segment) -> tuple[IndexFile, list[Lost]]:
+    """The index of a clean file, from the file; and what rot may have taken of it. Slow. Raises OSError."""
     rows = Rows()
+    lost: list[Lost] = []
+    before: tuple[Key, int] | None = None
+    gap = False
     for _, _, frame, payload in frames(segment):
-        if frame is not None and frame.kind == Kind.BATCH and payload:
+        if frame is None:
+            gap = True
+        elif frame.kind == Kind.BATCH:
             key = Key(frame.topic_number, frame.partition)
+            if gap:
+                lost += _between(before, (key, frame.base_offset))
+                gap = False
+            before = key, frame.base_offset + frame.span
+            if not payload:
+                lost.append((key, frame.base_offset, before[1]))
+                continue
             max_ms = HEADER.unpack_from(payload)[MAX_MS_AT]
             rows.add(
                 key, frame.base_offset, frame.span, frame.payload_position, len(payload), max_ms, frame.store_ms
             )  # fmt: skip
-    return rows.write(fs, segment.start, segment.end, index_path(segment.start))
+    if gap:
+        lost += _between(before, None)
+    return rows.write(fs, segment.start, segment.end, index_path(segment.start)), lost
+
+
+def _between(before: tuple[Key, int] | None, after: tuple[Key, int] | None) -> list[Lost]:
+    """What may have stood between the end of one batch and the beginning of another."""
+    if before is not None and after is not None and before[0] == after[0]:
+        return [(before[0], before[1], after[1])]
+    found = [(before[0], before[1], _END)] if before is not None else []
+    return found + ([(after[0], 0, after[1])] if after is not None else [])
 
 
 def open_index(fs: FileSystem, segment: Segment) -> IndexFile:
@@ -197,7 +224,7 @@ class CleanFiles:
         needed = {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
         for start in sorted(needed):
             try:
-                self.add(self._open(start))
+                self.add(self._open(start, catalog))
             except (FileNotFoundError, ValueError):
                 self.lost.append(start)
         kept = {path for start in self._files for path in (data_path(start), index_path(start))}
@@ -213,13 +240,20 @@ class CleanFiles:
                         partition.queue.lose(max(low, partition.start_offset), high)
                 self.attach(partition)
 
-    def _open(self, start: int) -> CleanFile:
+    def _open(self, start: int, catalog: Catalog) -> CleanFile:
         fs = self._log.fs
         segment = open_segment(fs, start)
         try:
             return CleanFile(segment, open_index(fs, segment))
         except (FileNotFoundError, ValueError):
-            return CleanFile(segment, build_index(fs, segment))
+            built, lost = build_index(fs, segment)
+        for key, low, high in lost:
+            partition = catalog.partition(*key)
+            if partition is not None:
+                for begin, end, of_file in partition.cleaned:
+                    if of_file == start:
+                        partition.queue.lose(max(begin, low, partition.start_offset), min(end, high))
+        return CleanFile(segment, built)
 
     def _salvage(self, catalog: Catalog) -> None:
         """Rot may have taken records `Cleaned`. They are repeated at the ends of their files."""
