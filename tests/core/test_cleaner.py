@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
+from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
+from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import Partition
+from halfmoon.core.compaction import Aborted
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.provenance import Origin
 from halfmoon.core.records import iter_records, parse_header
-from tests.core.bench import open_broker, partition_of, send, turn, values
-from tests.core.clean_bench import COMPACT, batches, clean, fresh, pairs, put, seal, state
+from tests.core.bench import open_broker, partition_of, relay, send, turn, values
+from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -312,3 +319,148 @@ def test_a_file_is_cut_where_it_is_full() -> None:
     assert state(broker, "t") == expected
     broker.close()
     assert state(open_broker(fs.kill(), clock), "t") == expected
+
+
+def store(broker: Broker, batch: memoryview) -> int:
+    """Append a batch as it stands, whatever clients may send; its base offset."""
+    header = parse_header(batch)
+    partition = partition_of(broker, "t")
+    offset, count = partition.next_offset, header.record_count
+    broker.store(partition, batch, count, count, header.max_timestamp, broker.clock.wall_ms())
+    return offset
+
+
+def transactional(producer_id: int, *rows: Pair) -> memoryview:
+    batch = keyed(*rows, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    header = parse_header(batch)._replace(attributes=TRANSACTIONAL)
+    return memoryview(bytearray(assemble(header, batch[61:])))
+
+
+def end(producer_id: int, *, commit: bool) -> memoryview:
+    batch = keyed((struct.pack(">hh", 0, int(commit)), bytes(6)), producer_id=producer_id, producer_epoch=0)
+    header = parse_header(batch)._replace(attributes=TRANSACTIONAL | CONTROL)
+    return memoryview(bytearray(assemble(header, batch[61:])))
+
+
+def test_aborted_records_go_and_hide_nothing_and_markers_go_when_they_are_not_needed() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"delete.retention.ms": str(HOUR_MS)})
+    store(broker, transactional(1, (b"a", b"kept"), (b"b", b"old")))  # 0, 1
+    store(broker, transactional(2, (b"a", b"aborted"), (b"x", b"aborted")))  # 2, 3
+    store(broker, end(1, commit=True))  # 4
+    abort = store(broker, end(2, commit=False))  # 5
+    store(broker, transactional(2, (b"b", b"new")))  # 6
+    store(broker, end(2, commit=True))  # 7
+    store(broker, end(3, commit=True))  # 8: of a transaction without records here
+    put(broker, "t", (b"end", b""))  # 9
+    broker.cleaner.aborted = lambda partition: [Aborted(2, 2, abort)]
+
+    def offsets() -> list[int]:
+        return [offset for offset, *_ in pairs(broker, "t")]
+
+    clean(broker, clock)
+    assert offsets() == [0, 4, 5, 6, 7, 8, 9]
+    clock.now_ms += 30 * 60_000
+    put(broker, "t", (b"end", b""))  # 10
+    clean(broker, clock)
+    assert offsets() == [0, 4, 5, 6, 7, 8, 9, 10], "the abort's horizon begins when its records are gone"
+    clock.now_ms += 45 * 60_000
+    put(broker, "t", (b"end", b""))  # 11
+    clean(broker, clock)
+    assert offsets() == [0, 4, 5, 6, 7, 10, 11], "9 was the last batch, and 8 is over"
+    clock.now_ms += HOUR_MS
+    put(broker, "t", (b"b", b"newest"), (b"end", b""))
+    put(broker, "t", (b"end", b""))
+    clean(broker, clock)
+    assert offsets() == [0, 4, 7, 12, 13, 14], "7 was needed when its record went"
+    for _ in range(2):
+        clock.now_ms += HOUR_MS
+        put(broker, "t", (b"end", b""))
+        clean(broker, clock)
+    assert offsets() == [0, 4, 12, 15, 16]
+
+
+def test_nothing_is_cleaned_above_the_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(6):
+        put(broker, "t", (b"a", b"%d" % at))
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "stable_offset", property(lambda partition: 3))
+        clean(broker, clock)
+        assert [offset for offset, *_ in pairs(broker, "t")] == [2, 3, 4, 5]
+    clean(broker, clock)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [4, 5]
+
+
+def test_batches_that_cannot_be_read_are_kept() -> None:
+    """Their header is whole, and that is what was checked when they came."""
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1)
+    garbage = keyed((b"a", b"1"), (b"b", b"2"))
+    store(broker, memoryview(bytearray(assemble(parse_header(garbage), b"\xff" * 40))))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"a", b"3"))
+    topic = broker.topic("t")
+    assert topic is not None
+    broker.alter_configs(topic, COMPACT)
+    put(broker, "t", (b"a", b"4"))
+    clean(broker, clock)
+    assert [parse_header(batch).base_offset for batch in batches(broker, "t")] == [0, 3, 4]
+
+
+def test_a_view_of_a_compacted_topic_goes_on_over_holes() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("v", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "yes"})
+    put(broker, "t", (b"a", b"yes 1"), (b"b", b"no"))
+    relay(broker)
+    for at in range(5):
+        put(broker, "t", (b"a", b"yes %d" % at))
+    put(broker, "t", (b"c", b"yes"))
+    clean(broker, clock)
+    relay(broker)
+    assert values(broker, "v") == [b"yes 1", b"yes 4", b"yes"]
+    broker.create_topic("late", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "yes"})
+    relay(broker)
+    assert values(broker, "late") == [b"yes 4", b"yes"]
+    assert not broker.health()
+
+
+def test_deleting_records_cuts_into_clean_files() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT | {"cleanup.policy": "compact,delete"})
+    for at in range(0, 12, 2):
+        put(broker, "t", (b"%d" % at, b"x"), (b"%d" % (at + 1), b"x"))
+    clean(broker, clock)
+    broker.delete_records(partition_of(broker, "t"), 5)
+    assert [offset for offset, *_ in pairs(broker, "t")] == list(range(5, 12))
+    put(broker, "t", (b"7", b"y"))
+    put(broker, "t", (b"end", b"y"))
+    clean(broker, clock)
+    left = [5, 6, 8, 9, 10, 11, 12, 13]
+    assert [offset for offset, *_ in pairs(broker, "t")] == left
+    assert len(partition_of(broker, "t").cleaned) == 1
+    assert len(broker.cleaner.files) == 1
+    assert [offset for offset, *_ in pairs(open_broker(fs.kill(), clock), "t")] == left
+
+
+def test_messages_that_wait_are_left_to_rolling() -> None:
+    broker, clock, _ = fresh(retention="1h", cleaner={"min_dead_ratio": 0.1})
+    broker.create_topic("t", 1)
+    broker.create_topic("waiting", 1)
+    waiting = partition_of(broker, "waiting")
+    broker.append_relayed(
+        waiting, bytearray(keyed((b"k", b"v"))), origin=Origin(0, 0), due_ms=clock.now_ms + 40 * DAY_MS
+    )
+    for _ in range(40):
+        send(broker, "t", b"x" * 9000)
+        relay(broker)
+    clock.now_ms += 2 * HOUR_MS
+    while not broker.housekeeping.retain():
+        pass
+    clean(broker, clock)
+    relay(broker)
+    assert broker.cleaner.tasks == 0
+    assert waiting.moved_upto == 0
+    assert len(waiting.pending or ()) == 1
