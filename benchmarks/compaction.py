@@ -1,6 +1,6 @@
 """How long a broker takes to compact, what is left of it on disk, and what a running producer notices.
 
-    python -m benchmarks.compaction BOOTSTRAP DATA_DIR [--records 10000000] [--keys 1000000]
+    python -m benchmarks.compaction BOOTSTRAP DATA_DIR [--halfmoon PID]
 
 For Halfmoon and for Kafka alike, with librdkafka. The records are written while `min.compaction.lag.ms` keeps the
 cleaner away; then the lag is taken back, and it is watched in the data directory until nothing is being written there
@@ -43,18 +43,11 @@ def disk_bytes(directory: Path) -> int:
     return total
 
 
-def is_cleaning(directory: Path) -> bool:
-    """Whether a cleaner is at work: files of Kafka's that it writes, or Halfmoon's process."""
-    if any(path.suffix in (".cleaned", ".swap") for path in directory.rglob("*")):
-        return True
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            said = path.read_bytes()
-        except OSError:
-            continue
-        if b"halfmoon.server.cleaning" in said and bytes(directory) in said:
-            return True
-    return False
+def is_cleaning(directory: Path, halfmoon: int | None) -> bool:
+    """Whether a cleaner is at work: the process that a Halfmoon has for it, or files that a Kafka writes."""
+    if halfmoon is None:
+        return any(path.suffix in (".cleaned", ".swap") for path in directory.glob("*/*"))
+    return any(path.read_text() for path in Path(f"/proc/{halfmoon}/task").glob("*/children"))
 
 
 class Latencies:
@@ -168,7 +161,7 @@ def main() -> None:
     parser.add_argument("data_dir", type=Path)
     parser.add_argument("--records", type=int, default=10_000_000)
     parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--kafka", action="store_true", help="the broker is a Kafka: its segments must be rolled")
+    parser.add_argument("--halfmoon", type=int, metavar="PID", help="the broker is this process, and no Kafka")
     options = parser.parse_args()
     admin = AdminClient({"bootstrap.servers": options.bootstrap})
     topic, other = f"compacted-{uuid.uuid4().hex[:6]}", f"other-{uuid.uuid4().hex[:6]}"
@@ -177,7 +170,7 @@ def main() -> None:
         "min.compaction.lag.ms": "86400000",
         "min.cleanable.dirty.ratio": "0.01",
     }
-    if options.kafka:
+    if options.halfmoon is None:
         configs |= {"segment.bytes": str(256 << 20), "segment.ms": "20000"}
     for created in admin.create_topics(
         [NewTopic(topic, 1, 1, config=configs), NewTopic(other, 1, 1)], operation_timeout=30
@@ -186,7 +179,7 @@ def main() -> None:
     begun = time.perf_counter()
     last = fill(options.bootstrap, topic, options.records, options.keys)
     print(f"{options.records} records of {len(last)} keys in {time.perf_counter() - begun:.1f} s", flush=True)
-    if options.kafka:
+    if options.halfmoon is None:
         time.sleep(21)
     closing = Producer({"bootstrap.servers": options.bootstrap})
     closing.produce(topic, b"", b"end")
@@ -204,7 +197,7 @@ def main() -> None:
     first_s = last_s = 0.0
     while time.perf_counter() - asked < LONGEST_S:
         now = time.perf_counter()
-        if is_cleaning(options.data_dir):
+        if is_cleaning(options.data_dir, options.halfmoon):
             if not first_s:
                 first_s = now
                 latencies.take()

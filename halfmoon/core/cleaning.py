@@ -8,15 +8,17 @@ their names from whoever adopts them (`adopt`); until then they are leftovers.
 What is read is checked, or rot would get a new checksum with its new frame. Batches that have been lost are left out
 and named in the record. Batches whose records cannot be read (they come from clients, as they are) are copied.
 
-Memory is bounded: by the keys that are remembered (`Task.key_bytes`), and a byte for each record that is compacted and
-52 for each batch of the file being written.
+Memory is bounded: by the keys that are remembered (`Task.key_bytes`), and a byte for each record that is compacted,
+four for each that stays, and 52 for each batch of the file being written.
 """
 
 from __future__ import annotations
 
 import contextlib
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import compress
 
 import msgspec
 
@@ -24,6 +26,7 @@ from halfmoon.core import clean_files, control, frame, index
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from halfmoon.core.clean_reading import STRETCH_BYTES, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
 from halfmoon.core.compaction import (
+    DEAD,
     UNDECIDED,
     Aborted,
     AbortedTransactions,
@@ -140,17 +143,29 @@ class _Decided:
         """Of the dirty batches, the newest first."""
         self._clean_marks: bytearray | None = None
         """Of the clean batches, the oldest first; None where `_last` still knows all later keys."""
+        self._starts: array[int] | None = array("I")
+        """Where the records of dirty batches begin in their bodies that are not dead, in the order of the marks; None
+        where some of them were undecided."""
         self._last = LastOfKey(key_bytes)
         self._first_walk()
         while self._marks and max(self._marks) >= UNDECIDED:
             self._further_walk(key_bytes)
         self._at = len(self._marks)
+        self._start_at = 0 if self._starts is None else len(self._starts)
         self._clean_at = 0
 
-    def of(self, row: Row, piece: Piece, header: BatchHeader) -> Sequence[int] | None:
+    def starts(self, row: Row, marks: bytearray) -> Sequence[int] | None:
+        """Where the records that are not dead begin, if that is known: asked for after the marks."""
+        if self._starts is None or row.end_offset <= self._dirty_from:
+            return None
+        live = len(marks) - marks.count(DEAD)
+        self._start_at -= live
+        return self._starts[self._start_at : self._start_at + live][::-1]
+
+    def of(self, row: Row, piece: Piece, header: BatchHeader) -> bytearray | None:
         """The marks of a batch. Asked for once each, in the order of offsets. None: it is to be copied."""
         if self._aborted.hold(header):
-            return ()
+            return bytearray()
         if row.base in self._unreadable:
             return None
         count = header.record_count
@@ -168,7 +183,12 @@ class _Decided:
         for row, piece in self._backwards(self._dirty):
             keys = self._keys(row, piece)
             if keys is not None:
-                self._marks += self._last.mark(keys)[::-1]
+                marks = self._last.mark(keys)[::-1]
+                self._marks += marks
+                if self._starts is not None:
+                    self._starts.extend(compress(reversed(keys.starts), marks))
+                if self._last.is_full:
+                    self._starts = None
         if self._last.is_full:
             self._clean_marks = bytearray()
             for row, piece in self._forwards(self._clean):
@@ -393,7 +413,7 @@ class _Cleaning:
         marks = decided.of(row, piece, header)
         if marks is None:
             return batch
-        left = filter_records(batch, header, marks, now_ms, retention_ms)
+        left = filter_records(batch, header, marks, now_ms, retention_ms, decided.starts(row, marks))
         self._counts.records += header.record_count
         if left is not None:
             self._counts.kept_records += parse_header(left).record_count

@@ -110,7 +110,7 @@ def test_records_that_go_leave_holes_and_nothing_else_changes(codec: int, append
     if append_time:
         set_log_append_time(memoryview(data), 9_000)
     header = parse_header(data)
-    left = filter_records(memoryview(data), header, [DEAD, LIVE, LIVE, DEAD], 0, 0)
+    left = filter_records(memoryview(data), header, bytes([DEAD, LIVE, LIVE, DEAD]), 0, 0)
     assert left is not None
     after = parse_header(left)
     changed = {"record_count": 2, "max_timestamp": 9_000 if append_time else 5_002}
@@ -123,24 +123,24 @@ def test_records_that_go_leave_holes_and_nothing_else_changes(codec: int, append
 def test_what_is_whole_is_not_touched_and_what_is_empty_goes() -> None:
     batch = memoryview(build_batch(rows(b"a", b"b")))
     header = parse_header(batch)
-    assert filter_records(batch, header, [LIVE, LIVE], 0, 0) is batch
-    assert filter_records(batch, header, [DEAD, DEAD], 0, 0) is None
+    assert filter_records(batch, header, bytes([LIVE, LIVE]), 0, 0) is batch
+    assert filter_records(batch, header, bytes([DEAD, DEAD]), 0, 0) is None
 
 
 def test_a_horizon_is_set_kept_and_obeyed() -> None:
     batch = memoryview(build_batch([(b"a", b"v", 5_000, ()), (b"b", None, 5_500, ())]))
-    first = filter_records(batch, parse_header(batch), [LIVE, TOMBSTONE], 10_000, 1_000)
+    first = filter_records(batch, parse_header(batch), bytes([LIVE, TOMBSTONE]), 10_000, 1_000)
     assert first is not None
     header = parse_header(first)
     assert (header.attributes, header.base_timestamp, header.max_timestamp) == (DELETE_HORIZON, 11_000, 5_500)
     assert [record.timestamp for record in iter_records(first)] == [5_000, 5_500]
     view = memoryview(first)
-    assert filter_records(view, header, [LIVE, TOMBSTONE], 10_999, 1_000) is view
-    later = filter_records(view, header, [LIVE, TOMBSTONE], 11_000, 1_000)
+    assert filter_records(view, header, bytes([LIVE, TOMBSTONE]), 10_999, 1_000) is view
+    later = filter_records(view, header, bytes([LIVE, TOMBSTONE]), 11_000, 1_000)
     assert later is not None
     assert [record.key for record in iter_records(later)] == [b"a"]
     assert parse_header(later).attributes == DELETE_HORIZON
-    shorter = filter_records(view, header, [DEAD, TOMBSTONE], 10_500, 1_000)
+    shorter = filter_records(view, header, bytes([DEAD, TOMBSTONE]), 10_500, 1_000)
     assert shorter is not None
     assert parse_header(shorter).base_timestamp == 11_000
     assert [record.timestamp for record in iter_records(shorter)] == [5_500]
