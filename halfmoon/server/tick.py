@@ -139,6 +139,7 @@ class Ticker:
             self._arm(deadline_ms)
         self._every(TURN_INTERVAL_S, self._turn)
         self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
+        self._every(broker.settings.log.cleaner.interval_ms / 1000, self._look_for_dirt)
         self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
 
     async def stop(self) -> None:
@@ -243,6 +244,11 @@ class Ticker:
     def _job_ended(self, job: Job[object], done: Future[object]) -> None:
         _conclude(job, done)
         self._begin_job()
+
+    def _look_for_dirt(self) -> None:
+        self._broker.cleaner.turn()
+        self._begin_cleaning()
+        self._begin_job()  # what is to be cleaned may have to be indexed before
 
     def _begin_cleaning(self) -> None:
         """It takes long, and has a thread of its own: index files must not wait for it."""
