@@ -28,7 +28,9 @@ SHOWN_BYTES = 60
 """Of a value, in a table."""
 ACKNOWLEDGED_S = 30.0
 DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
-"""Headers of the life before; the broker's own (halfmoon.…) it takes off itself."""
+DROPPED_PREFIX = "__dlq.errors."
+"""Headers of the life before; those of the second kind are a share group's. The broker's own (halfmoon.…) it takes off
+itself."""
 
 app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
 
@@ -159,6 +161,10 @@ def _text(content: bytes | None) -> str | None:
     return " ".join((text if len(text) <= SHOWN_BYTES else f"{text[: SHOWN_BYTES - 1]}…").splitlines())
 
 
+def _is_dropped(name: str) -> bool:
+    return name in DROPPED or name.startswith(DROPPED_PREFIX)
+
+
 def _ensure(client: KafkaAdminClient, topic: str) -> None:
     answer = client.create_topics({topic: {"num_partitions": 1}}, raise_errors=False)
     (entry,) = answer["topics"]
@@ -176,7 +182,7 @@ def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | 
         for number, letter in enumerate(letters):
             if rate is not None:
                 time.sleep(max(0.0, begun + number / rate - time.monotonic()))
-            kept = [header for header in letter.headers if header[0] not in DROPPED]
+            kept = [header for header in letter.headers if not _is_dropped(header[0])]
             source = f"{letter.topic}/{letter.partition}/{letter.offset}".encode()
             headers = [*kept, ("RETRY_OF", source), ("TIMER_DELAY_MS", b"0")]
             waiting.append(client.send(target, value=letter.value, key=letter.key, headers=headers))

@@ -25,8 +25,10 @@ from halfmoon.core.batch_header import CODEC_MASK
 from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.cleaner import Cleaner
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog, SyncJob
+from halfmoon.core.compaction import refuse_without_key
 from halfmoon.core.config import Settings
 from halfmoon.core.deliveries import Deliveries
 from halfmoon.core.dispatch import Appended, Dispatcher
@@ -167,6 +169,7 @@ class Broker:
         self._partition_count = sum(len(topic.partitions) for topic in self.catalog.by_name.values())
         self.dispatch = recovery.dispatch
         self.housekeeping = Housekeeping(self, recovery.indexes)
+        self.cleaner = Cleaner(self, recovery.clean_files)
         self.key_index.open()
         self.log.head = self._segment_head
         self.log.on_roll = self.dispatch.freeze_at
@@ -204,6 +207,7 @@ class Broker:
     def close(self) -> None:
         """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
         try:
+            self.cleaner.stop()
             self.views.save_progress()
             self.flush()
             end = self.log.end
@@ -248,6 +252,7 @@ class Broker:
         if self.log.low_disk:
             mark = self.settings.log.low_disk_mark_bytes
             found.append(f"writes are refused: another segment would leave less than {mark} bytes of disk")
+        found += [f"clean file {start} is missing" for start in self.cleaner.files.lost]
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
@@ -379,8 +384,13 @@ class Broker:
     def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
         """Make offsets below `before_offset` (−1: below the high watermark) unreadable.
 
-        Returns the new start offset and the log position to wait for. Raises BrokerError(OFFSET_OUT_OF_RANGE).
+        Returns the new start offset and the log position to wait for. Raises BrokerError(OFFSET_OUT_OF_RANGE), and
+        POLICY_VIOLATION where the topic's old records are to stay.
         """
+        if not partition.topic.rules.deletes:
+            raise BrokerError(
+                Fault.POLICY_VIOLATION, f"the cleanup.policy of topic '{partition.topic.name}' has no delete"
+            )
         offset = partition.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= partition.high_watermark:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
@@ -407,6 +417,8 @@ class Broker:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: only its source is produced to")
         if self._validate_records:
             validate_records(batch)
+        if rules.compacts:
+            refuse_without_key(batch, header)
         producer_id = header.producer_id
         transactional = header.attributes & TRANSACTIONAL
         span = header.record_count

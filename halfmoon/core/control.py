@@ -272,6 +272,29 @@ class AclsChanged(Record, frozen=True, tag="acls"):
     removed: list[AclRule]
 
 
+class Moved(msgspec.Struct, array_like=True, frozen=True):
+    """The offsets [from_offset, upto_offset) of a partition; what of them lives is in a clean file. Below
+    `compacted_upto` no two records have the same key."""
+
+    number: int
+    partition: int
+    from_offset: int
+    upto_offset: int
+    compacted_upto: int
+
+
+class Cleaned(Record, frozen=True, tag="cleaned"):
+    """A clean file (core/clean_files.py) with the log positions [start, end) holds what lives of these offsets, in
+    place of the log or of earlier clean files. Where nothing lives of them there is no file, and `start` is `end`.
+
+    `lost`: (topic number, partition, from, to), offsets that rot had taken before they could be moved."""
+
+    start: int
+    end: int
+    moved: list[Moved]
+    lost: list[tuple[int, int, int, int]] = []
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -308,6 +331,7 @@ Any = (
     | ResourceConfigsSet
     | QuotasSet
     | AclsChanged
+    | Cleaned
     | SnapshotPart
 )
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.core.administration import GROUP
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_topics import dead_letter_topic
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.core.share.options import reset_ms
 from halfmoon.core.topic_configs import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
@@ -81,6 +81,8 @@ def _at_once(value: str) -> str:
 
 def _topic_or_none(value: str) -> str:
     if value:
+        if not value.startswith(DEAD_LETTER_PREFIX):
+            raise ValueError(f"expected a name that begins with {DEAD_LETTER_PREFIX}, or nothing")
         try:
             check_topic_name(value)
         except BrokerError as error:
@@ -124,7 +126,8 @@ _ROWS = (
     ),
     GroupConfig(
         "errors.deadletterqueue.topic.name", Kind.STRING, _letters, _topic_or_none,
-        "The topic for records that a share group has rejected, or that were delivered too often. Empty: none.", "",
+        "The topic for records that a share group has rejected, or that were delivered too often, `dlq.…`. "
+        "Empty: none.", "",
     ),
     _row(
         "share.assignment.interval.ms", Kind.INT, lambda s: 0, _at_once,

@@ -180,6 +180,9 @@ class GroupService:
 
     def consumer_heartbeat(self, beat: ConsumerHeartbeat, reply: Callable[[HeartbeatResult], None]) -> None:
         """A member of the new protocol joins, stays or leaves."""
+        if self._broker.shares.exists(beat.group):
+            reply(HeartbeatResult(Fault.GROUP_ID_NOT_FOUND, f"Group {beat.group} is not a consumer group."))
+            return
         if self.foreign.has_members(beat.group):
             reply(
                 HeartbeatResult(
@@ -286,6 +289,8 @@ class GroupService:
         self.foreign.write_progress(group)
         if self.foreign.has_members(group):
             return Fault.UNKNOWN_MEMBER_ID
+        if broker.shares.exists(group):
+            return Fault.GROUP_ID_NOT_FOUND
         return self.coordinator.check_commit(
             group, generation, member_id, instance_id, broker.clock.mono_ms(),
             has_offsets=group in broker.catalog.offsets, transactional=transactional, knows_epochs=knows_epochs,

@@ -59,6 +59,10 @@ RECORDS: list[control.Any] = [
         10,
     ),
     control.GroupDeleted("g"),
+    control.ShareGroupSaved("g", 3),
+    control.ShareChanged("g", 7, 0, 12, [(12, 15, 2, 0), (15, 1 << 40, 5, 3)]),
+    control.ShareReset("g", [(7, 0, 1 << 40)]),
+    control.ShareForgotten("g", [(7, 0), (7, 1)]),
     control.ProducerIdsReserved(2000),
     control.TransactionalIdInitialized("t", Identity(1000, 3, 900, 2), 60_000, 10),
     control.TransactionGrown("t", [(7, 0), (8, 1)], ["g"], 11),
@@ -68,6 +72,7 @@ RECORDS: list[control.Any] = [
     control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),
     control.QuotasSet([("client-id", "c"), ("user", None)], {"producer_byte_rate": 1024.5}),
     control.AclsChanged([control.AclRule(2, "t", 3, "User:a", "*", 3, 3)], []),
+    control.Cleaned(1 << 62, (1 << 62) + 999, [control.Moved(7, 0, 0, 1 << 40, 5)], [(7, 0, 3, 4)]),
     control.SnapshotPart(b"\x00\xff"),
 ]
 

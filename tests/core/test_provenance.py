@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from halfmoon.core.provenance import (
     ORIGIN_BYTES,
+    GivenUp,
     Origin,
     Provenance,
     SentBack,
@@ -27,6 +28,8 @@ _any = st.builds(
     _runs,
     st.none() | st.builds(SentBack, st.text(max_size=9), _runs),
     st.none() | st.builds(Origin, _u32, _u32),
+    _runs,
+    st.none() | st.builds(GivenUp, st.text(max_size=9), _runs),
 )
 
 
@@ -56,6 +59,9 @@ def test_the_bytes() -> None:
     assert encode(Provenance(origin=Origin(1, 2))) == b"\x03\x01\0\0\0\x02\0\0\0"
     assert encode(Provenance(sent_back=SentBack("g", (SourceRun(1, 2, 3, 1),)))) == (
         b"\x04\x01\0g\x01\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0\x01\0\0\0"
+    )
+    assert encode(Provenance(given_up=GivenUp("g", (SourceRun(1, 2, 3, 4),)))) == (
+        b"\x06\x01\0g\x01\0\x01\0\0\0\x02\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0"
     )
     assert encode(Provenance()) == b""
 

@@ -135,18 +135,23 @@ class Ledger:
         """These offsets are in that state, whatever was known of them; what lies between them and the others was never
         given out."""
         if first < self.start:  # a record that is applied again; the one that follows puts it right
-            self.runs = [Run(first, self.start, AVAILABLE), *self.runs]
-            self.start = first
+            self._reach_down(first)
         self.reach(end)
         self.change(first, end, lambda run: Run(run.first, run.end, state, count))
+
+    def _reach_down(self, first: int) -> None:
+        made = [Run(first, self.start, AVAILABLE)]
+        if self.runs:
+            append(made, self.runs[0])
+        self.runs = made + self.runs[1:]
+        self.start = first
 
     def begin_at(self, start: int) -> None:
         """Nothing below `start` counts any more."""
         if start >= self.end:
             self.runs = []
         elif start < self.start:
-            self.reach(self.end)
-            self.runs = [Run(start, self.start, AVAILABLE), *self.runs] if self.runs else []
+            self._reach_down(start)
         else:
             at = bisect_right(self.runs, start, key=_first) - 1
             self.runs = [self.runs[at]._replace(first=start), *self.runs[at + 1 :]]

@@ -1,7 +1,9 @@
 """What a share group may configure: the group configurations of Kafka 4.3 and KIP-1191, over `$.groups.share`.
 
 Who keeps the groups' own configurations is somebody else's business: they are looked up by a function, and are text as
-clients send them (`share.record.lock.duration.ms` → "30000"). What is not valid there counts as not given.
+clients send them (`share.record.lock.duration.ms` → "30000"). What is not valid there counts as not given; nor is a
+topic for dead letters that is not called `dlq.…` (Kafka: errors.deadletterqueue.topic.name.prefix), so that nobody who
+may only produce to one topic has the broker write to any other.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
 
-from halfmoon.core.group_topics import dead_letter_topic
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.core.sections import Section, SettingError
 from halfmoon.core.share.share_partition import Terms
 from halfmoon.core.units import PositiveDuration, format_duration
@@ -71,7 +73,7 @@ class Options(NamedTuple):
 
 def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Options:
     letters = given.get("errors.deadletterqueue.topic.name")
-    if letters is None:
+    if letters is None or (letters and not letters.startswith(DEAD_LETTER_PREFIX)):
         letters = dead_letter_topic(group) if settings.dead_letters else ""
     reset = given.get("share.auto.offset.reset", settings.auto_offset_reset)
     return Options(

@@ -1,7 +1,7 @@
 """Reading for share partitions: whole batches as they lie in the log, and which of their records may be given out.
 
 Batches stay as they came: a fetch is answered with slices of the mapped log, and with the list of the offsets that the
-member has acquired in them. So nothing is decoded here but the attributes of a batch and its producer.
+member has acquired in them. So nothing is decoded here but the header of a transactional batch.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.batch_header import parse_header
+from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.share.share_partition import Acquired, Extent
 from halfmoon.core.transactions.aborted import Aborted, is_hidden
@@ -17,6 +17,9 @@ from halfmoon.core.transactions.aborted import Aborted, is_hidden
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
+
+_ATTRIBUTES_AT = 22
+"""In a batch: the lower byte of its attributes (batch_header.HEADER)."""
 
 Buffer = memoryview | bytes
 
@@ -50,7 +53,10 @@ class Found:
             if batch.first > at:
                 yield Extent(at, batch.first)
             at = max(at, batch.end)
-            if is_hidden(parse_header(piece), aborted):
+            attributes = piece[_ATTRIBUTES_AT]
+            if attributes & CONTROL or (
+                attributes & TRANSACTIONAL and aborted and is_hidden(parse_header(piece), aborted)
+            ):
                 yield batch
 
     def cut(self) -> Found:

@@ -31,6 +31,7 @@ from halfmoon.core.transactions.aborted import Aborted
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
+    from halfmoon.core.transactions.aborted import Aborted
 
 
 GROUP_TYPE = "share"
@@ -404,5 +405,8 @@ class ShareService:
 
     def check_name(self, group: str) -> None:
         """Raises BrokerError if a group of another kind has that name."""
-        if not self.exists(group) and self._broker.groups.describe(group) is not None:
+        groups = self._broker.groups
+        if self.exists(group):
+            return
+        if groups.describe(group) is not None or groups.describe_consumer(group) is not None:
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} is not a share group.")

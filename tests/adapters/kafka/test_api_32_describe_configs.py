@@ -43,6 +43,10 @@ def test_topic(client, version, keys):
     assert list(found) == sorted(TOPIC_CONFIGS)
     assert {name: (c.value, c.config_source, c.read_only) for name, c in found.items()} == {
         "cleanup.policy": ("delete", 5, False),
+        "delete.retention.ms": ("86400000", 5, False),
+        "max.compaction.lag.ms": (str(2**63 - 1), 5, False),
+        "min.cleanable.dirty.ratio": ("0.5", 5, False),
+        "min.compaction.lag.ms": ("0", 5, False),
         "compression.type": ("producer", 5, False),
         "halfmoon.delete.force": ("false", 5, False),
         "halfmoon.headers.enable": ("true", 5, False),

@@ -72,7 +72,7 @@ def test_validate_only(client, broker, key, version):
         (TOPIC, "", [("retention.ms", "1")], 42, "default"),
         (TOPIC, "a b", [("retention.ms", "1")], 17, "a b"),
         (TOPIC, "t", [("retention.ms", "-2")], 40, "retention.ms"),
-        (TOPIC, "t", [("cleanup.policy", "compact")], 40, "compact"),
+        (TOPIC, "t", [("cleanup.policy", "shrink")], 40, "compact"),
         (TOPIC, "t", [("segment.ms", "1")], 40, "segment.ms"),
         (TOPIC, "t", [("retention.ms", "1"), ("retention.ms", "2")], 42, "more than once"),
         (TOPIC, "t", [("retention.ms", None)], 42, "retention.ms"),

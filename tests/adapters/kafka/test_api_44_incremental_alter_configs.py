@@ -66,15 +66,15 @@ def test_what_changes_nothing_is_not_written(client, broker, version, operations
 
 
 def test_append_to_a_list_starts_from_what_holds(client, broker):
-    (result,) = client.ask(KEY, 1, resources=change((APPEND, "cleanup.policy", "delete"))).responses
+    (result,) = client.ask(KEY, 1, resources=change((APPEND, "cleanup.policy", "compact"))).responses
     assert result.error_code == 0
-    assert broker.topic("t").configs["cleanup.policy"] == "delete"
+    assert broker.topic("t").configs["cleanup.policy"] == "delete,compact"
 
 
 @pytest.mark.parametrize(
     ("operation", "name", "value", "code", "says"),
     [
-        (APPEND, "cleanup.policy", "compact", 40, "compact"),
+        (APPEND, "cleanup.policy", "shrink", 40, "compact"),
         (SUBTRACT, "cleanup.policy", "delete", 40, "cleanup.policy"),
         (APPEND, "retention.ms", "7", 40, "not a list"),
         (SUBTRACT, "retention.ms", "7", 40, "not a list"),

@@ -1,7 +1,7 @@
 """FindCoordinator (10): which node looks after a group or a transactional id. There is one node, so it is this one.
 
-Versions 4 and up ask for several keys at once (KIP-699). Share groups do not exist here yet: their coordinators are
-refused with an error that clients hand to their user at once, instead of looking for ever.
+Versions 4 and up ask for several keys at once (KIP-699). A share group's coordinator is found as that of every group;
+that of a share group's single partition (KIP-932) is what brokers ask each other, and is refused.
 """
 
 from __future__ import annotations

@@ -193,7 +193,9 @@ class Call:
         for part in self._parts:
             wanted = part.wanted(self._wanted, self._options.terms.max_locks)
             if wanted is not None:
-                available += self._ctx.broker.bytes_available(part.place.partition, wanted[0], enough)
+                available += self._ctx.broker.bytes_available(
+                    part.place.partition, wanted[0], enough, committed=self._options.committed_only
+                )
         return bool(available >= enough)
 
     # -- what takes a thread ---------------------------------------------------------------------------------------

@@ -1,0 +1,291 @@
+"""ShareFetch and ShareAcknowledge: waiting, sessions and their ends, threads, limits."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import pytest
+from kafka_rig import Rig, RigClient
+
+from halfmoon.adapters.kafka.protocol import ShareAcknowledgeRequest, ShareFetchRequest
+from halfmoon.core.broker import Broker
+from tests.core.bench import batch
+
+FETCH, ACKNOWLEDGE = 78, 79
+ACCEPT, RELEASE = 1, 2
+
+
+class Member:
+    """A member of group g on its own connection, which fetches topic t."""
+
+    def __init__(self, rig: Rig, name: str, group: str = "g") -> None:
+        self.rig, self.name, self.group = rig, name, group
+        self.client: RigClient = rig.client()
+        self.epoch = 0
+        topic = rig.broker.topic("t")
+        assert topic is not None
+        self.topic_id = uuid.UUID(bytes=topic.id)
+
+    def send(self, *acks: tuple[int, int, int], index: int = 0, named: bool = True, **fields: Any) -> None:
+        """Ask without reading the answer."""
+        piece = ShareFetchRequest.FetchTopic.FetchPartition
+        batches = [
+            piece.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
+            for first, last, kind in acks
+        ]
+        part = piece(partition_index=index, acknowledgement_batches=batches)
+        topics = [ShareFetchRequest.FetchTopic(topic_id=self.topic_id, partitions=[part])] if named or acks else []
+        asked = {
+            "group_id": self.group, "member_id": self.name, "share_session_epoch": self.epoch, "max_wait_ms": 500,
+            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100, "batch_size": 100, "share_acquire_mode": 0,
+            "is_renew_ack": False, "topics": topics, "forgotten_topics_data": [],
+        }  # fmt: skip
+        self.client.feed(self.client.encode(FETCH, 2, **(asked | fields)))
+        self.epoch += 1
+        self.rig.turn()
+
+    def answer(self) -> Any:
+        """What has come; None if nothing has."""
+        answers = self.client.answers()
+        return answers[0] if answers else None
+
+    def fetch(self, *acks: tuple[int, int, int], **fields: Any) -> list[tuple[int, int, int]]:
+        self.send(*acks, **({"max_wait_ms": 0} | fields))
+        return acquired(self.answer())
+
+    def acknowledge(self, first: int, last: int, kind: int, epoch: int | None = None) -> Any:
+        topic = ShareAcknowledgeRequest.AcknowledgeTopic
+        part = topic.AcknowledgePartition
+        batches = [part.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])]
+        topics = [topic(topic_id=self.topic_id, partitions=[part(partition_index=0, acknowledgement_batches=batches)])]
+        answer = self.client.ask(
+            ACKNOWLEDGE, 2, group_id=self.group, member_id=self.name, is_renew_ack=False, topics=topics,
+            share_session_epoch=self.epoch if epoch is None else epoch,
+        )  # fmt: skip
+        self.epoch += 1
+        return answer
+
+
+def acquired(answer: Any) -> list[tuple[int, int, int]]:
+    assert answer.error_code == 0, answer
+    return [
+        (each.first_offset, each.last_offset, each.delivery_count)
+        for topic in answer.responses
+        for part in topic.partitions
+        for each in part.acquired_records
+    ]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    made = Rig(groups__share__auto_offset_reset="earliest", groups__share__max_sessions=3)
+    made.broker.create_topic("t", 3)
+    return made
+
+
+def produce(rig: Rig, count: int, index: int = 0) -> None:
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.append(topic.partitions[index], batch(*[b"v"] * count), 1000)
+    rig.turn()
+
+
+def pass_time(rig: Rig, ms: int) -> None:
+    rig.clock.now_ms += ms
+    broker: Broker = rig.broker
+    broker.hold.expire(rig.clock.now_ms)
+    broker.shares.expire(rig.clock.now_ms)
+    rig.turn()
+
+
+def test_a_fetch_waits_for_records(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.send()
+    assert member.answer() is None
+    produce(rig, 3)
+    assert acquired(member.answer()) == [(0, 2, 1)]
+
+
+def test_a_fetch_ends_empty_when_its_time_is_over(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.send()
+    pass_time(rig, 499)
+    assert member.answer() is None
+    pass_time(rig, 1)
+    assert acquired(member.answer()) == []
+
+
+def test_a_fetch_waits_for_so_many_bytes(rig: Rig) -> None:
+    member = Member(rig, "a")
+    produce(rig, 1)
+    member.send(min_bytes=130)
+    assert member.answer() is None
+    produce(rig, 1)
+    assert acquired(member.answer()) == [(0, 1, 1)]
+    produce(rig, 1)
+    member.send(named=False, min_bytes=130)
+    pass_time(rig, 500)
+    assert acquired(member.answer()) == [(2, 2, 1)]
+
+
+def test_of_two_that_wait_one_gets_the_records_and_the_other_waits_on(rig: Rig) -> None:
+    first, second = Member(rig, "a"), Member(rig, "b")
+    first.send()
+    pass_time(rig, 100)
+    second.send()
+    produce(rig, 2)
+    assert acquired(first.answer()) == [(0, 1, 1)]
+    assert second.answer() is None
+    pass_time(rig, 499)
+    assert second.answer() is None
+    pass_time(rig, 1)
+    assert acquired(second.answer()) == []
+
+
+def test_who_waits_gets_what_another_releases(rig: Rig) -> None:
+    first, second = Member(rig, "a"), Member(rig, "b")
+    produce(rig, 3)
+    assert first.fetch() == [(0, 2, 1)]
+    second.send()
+    assert second.answer() is None
+    first.acknowledge(1, 1, RELEASE)
+    assert acquired(second.answer()) == [(1, 1, 2)]
+
+
+def test_who_waits_gets_what_another_has_held_for_too_long(rig: Rig) -> None:
+    first, second = Member(rig, "a"), Member(rig, "b")
+    produce(rig, 1)
+    first.fetch()
+    pass_time(rig, 29_900)
+    second.send()
+    pass_time(rig, 100)
+    assert acquired(second.answer()) == [(0, 0, 2)]
+
+
+def test_who_waits_gets_what_was_held_by_a_connection_that_is_gone(rig: Rig) -> None:
+    first, second = Member(rig, "a"), Member(rig, "b")
+    produce(rig, 2)
+    first.fetch()
+    second.send()
+    first.client.connection.connection_lost(None)
+    rig.turn()
+    assert acquired(second.answer()) == [(0, 1, 2)]
+    assert len(rig.broker.shares.sessions) == 1
+
+
+def test_another_request_ends_the_waiting(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.send()
+    member.client.feed(member.client.encode(18, 0))
+    rig.turn()
+    assert acquired(member.client.answers()[0]) == []
+
+
+def test_a_session_that_begins_anew_gives_back_what_the_old_one_held(rig: Rig) -> None:
+    member = Member(rig, "a")
+    produce(rig, 2)
+    assert member.fetch() == [(0, 1, 1)]
+    member.epoch = 0
+    assert member.fetch() == [(0, 1, 2)]
+
+
+def test_a_parked_fetch_of_a_session_that_is_gone_gets_nothing(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.send()
+    other = Member(rig, "a")  # the same member, on another connection
+    assert other.fetch() == []
+    produce(rig, 1)
+    assert acquired(member.answer()) == []
+    assert other.fetch(named=False) == [(0, 0, 1)]
+
+
+def test_the_end_of_a_session_gives_back_what_is_not_acknowledged(rig: Rig) -> None:
+    first, second = Member(rig, "a"), Member(rig, "b")
+    produce(rig, 3)
+    first.fetch()
+    answer = first.acknowledge(0, 0, ACCEPT, epoch=-1)
+    assert [part.error_code for topic in answer.responses for part in topic.partitions] == [0]
+    assert second.fetch() == [(1, 2, 2)]
+
+
+def test_forgotten_partitions_are_fetched_no_more(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.fetch()
+    produce(rig, 1)
+    forgotten = [ShareFetchRequest.ForgottenTopic(topic_id=member.topic_id, partitions=[0])]
+    assert member.fetch(named=False, forgotten_topics_data=forgotten) == []
+
+
+def test_partitions_take_turns_in_being_the_first(rig: Rig) -> None:
+    member = Member(rig, "a")
+    for index in range(3):
+        member.fetch(index=index)
+    for index in range(3):
+        produce(rig, 4, index)
+    found = []
+    for _ in range(3):
+        member.send(named=False, max_records=4, max_wait_ms=0)
+        found += [part.partition_index for topic in member.answer().responses for part in topic.partitions]
+    assert sorted(found) == [0, 1, 2]
+
+
+def test_there_are_so_many_sessions(rig: Rig) -> None:
+    for name in "abc":
+        Member(rig, name).fetch()
+    member = Member(rig, "d")
+    member.send()
+    assert member.answer().error_code == 133
+
+
+def test_acknowledgements_are_durable_before_the_answer(rig: Rig) -> None:
+    member = Member(rig, "a")
+    produce(rig, 2)
+    member.fetch()
+    rig.broker.log.failed = OSError("no more")
+    member.send((0, 1, ACCEPT), max_wait_ms=0)
+    (part,) = member.answer().responses[0].partitions
+    assert part.acknowledge_error_code == 56
+    rig.broker.log.failed = None
+    assert member.fetch((0, 1, ACCEPT)) == []
+    assert rig.broker.shares.parts("g")[0].start == 2
+
+
+def test_internal_topics_are_closed(rig: Rig) -> None:
+    rig.broker.create_topic("inside", 1, internal=True)
+    member = Member(rig, "a")
+    inside = rig.broker.topic("inside")
+    assert inside is not None
+    member.topic_id = uuid.UUID(bytes=inside.id)
+    member.send(max_wait_ms=0)
+    (part,) = member.answer().responses[0].partitions
+    assert part.error_code == 29
+
+
+def test_cold_records_are_read_in_a_thread() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", log__hot_bytes=0)
+    rig.broker.create_topic("t", 3)
+    produce(rig, 2)
+    rig.broker.housekeeping.plan()
+    rig.fs.cold = True
+    member = Member(rig, "a")
+    member.send()
+    rig.loop.run_threads()
+    rig.turn()
+    assert acquired(member.answer()) == [(0, 1, 1)]
+
+
+def test_a_group_that_begins_a_while_ago_looks_for_that_in_a_thread() -> None:
+    rig = Rig(groups__share__auto_offset_reset="by_duration:PT1H")
+    rig.broker.create_topic("t", 3)
+    produce(rig, 2)  # of 1970
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.append(topic.partitions[0], batch(b"new", timestamp=rig.clock.now_ms), rig.clock.now_ms)
+    rig.turn()
+    member = Member(rig, "a")
+    member.send()
+    assert member.answer() is None
+    rig.loop.run_threads()
+    rig.turn()
+    assert acquired(member.answer()) == [(2, 2, 1)]

@@ -1,0 +1,408 @@
+"""Share groups on the log: what is remembered, what is read, what becomes of what was given up."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from halfmoon.core.broker import Broker
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import build_batch
+from halfmoon.core.share.membership import Beat
+from halfmoon.core.share.reading import Loading
+from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, Demand
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn
+from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of, shown
+from tests.core.transaction_bench import TxnClient
+
+
+class Bench:
+    def __init__(self, **share: Any) -> None:
+        self.clock = VirtualClock()
+        self.fs = FaultyFileSystem(random.Random(1))
+        self.share = {"auto_offset_reset": "earliest", **share}
+        self.log: dict[str, Any] = {}
+        self.broker = self.open()
+        self.broker.create_topic("t", 1)
+        turn(self.broker)
+
+    def open(self) -> Broker:
+        return open_broker(self.fs, self.clock, sections={"groups": {"share": self.share}}, **self.log)
+
+    def restart(self) -> None:
+        """After kill −9."""
+        turn(self.broker)
+        self.fs = self.fs.kill()
+        self.broker = self.open()
+
+    def send(self, count: int, batches: int = 1) -> None:
+        for number in range(batches):
+            send(self.broker, "t", *(b"%d-%d" % (number, at) for at in range(count)))
+        turn(self.broker)
+
+    def pass_time(self, ms: int) -> None:
+        self.clock.now_ms += ms
+        self.broker.shares.expire(self.clock.now_ms)
+
+
+@pytest.mark.parametrize(
+    ("reset", "first"), [("earliest", 0), ("latest", 6), ("by_duration:PT10S", 4), ("by_duration:PT0.5S", 6)]
+)
+def test_where_a_group_begins_and_that_it_stays_there(reset: str, first: int) -> None:
+    bench = Bench(auto_offset_reset=reset)
+    for ago_ms in (20_000, 15_000, 5_000):
+        rows = [(None, b"v", bench.clock.now_ms - ago_ms, ())] * 2
+        partition = partition_of(bench.broker, "t")
+        bench.broker.append(partition, memoryview(bytearray(build_batch(rows))), bench.clock.now_ms)
+    turn(bench.broker)
+    begun = bench.broker.shares.begin(GROUP, partition_of(bench.broker, "t"), bench.broker.shares.options(GROUP))
+    if callable(begun):
+        begun = bench.broker.shares.begin_at(GROUP, partition_of(bench.broker, "t"), begun())
+    assert begun.start == first
+    bench.send(3)
+    bench.restart()  # nothing was acknowledged
+    assert part_of(bench.broker, "t").start == first
+
+
+def test_an_acknowledgement_is_on_disk_before_it_is_answered() -> None:
+    bench = Bench()
+    bench.send(4)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    position = acknowledge(bench.broker, part, "a", 0, 1, ACCEPT)
+    assert position > bench.broker.durable_position
+    answered: list[BrokerError | None] = []
+    bench.broker.when_durable(position, answered.append)
+    assert not answered
+    turn(bench.broker)
+    assert answered == [None]
+
+
+def test_what_cannot_be_written_down_has_not_happened() -> None:
+    bench = Bench()
+    bench.send(4)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    before = shown(part)
+    bench.broker.log.failed = OSError("no more")
+    with pytest.raises(BrokerError) as refused:
+        acknowledge(bench.broker, part, "a", 0, 1, ACCEPT)
+    assert refused.value.fault is Fault.KAFKA_STORAGE_ERROR
+    assert shown(part) == before
+    bench.broker.log.failed = None
+    acknowledge(bench.broker, part, "a", 0, 1, ACCEPT)
+    assert shown(part) == "start=2 2-3 acquired#1(a)"
+
+
+def test_a_lock_that_is_over_gives_the_records_to_others() -> None:
+    bench = Bench()
+    bench.send(2)
+    part = part_of(bench.broker, "t")
+    assert given(fetch(bench.broker, part, "a")) == {0: 1, 1: 1}
+    assert fetch(bench.broker, part, "b") is None
+    assert bench.broker.shares.next_deadline() == bench.clock.now_ms + 30_000
+    bench.pass_time(29_999)
+    assert fetch(bench.broker, part, "b") is None
+    bench.pass_time(1)
+    assert given(fetch(bench.broker, part, "b")) == {0: 2, 1: 2}
+    bench.restart()
+    assert given(fetch(bench.broker, part_of(bench.broker, "t"), "c")) == {0: 2, 1: 2}  # b's was not written down
+
+
+def test_only_batches_with_something_for_the_member_are_sent() -> None:
+    bench = Bench()
+    bench.send(2, batches=4)
+    part = part_of(bench.broker, "t")
+    found = fetch(bench.broker, part, "a", 3)
+    assert found is not None
+    assert [piece[:8] for piece in found.slices] == [b"\0" * 8, b"\0" * 7 + b"\x02"]
+    acknowledge(bench.broker, part, "a", 0, 0, RELEASE)
+    acknowledge(bench.broker, part, "a", 1, 3, ACCEPT)
+    found = fetch(bench.broker, part, "b", 3)
+    assert found is not None
+    assert given(found) == {0: 2, 4: 1, 5: 1}
+    assert [int.from_bytes(piece[:8], "big") for piece in found.slices] == [0, 4]
+
+
+def test_cold_records_are_read_in_a_thread_by_one_at_a_time() -> None:
+    bench = Bench()
+    bench.log = {"hot_bytes": 0}
+    bench.send(2, batches=3)
+    bench.restart()
+    bench.fs.cold = True
+    shares = bench.broker.shares
+    part, options = part_of(bench.broker, "t"), shares.options(GROUP)
+    demand = Demand(3, 500)
+    loading = shares.fetch(part, "a", demand, 1 << 20, options)
+    assert isinstance(loading, Loading)
+    assert shares.fetch(part, "b", demand, 1 << 20, options) is None
+    assert given(shares.loaded(part, "a", loading, loading.load(), demand, options)) == {0: 1, 1: 1, 2: 1, 3: 1}
+    loading = shares.fetch(part, "b", demand, 1 << 20, options)
+    assert isinstance(loading, Loading)
+    shares.load_failed(part)
+    loading = shares.fetch(part, "b", demand, 1 << 20, options)
+    assert isinstance(loading, Loading)
+    assert given(shares.loaded(part, "b", loading, loading.load(), demand, options)) == {4: 1, 5: 1}
+
+
+def test_records_that_are_deleted_are_given_out_no_more() -> None:
+    bench = Bench()
+    bench.send(2, batches=3)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a", 2)
+    bench.broker.delete_records(partition_of(bench.broker, "t"), 3)
+    turn(bench.broker)
+    assert given(fetch(bench.broker, part, "b")) == {3: 1, 4: 1, 5: 1}
+    acknowledge(bench.broker, part, "a", 0, 1, ACCEPT)  # which is too late, and no matter
+    assert shown(part) == "start=3 3-5 acquired#1(b)"
+
+
+def test_a_deleted_topic_is_forgotten_and_so_is_a_group() -> None:
+    bench = Bench()
+    bench.broker.create_topic("u", 1)
+    bench.send(1)
+    part_of(bench.broker, "t")
+    part_of(bench.broker, "u")
+    topic = bench.broker.topic("t")
+    assert topic is not None
+    bench.broker.delete_topic(topic)
+    shares = bench.broker.shares
+    assert [partition.topic.name for partition in shares.looked_at(GROUP)] == ["u"]
+    assert [part.place.partition.topic.name for part in shares.parts(GROUP)] == ["u"]
+    bench.broker.groups.delete(GROUP)
+    assert not shares.exists(GROUP)
+    bench.restart()
+    assert not bench.broker.shares.exists(GROUP)
+
+
+def beat(member: str, epoch: int = 0, group: str = GROUP) -> Beat:
+    return Beat(group, member, epoch, None, ("t",), "client", "/h")
+
+
+def test_a_group_has_one_kind() -> None:
+    bench = Bench()
+    groups, shares = bench.broker.groups, bench.broker.shares
+    groups.commit("classic", -1, "", None, [(partition_of(bench.broker, "t"), 1, -1, "")])
+    with pytest.raises(BrokerError) as refused:
+        shares.heartbeat(beat("m", group="classic"))
+    assert refused.value.fault is Fault.GROUP_ID_NOT_FOUND
+    shares.heartbeat(beat("m"))
+    with pytest.raises(BrokerError) as refused:
+        groups.commit(GROUP, -1, "", None, [(partition_of(bench.broker, "t"), 1, -1, "")])
+    assert refused.value.fault is Fault.GROUP_ID_NOT_FOUND
+    assert [(each.group, each.type, each.state) for each in groups.list(types=["share"])] == [
+        (GROUP, "share", "Stable")
+    ]
+    assert [each.group for each in groups.list()] == ["classic", GROUP]
+    with pytest.raises(BrokerError) as refused:
+        groups.delete(GROUP)
+    assert refused.value.fault is Fault.NON_EMPTY_GROUP
+
+
+def test_a_silent_member_loses_what_it_holds() -> None:
+    bench = Bench(record_lock_duration="60s")
+    bench.send(2)
+    shares = bench.broker.shares
+    shares.heartbeat(beat("a"))
+    session = shares.sessions.begin(GROUP, "a", object())
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    bench.pass_time(45_000)
+    assert shown(part) == "start=0 0-1 available#1"
+    assert shares.sessions.get(GROUP, "a") is None
+    shares.sessions.end(session)  # twice does no harm
+
+
+def test_who_leaves_or_whose_connection_goes_loses_what_it_holds() -> None:
+    bench = Bench()
+    bench.send(2)
+    shares = bench.broker.shares
+    part = part_of(bench.broker, "t")
+    shares.heartbeat(beat("a"))
+    fetch(bench.broker, part, "a")
+    shares.leave(GROUP, "a")
+    assert shown(part) == "start=0 0-1 available#1"
+    owner = object()
+    shares.sessions.begin(GROUP, "b", owner)
+    fetch(bench.broker, part, "b")
+    shares.drop(owner)
+    assert shown(part) == "start=0 0-1 available#2"
+    assert len(shares.sessions) == 0
+
+
+# -- dead letters ------------------------------------------------------------------------------------------------------
+
+
+def produce(bench: Bench, *rows: tuple[bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...]]) -> None:
+    made = build_batch([(key, value, 7, headers) for key, value, headers in rows])
+    bench.broker.append(partition_of(bench.broker, "t"), memoryview(bytearray(made)), bench.clock.now_ms)
+    turn(bench.broker)
+
+
+def test_a_rejected_record_has_one_dead_letter_with_both_kinds_of_headers() -> None:
+    bench = Bench()
+    produce(bench, (b"k", b"v", (("own", b"1"), ("halfmoon.reason", b"old"), ("__dlq.errors.group", b"old"))))
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    assert shown(part) == "start=0 0 rejected#1"
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert letters(bench.broker, "dlq.g") == [
+        {
+            "": b"v", "own": b"1", "RETRY_TOPIC": b"t", "ORIGIN_MESSAGE_ID": b"t/0/0", "__dlq.errors.topic": b"t",
+            "__dlq.errors.partition": b"0", "__dlq.errors.offset": b"0", "__dlq.errors.group": b"g",
+            "__dlq.errors.delivery.count": b"1", "__dlq.errors.message": b"Offset rejected by client.",
+            "RECONSUME_TIME": b"1", "halfmoon.reason": b"rejected when given out for the 1. time",
+        }
+    ]  # fmt: skip
+    bench.restart()
+    relay(bench.broker)
+    assert len(letters(bench.broker, "dlq.g")) == 1
+
+
+def test_an_exhausted_record_says_so() -> None:
+    bench = Bench(delivery_count_limit=2)
+    bench.send(1)
+    part = part_of(bench.broker, "t")
+    for _ in range(2):
+        fetch(bench.broker, part, "a")
+        bench.pass_time(30_000)
+    relay(bench.broker)
+    (letter,) = letters(bench.broker, "dlq.g")
+    assert letter["__dlq.errors.message"] == b"Offset delivery count exceeded the threshold."
+    assert (letter["__dlq.errors.delivery.count"], letter["halfmoon.reason"]) == (b"2", b"given out 2 times")
+
+
+def test_many_letters_are_written_in_several_batches() -> None:
+    bench = Bench()
+    for _ in range(3):
+        bench.send(170)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a", 600)
+    acknowledge(bench.broker, part, "a", 0, 509, REJECT)
+    relay(bench.broker)
+    assert [letter["__dlq.errors.offset"] for letter in letters(bench.broker, "dlq.g")] == [
+        b"%d" % at for at in range(510)
+    ]
+    assert bench.broker.shares.letters.written == 510
+
+
+def test_a_group_may_want_no_copy_and_another_topic() -> None:
+    bench = Bench()
+    bench.broker.create_topic("dlq.all", 2)
+    bench.broker.group_configs.alter(
+        "g",
+        {"errors.deadletterqueue.topic.name": "dlq.all", "errors.deadletterqueue.copy.record.enable": "false"},
+    )
+    produce(bench, (b"k", b"v", (("own", b"1"),)))
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    (letter,) = letters(bench.broker, "dlq.all")
+    assert letter[""] is None
+    assert "own" not in letter
+    assert letter["__dlq.errors.offset"] == b"0"
+
+
+def test_without_letters_a_rejected_record_is_only_archived() -> None:
+    bench = Bench(dead_letters=False)
+    bench.send(1)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert bench.broker.topic("dlq.g") is None
+
+
+def test_what_is_owed_a_letter_is_written_after_a_restart() -> None:
+    bench = Bench()
+    bench.send(2)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 1, REJECT)
+    bench.restart()
+    assert letters(bench.broker, "dlq.g") == []
+    relay(bench.broker)
+    assert len(letters(bench.broker, "dlq.g")) == 2
+    assert shown(part_of(bench.broker, "t")) == "start=2"
+
+
+def test_a_record_that_is_gone_before_its_letter_is_written_holds_up_nothing() -> None:
+    bench = Bench()
+    bench.send(2)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 1, REJECT)
+    bench.broker.delete_records(partition_of(bench.broker, "t"), 1)
+    relay(bench.broker)
+    assert [letter["__dlq.errors.offset"] for letter in letters(bench.broker, "dlq.g")] == [b"1"]
+    assert bench.broker.shares.letters.unwritten == 1
+    assert shown(part) == "start=2"
+    bench.restart()
+    assert shown(part_of(bench.broker, "t")) == "start=2"
+
+
+def test_a_topic_that_cannot_take_letters_holds_up_nothing() -> None:
+    bench = Bench()
+    bench.broker.create_topic("dlq.v", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "x"})
+    bench.broker.group_configs.alter("g", {"errors.deadletterqueue.topic.name": "dlq.v"})
+    bench.send(1)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert bench.broker.shares.letters.unwritten == 1
+
+
+def test_a_reset_group_owes_no_letters() -> None:
+    bench = Bench()
+    bench.send(3)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 1, REJECT)
+    bench.broker.shares.reset(GROUP, [(partition_of(bench.broker, "t"), 2)])
+    relay(bench.broker)
+    assert letters(bench.broker, "dlq.g") == []
+    assert given(fetch(bench.broker, part_of(bench.broker, "t"), "a")) == {2: 1}
+    bench.restart()
+    assert part_of(bench.broker, "t").start == 2
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("isolation", "decided", "after"),
+    [
+        ("read_uncommitted", {0: 1, 1: 1, 3: 1, 5: 1, 6: 1}, {}),
+        ("read_committed", {0: 1, 1: 1, 5: 1}, {6: 1}),
+    ],
+)
+def test_what_a_group_sees_of_transactions(isolation: str, decided: dict[int, int], after: dict[int, int]) -> None:
+    """Markers stand at 2, 4 and 7; the record at 3 was aborted, the one at 6 is decided last."""
+    bench = Bench(isolation_level=isolation)
+    client = TxnClient(bench.broker, "tx")
+    client.init()
+    for values, commit in (((b"0", b"1"), True), ((b"3",), False)):
+        client.send("t", *values)
+        client.end(commit=commit)
+        turn(bench.broker)
+    bench.send(1)
+    client.send("t", b"6")
+    turn(bench.broker)
+    part = part_of(bench.broker, "t")
+    assert given(fetch(bench.broker, part, "a")) == decided
+    client.end(commit=True)
+    turn(bench.broker)
+    assert given(fetch(bench.broker, part, "a")) == after
+    for offset in (*decided, *after):
+        acknowledge(bench.broker, part, "a", offset, offset, ACCEPT)
+    assert fetch(bench.broker, part, "a") is None
+    assert part.start == partition_of(bench.broker, "t").high_watermark == 8
