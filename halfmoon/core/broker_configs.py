@@ -20,6 +20,7 @@ only some of these at run time (DynamicBrokerConfig); here all can be that do no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -28,7 +29,7 @@ from halfmoon.core.administration import ALL_NODES, BROKER
 from halfmoon.core.config import Settings
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_configs import GROUP_CONFIGS
+from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
 from halfmoon.core.sections import SettingError
 from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, integer
 
@@ -182,6 +183,10 @@ _NODE_SETTINGS = {
 """Where the defaults of topics stand in broker.yaml."""
 
 
+def _of_groups(group: GroupConfig, settings: Settings) -> str:
+    return group.default(settings, "")
+
+
 def _rows() -> dict[str, BrokerConfig]:
     rows = {row.name: row for row in _SETTINGS}
     for topic in TOPIC_CONFIGS.values():
@@ -194,7 +199,7 @@ def _rows() -> dict[str, BrokerConfig]:
     for group in GROUP_CONFIGS.values():
         if group.node_name:
             rows[group.node_name] = BrokerConfig(
-                group.node_name, group.kind, lambda s, default=group.default: default, group.check,  # type: ignore[misc]
+                group.node_name, group.kind, partial(_of_groups, group), group.check,
                 f"Of groups that do not say {group.name}. {group.documentation}", "", False, None,
             )  # fmt: skip
     return dict(sorted(rows.items()))

@@ -137,7 +137,9 @@ def group_entries(broker: Broker, group: str) -> list[Entry]:
         if row.node_name:
             synonyms = _node_layers(broker, BROKER_CONFIGS[row.node_name])
         else:
-            synonyms = [Synonym(row.name, row.default, DEFAULT_CONFIG)]
+            base = broker.dynamic_configs.base
+            value, default = row.default(base, group), row.default(_DEFAULTS, group)
+            synonyms = [Synonym(row.name, value, DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG)]
         if row.name in overrides:
             synonyms.insert(0, Synonym(row.name, overrides[row.name].strip(), GROUP_CONFIG))
         entries.append(Entry(row.name, synonyms[0].value, row.kind, False, synonyms, row.documentation))
