@@ -151,7 +151,7 @@ class _Decided:
         while self._marks and max(self._marks) >= UNDECIDED:
             self._further_walk(key_bytes)
         self._at = len(self._marks)
-        self._start_at = 0 if self._starts is None else len(self._starts)
+        self._start_at = len(self._starts or ())
         self._clean_at = 0
 
     def starts(self, row: Row, marks: bytearray) -> Sequence[int] | None:
