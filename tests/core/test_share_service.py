@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
@@ -14,7 +15,7 @@ from halfmoon.core.share.membership import Beat
 from halfmoon.core.share.reading import Loading
 from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn
+from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of, shown
 from tests.core.transaction_bench import TxnClient
 
@@ -352,6 +353,35 @@ def test_a_topic_that_cannot_take_letters_holds_up_nothing() -> None:
     bench.broker.create_topic("dlq.v", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "x"})
     bench.broker.shares.configs_of = lambda group: {"errors.deadletterqueue.topic.name": "dlq.v"}
     bench.send(1)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert bench.broker.shares.letters.unwritten == 1
+
+
+def test_letters_do_not_go_round_in_circles() -> None:
+    bench = Bench()
+    bench.broker.create_topic("dlq.g", 1)
+    send(bench.broker, "dlq.g", b"a letter")
+    turn(bench.broker)
+    part = part_of(bench.broker, "dlq.g")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert len(letters(bench.broker, "dlq.g")) == 1
+
+
+def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
+    bench = Bench()
+    made = bytearray(batch(b"x" * 100))
+    made[-30:] = b"\xff" * 30
+    header = parse_header(made)
+    damaged = memoryview(bytearray(assemble(header, made[HEADER_BYTES:])))
+    bench.broker.append(partition_of(bench.broker, "t"), damaged, bench.clock.now_ms)
+    turn(bench.broker)
     part = part_of(bench.broker, "t")
     fetch(bench.broker, part, "a")
     acknowledge(bench.broker, part, "a", 0, 0, REJECT)
