@@ -5,6 +5,9 @@ which is what the snapshot at the head of the segment after it says. A broker st
 there.
 With `active` the segment being written is copied too, up to its last whole frame.
 
+Of the clean files (core/clean_files.py) those are taken that the catalog names. Some of them may have been replaced
+since by newer ones; then the segment being written is copied all the same, because it says so.
+
 On one file system, segments and index files are hard-linked: they are never changed, and the broker reuses the file
 of an expired segment only if no other name leads to it (`CommitLog._retire`). Elsewhere they are copied, and a copy
 counts only if the segment still has its name afterwards: a file is renamed before it is reused. Segments that expire
@@ -20,18 +23,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfmoon.core import identity, index, key_file, snapshot
+from halfmoon.core import clean_files, control, identity, index, key_file, snapshot
+from halfmoon.core.catalog import Catalog
 from halfmoon.core.commitlog import FOLDER, Segment, segment_path
+from halfmoon.core.config import Settings
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem, read_file, write_all, write_file
+from halfmoon.core.frame import Kind
 from halfmoon.core.inspect import open_segments
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.scan import Scan
+from halfmoon.core.snapshot import Snapshot
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes done and bytes there are."""
 
 _COPY_BYTES = 16 << 20
+ATTEMPTS = 20
+"""Times that it is looked for clean files which have been replaced since."""
 
 
 @dataclass(slots=True)
@@ -47,6 +56,7 @@ class BackupReport:
     bytes: int = 0
     index_files: int = 0
     key_files: int = 0
+    clean_files: int = 0
     topics: int = 0
     expired: int = 0
     """Segments that expired while the backup was made."""
@@ -89,6 +99,7 @@ class _Backup:
     def run(self, segments: list[Segment], active: bool) -> BackupReport:
         report, into = self.report, self._into
         into.make_directory(FOLDER)
+        into.make_directory(clean_files.FOLDER)
         into.make_directory(index.FOLDER)
         into.make_directory(key_file.FOLDER)
         # The last segment is being written; the one before it may still be, until the last one has its head.
@@ -112,12 +123,13 @@ class _Backup:
         report.end = last.start
         if active or not kept:
             report.end = self._copy_beginning(last, whole=active)
-            report.segments += 1
+        self._take_clean_files(catalog, last)
+        report.segments += report.end > last.start
         report.start = kept[0].start if kept else last.start
         report.topics = len(catalog.topics)
         report.index_files = self._take_derived(index.listed(self._source), report.start, last.start)
         report.key_files = self._take_derived(key_file.listed(self._source), report.start, last.start)
-        for folder in (FOLDER, index.FOLDER, key_file.FOLDER):
+        for folder in (FOLDER, index.FOLDER, key_file.FOLDER, clean_files.FOLDER):
             into.sync_directory(folder)
         snapshot.save(into, snapshot.encode(catalog))
         return report
@@ -168,6 +180,59 @@ class _Backup:
         self._copy(last, end - last.start)
         self.report.bytes += end - last.start
         return end
+
+    def _take_clean_files(self, known: Snapshot, last: Segment) -> None:
+        """Those that are needed by what is taken of the log. Raises StartError where they are replaced too quickly."""
+        report, into = self.report, self._into
+        taken: set[int] = set()
+        for _ in range(ATTEMPTS):
+            for start in clean_files.listed(self._source):
+                if start not in taken and self._take_clean_file(start):
+                    taken.add(start)
+            needed = self._needed(known, last)
+            if needed <= taken:
+                break
+            if report.end > last.start:
+                into.remove(segment_path(last.start))
+                report.bytes -= report.end - last.start
+            report.end = self._copy_beginning(last, whole=True)
+        else:
+            raise StartError("clean files are being replaced too quickly; try again")
+        for start in taken - needed:
+            for path in (clean_files.data_path(start), clean_files.index_path(start)):
+                into.remove(path)
+        report.clean_files = len(needed)
+
+    def _needed(self, known: Snapshot, last: Segment) -> set[int]:
+        """The clean files that a start on the copy will look for."""
+        catalog = Catalog(Settings())
+        snapshot.restore(catalog, known)
+        if self.report.end > last.start:
+            for frame, payload in Scan([last], last.start, 0, last.start).frames():
+                if frame.position >= self.report.end:
+                    break
+                if frame.kind == Kind.CONTROL and payload is not None:
+                    catalog.apply(control.decode(payload))
+        return {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
+
+    def _take_clean_file(self, start: int) -> bool:
+        """Link or copy a clean file and its index; False if it is gone."""
+        for path in (clean_files.data_path(start), clean_files.index_path(start)):
+            source, goal = self._source.root / path, self._into.root / path
+            try:
+                try:
+                    os.link(source, goal)
+                except FileNotFoundError:
+                    return False
+                except OSError:
+                    shutil.copyfile(source, goal)
+            except FileNotFoundError:
+                return False
+            file = self._into.open(path)
+            file.sync()
+            self.report.bytes += file.size()
+            file.close()
+        return True
 
     def _take_derived(self, listed: Iterable[tuple[int, int, str]], start: int, end: int) -> int:
         """Those files of stretches of the log that lie in [start, end); how many."""

@@ -8,7 +8,8 @@ All numbers are big-endian.
        12     4  partition leader epoch          set by the broker
        16     1  magic: the format, here 2 (at this byte in formats 0 and 1 too)
        17     4  CRC-32C of everything behind it
-       21     2  attributes: bits 0–2 codec, 3 timestamp type (1: LogAppendTime), 4 transactional, 5 control
+       21     2  attributes: bits 0–2 codec, 3 timestamp type (1: LogAppendTime), 4 transactional, 5 control,
+                                               6 the base timestamp is a delete horizon (core/compaction.py)
        23     4  last offset delta
        27     8  base timestamp, Unix ms
        35     8  max timestamp, Unix ms
@@ -50,6 +51,8 @@ TIMESTAMP_TYPE = 8
 """Set: every record's timestamp is the batch's max timestamp, and that is the broker's time (LogAppendTime)."""
 TRANSACTIONAL = 16
 CONTROL = 32
+DELETE_HORIZON = 64
+"""Set by the broker: the base timestamp says when the batch's tombstones, or its marker, may go (KIP-534)."""
 
 _unpack = HEADER.unpack_from
 _pack_broker_fields = struct.Struct(">qii").pack_into

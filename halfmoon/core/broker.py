@@ -22,10 +22,13 @@ from typing import NamedTuple
 
 from halfmoon.core import control, frame, provenance, snapshot
 from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.cleaner import Cleaner
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog, SyncJob
+from halfmoon.core.compaction import refuse_without_key
 from halfmoon.core.config import Settings
 from halfmoon.core.deliveries import Deliveries
 from halfmoon.core.dispatch import Appended, Dispatcher
@@ -34,6 +37,7 @@ from halfmoon.core.due_clock import DueClock
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.frame import Frame, Kind
+from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hold import HoldService
 from halfmoon.core.hook_types import TopicChange
@@ -45,6 +49,7 @@ from halfmoon.core.keys import finds_keys
 from halfmoon.core.messages import Messages
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.quotas import Quotas
 from halfmoon.core.reading import Place, Read, Reader
 from halfmoon.core.records import (
     HEADER_BYTES,
@@ -112,6 +117,9 @@ class Broker:
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
         self.transactions = TransactionService(self)
+        self.group_configs = GroupConfigs(self)
+        self.dynamic_configs = DynamicConfigs(self)
+        self.quotas = Quotas(self)
         self.relays = Relays(clock, self.logger)
         self.views = Views(self)
         self.due_clock = DueClock(clock)
@@ -161,12 +169,15 @@ class Broker:
         self._partition_count = sum(len(topic.partitions) for topic in self.catalog.by_name.values())
         self.dispatch = recovery.dispatch
         self.housekeeping = Housekeeping(self, recovery.indexes)
+        self.cleaner = Cleaner(self, recovery.clean_files)
         self.key_index.open()
         self.log.head = self._segment_head
         self.log.on_roll = self.dispatch.freeze_at
         # Nothing else is written in this generation before it is on disk, or it might be given out twice.
         self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.flush()
+        self.dynamic_configs.apply()
+        self.quotas.apply()
         self.groups.restore()
         self.transactions.restore()
         self.shares.restore()
@@ -196,6 +207,7 @@ class Broker:
     def close(self) -> None:
         """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
         try:
+            self.cleaner.stop()
             self.views.save_progress()
             self.flush()
             end = self.log.end
@@ -240,6 +252,7 @@ class Broker:
         if self.log.low_disk:
             mark = self.settings.log.low_disk_mark_bytes
             found.append(f"writes are refused: another segment would leave less than {mark} bytes of disk")
+        found += [f"clean file {start} is missing" for start in self.cleaner.files.lost]
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
@@ -371,8 +384,13 @@ class Broker:
     def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
         """Make offsets below `before_offset` (−1: below the high watermark) unreadable.
 
-        Returns the new start offset and the log position to wait for. Raises BrokerError(OFFSET_OUT_OF_RANGE).
+        Returns the new start offset and the log position to wait for. Raises BrokerError(OFFSET_OUT_OF_RANGE), and
+        POLICY_VIOLATION where the topic's old records are to stay.
         """
+        if not partition.topic.rules.deletes:
+            raise BrokerError(
+                Fault.POLICY_VIOLATION, f"the cleanup.policy of topic '{partition.topic.name}' has no delete"
+            )
         offset = partition.high_watermark if before_offset == -1 else before_offset
         if not 0 <= offset <= partition.high_watermark:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
@@ -399,6 +417,8 @@ class Broker:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: only its source is produced to")
         if self._validate_records:
             validate_records(batch)
+        if rules.compacts:
+            refuse_without_key(batch, header)
         producer_id = header.producer_id
         transactional = header.attributes & TRANSACTIONAL
         span = header.record_count
@@ -671,6 +691,15 @@ class Broker:
             insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
         else:
             self._waiting.append((position, callback))
+
+    def when_written(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """As `when_durable`, for what need only survive the death of this process."""
+
+        def written() -> None:
+            lost = position > self.log.written
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log takes no more writes") if lost else None)
+
+        self.after_write(written)
 
     def _fail(self, error: StorageError) -> None:
         """Nobody who still waits can be told that all is well."""

@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from halfmoon.core import control
+from halfmoon.core.administration import Administration
 from halfmoon.core.batch_header import CONTROL
+from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
 from halfmoon.core.groups.consumer.memory import RememberedGroup
@@ -41,8 +43,11 @@ class Partition:
     """One partition (RocketMQ: queue) of a topic."""
 
     __slots__ = (
+        "cleaned",
+        "compacted_upto",
         "epochs",
         "index",
+        "moved_upto",
         "next_offset",
         "pending",
         "producers",
@@ -73,6 +78,12 @@ class Partition:
         """Of a queue whose messages wait: those that are not dealt with yet."""
         self.source_next = 0
         """Of a view: the first offset of the source's partition that is not dealt with yet."""
+        self.moved_upto = 0
+        """What lives below it stands in clean files, and what the log has of it is dead (core/clean_files.py)."""
+        self.compacted_upto = 0
+        """Below it no two records have the same key."""
+        self.cleaned: list[tuple[int, int, int]] = []
+        """(from, to, position that the clean file begins at): which offsets stand in which, in their order."""
 
     def __repr__(self) -> str:
         return f"{self.topic.name}-{self.index}"
@@ -136,6 +147,24 @@ class Partition:
             self.transactions.forget(offset)
         while len(self.epochs) > 1 and self.epochs[1][1] <= offset:
             del self.epochs[0]
+        while self.cleaned and self.cleaned[0][1] <= offset:
+            del self.cleaned[0]
+
+    def move(self, low: int, high: int, clean_file: int | None, compacted_upto: int) -> None:
+        """What lives of the offsets [low, high) stands in this clean file now; None where nothing does."""
+        kept = []
+        for begin, end, start in self.cleaned:
+            if begin < low and min(end, low) > self.start_offset:
+                kept.append((begin, min(end, low), start))
+            if end > high:
+                kept.append((max(begin, high), end, start))
+        if clean_file is not None and high > self.start_offset:
+            kept.append((low, high, clean_file))
+        self.cleaned = sorted(kept)
+        self.moved_upto = max(self.moved_upto, high)
+        self.compacted_upto = max(self.compacted_upto, compacted_upto)
+        if self.transactions is not None:
+            self.transactions.forget(self.compacted_upto)  # what these wrote is gone
 
 
 class Topic:
@@ -198,10 +227,14 @@ class Catalog:
         """Group → partition (topic number, index) → offsets that the group has handed back to be consumed again, and
         not committed since: so that it is done once."""
         self.transactions = TransactionBook()
+        self.administration = Administration()
+        """What administrators have set besides topics."""
         self.share_groups: dict[str, int] = {}
         """Share group → its epoch."""
         self.shares: dict[str, dict[tuple[int, int], Ledger]] = {}
         """Share group → partition (topic number, index) → what it has done there."""
+        self.next_clean = CLEAN_BASE
+        """Log position that the next clean file begins at."""
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -229,7 +262,16 @@ class Catalog:
         self.next_topic_number = record.number + 1
 
     def make_topic(self, record: control.TopicCreated) -> Topic:
-        return Topic(record, resolve(record.configs, self._settings))
+        return Topic(record, self._rules(record.configs))
+
+    def _rules(self, configs: dict[str, str]) -> TopicRules:
+        return resolve(self.administration.topic_defaults() | configs, self._settings)
+
+    def resolve_topics(self) -> None:
+        """Topics follow the node's configurations where they do not say otherwise, and those have changed."""
+        for topic in self.by_number.values():
+            topic.rules = self._rules(topic.configs)
+        self.changes += 1
 
     def number_queues(self, partitions: Sequence[Partition], first: int) -> int:
         """Number new partitions: from `first` on, or from the next number where that is not known (−1). Returns the
@@ -305,7 +347,7 @@ class Catalog:
         topic = self.by_number.get(record.number)
         if topic is not None:
             topic.configs = record.configs
-            topic.rules = resolve(record.configs, self._settings)
+            topic.rules = self._rules(record.configs)
             self.changes += 1
 
     def _starts_moved(self, record: control.StartOffsetsMoved) -> None:
@@ -488,6 +530,24 @@ class Catalog:
             ]
             self._offsets_committed(control.OffsetsCommitted(group, entries))
 
+    # -- administration --------------------------------------------------------------------------------------------
+
+    def _administered(self, record: control.ResourceConfigsSet | control.QuotasSet | control.AclsChanged) -> None:
+        if self.administration.apply(record):
+            self.resolve_topics()
+
+    def _cleaned(self, record: control.Cleaned) -> None:
+        for number, index, low, high in record.lost:
+            partition = self.partition(number, index)
+            if partition is not None and high > partition.start_offset:
+                partition.queue.lose(low, high)
+        for each in record.moved:
+            partition = self.partition(each.number, each.partition)
+            if partition is not None:
+                clean_file = record.start if record.start < record.end else None
+                partition.move(each.from_offset, each.upto_offset, clean_file, each.compacted_upto)
+        self.next_clean = max(self.next_clean, record.end)
+
 
 _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TopicCreated: Catalog._topic_created,
@@ -515,4 +575,8 @@ _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TransactionOffsets: lambda catalog, record: catalog.transactions.offsets(record),
     control.TransactionEnded: Catalog._transaction_ended,
     control.TransactionalIdsExpired: lambda catalog, record: catalog.transactions.expired(record),
+    control.ResourceConfigsSet: Catalog._administered,
+    control.QuotasSet: Catalog._administered,
+    control.AclsChanged: Catalog._administered,
+    control.Cleaned: Catalog._cleaned,
 }

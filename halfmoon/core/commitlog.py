@@ -17,6 +17,9 @@ promised, and not in the middle of a write. A write or sync that fails all the s
 `failed` is set, every later append is refused, reads go on; the next start recovers from what is really on disk. An
 fsync that failed is never tried again, because the kernel may have dropped the dirty pages with the error.
 
+Beside the log there may be *clean files* (core/clean_files.py), whose positions lie far above all of the log's. They
+are looked up here too, since whoever reads does not care which of the two a batch stands in.
+
 A file is named by the 20 digits of the log position it starts at, as RocketMQ's MappedFileQueue does. It is reused by
 rename when it expires, but only once no slice of it is being sent any more.
 """
@@ -36,6 +39,8 @@ from halfmoon.core.frame import HEADER_BYTES, Kind, control_crc, encode
 FOLDER = "log"
 SPARE = "log/spare"
 MAX_FRAME_BYTES = 1 << 30
+CLEAN_BASE = 1 << 62
+"""Log positions from here on are those of clean files."""
 HEAD_SHARE = 4
 """A segment is at least so many times as large as its head, so that the log does not consist of heads."""
 
@@ -110,6 +115,9 @@ class CommitLog:
         """Record batches are refused for want of disk; the owner takes it back when there is room again."""
         self.segments: list[Segment] = []
         self._starts: list[int] = []
+        self.cleaned: list[Segment] = []
+        """The clean files, in the order of their positions."""
+        self._cleaned_starts: list[int] = []
         self.end = 0
         self.written = 0
         self.flushed = 0
@@ -206,7 +214,7 @@ class CommitLog:
 
     def close(self) -> None:
         """Give all files back."""
-        for segment in self.segments + self._zombies:
+        for segment in self.segments + self.cleaned + self._zombies:
             segment.mapping.release()
             segment.file.close()
         for file in (self._spare, self._recycled):
@@ -423,10 +431,27 @@ class CommitLog:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def segment_at(self, position: int) -> Segment:
+        if position >= CLEAN_BASE:
+            return self.cleaned[bisect_right(self._cleaned_starts, position) - 1]
         index = bisect_right(self._starts, position) - 1
         if index < 0:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE, "these messages have expired")
         return self.segments[index]
+
+    # -- clean files -----------------------------------------------------------------------------------------------
+
+    def add_cleaned(self, segment: Segment) -> None:
+        at = bisect_right(self._cleaned_starts, segment.start)
+        self.cleaned.insert(at, segment)
+        self._cleaned_starts.insert(at, segment.start)
+
+    def remove_cleaned(self, segment: Segment, path: str) -> None:
+        """Remove a clean file; while slices of it are being sent, its bytes live on."""
+        at = self._cleaned_starts.index(segment.start)
+        del self.cleaned[at], self._cleaned_starts[at]
+        self.fs.remove(path)
+        if not self._bury(segment):
+            self._zombies.append(segment)
 
     # -- expiring --------------------------------------------------------------------------------------------------
 

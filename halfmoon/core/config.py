@@ -24,6 +24,7 @@ from halfmoon.core.errors import StartError
 from halfmoon.core.sections import Given, Section, SettingError, decode_section, leaves, suggestion
 from halfmoon.core.share.options import ShareSettings
 from halfmoon.core.units import (
+    DURATION,
     SIZE,
     Address,
     Duration,
@@ -88,6 +89,26 @@ class ListenerSettings(Section, frozen=True, kw_only=True):
     http: HttpListener | None = None
 
 
+class CleanerSettings(Section, frozen=True, kw_only=True):
+    """Compaction, and copying what lives out of files that are mostly dead."""
+
+    enable: bool = True
+    interval_ms: PositiveDuration = 15_000
+    """How often it is looked whether there is something to clean (Kafka: log.cleaner.backoff.ms)."""
+    memory_bytes: PositiveSize = 128 << 20
+    """For the keys of the partition that is being compacted; more keys take more passes."""
+    bytes_per_second: PositiveSize | None = None
+    """So much is read and written at most; None does not limit it."""
+    min_dead_ratio: Annotated[float, Meta(ge=0.1, le=1)] = 0.5
+    """Files of which this part is dead are emptied."""
+    min_dirty_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """Per topic `min.cleanable.dirty.ratio`."""
+    delete_retention_ms: Duration = 86_400_000
+    """Per topic `delete.retention.ms`."""
+    min_compaction_lag_ms: Duration = 0
+    """Per topic `min.compaction.lag.ms`."""
+
+
 class LogSettings(Section, frozen=True, kw_only=True):
     """The commitlog: files, durability, retention."""
 
@@ -108,6 +129,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
     to wait for the disk."""
     cold_bytes: Size | None = None
     """So much of what was read from the disk stays in the page cache; None means a quarter of the memory."""
+    cleaner: CleanerSettings = CleanerSettings()
 
     @property
     def low_disk_mark_bytes(self) -> int:
@@ -197,6 +219,9 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     max_partitions_per_topic: PositiveInt = 10_000
     max_partitions: PositiveInt = 200_000
     """On this node, over all topics. Each takes about half a kilobyte, and one request may ask for any number."""
+    quota_windows: Annotated[int, Meta(ge=1, le=1_000)] = 11
+    """Clients' rates are measured over so many windows, the last of which runs (Kafka: quota.window.num)."""
+    quota_window_ms: Annotated[int, Meta(ge=1_000, le=3_600_000, extra={"unit": DURATION})] = 1_000
 
     def __post_init__(self) -> None:
         if self.inflight_bytes < self.max_request_bytes:

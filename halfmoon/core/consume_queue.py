@@ -1,6 +1,7 @@
 """A partition's consume queue: from offsets to places in the log (B03).
 
 It holds what dispatch has made visible: runs of older batches, most of them in mapped index files, and a growing tail.
+The oldest may stand in clean files (core/clean_files.py); then their places lie behind those of the log.
 `end_offset` is the offset after the last visible batch, which is the high watermark.
 
     run.end_offset ≤ next run.first_offset ≤ end_offset
@@ -15,13 +16,15 @@ from halfmoon.core.index import Growing, IndexFile, Run
 
 
 class ConsumeQueue:
-    __slots__ = ("_firsts", "_runs", "damaged", "end_offset", "tail")
+    __slots__ = ("_firsts", "_moved_upto", "_runs", "damaged", "end_offset", "tail")
 
     def __init__(self, end_offset: int = 0) -> None:
         self.end_offset = end_offset
         self.tail: Growing | None = None
         self._runs: list[Run] = []
         self._firsts: list[int] = []
+        self._moved_upto = 0
+        """What is below it stands in clean files."""
         self.damaged: list[tuple[int, int]] = []
         """Offset ranges [from, to) whose frames are lost to rot."""
 
@@ -53,19 +56,37 @@ class ConsumeQueue:
         self.end_offset = max(self.end_offset, run.end_offset)
 
     def replace(self, old: Callable[[Run], bool], new: Run) -> None:
-        """Put `new` in place of the consecutive runs that it holds the same rows as; nothing where they have
+        """Put `new` in place of the consecutive runs that it holds the same rows as, or more; nothing where they have
         expired."""
-        at = upto = bisect_left(self._firsts, new.first_offset)
+        left = new.behind(self._moved_upto)
+        if left is None:
+            return
+        at = upto = bisect_left(self._firsts, left.first_offset)
         while upto < len(self._runs) and old(self._runs[upto]):
             upto += 1
         if at < upto:
-            self._runs[at:upto] = [new]
-            self._firsts[at:upto] = [new.first_offset]
+            self._runs[at:upto] = [left]
+            self._firsts[at:upto] = [left.first_offset]
 
     def forget(self, file: IndexFile) -> None:
-        """The oldest index file goes with its segment."""
-        if self._runs and self._runs[0].file is file:
-            del self._runs[0], self._firsts[0]
+        """An index file goes with its segment."""
+        self._runs = [run for run in self._runs if run.file is not file]
+        self._firsts = [run.first_offset for run in self._runs]
+
+    def reaches_below(self, offset: int) -> bool:
+        """Whether the growing tail does."""
+        return self.tail is not None and self.tail.base[0] < offset
+
+    def put_cleaned(self, cleaned: list[Run], moved_upto: int) -> None:
+        """What lives below `moved_upto` stands in these runs of clean files, which follow one another."""
+        assert not self.reaches_below(moved_upto)
+        self._moved_upto = moved_upto
+        for run in self._runs:
+            left = None if run.in_clean_file else run.behind(moved_upto)
+            if left is not None:
+                cleaned.append(left)
+        self._runs = cleaned
+        self._firsts = [run.first_offset for run in cleaned]
 
     def lose(self, low: int, high: int) -> None:
         """What stood at the offsets [low, high) is lost to rot."""
@@ -155,6 +176,15 @@ class ConsumeQueue:
             if upto < run.high:
                 break
         return found
+
+    def last_base(self) -> int:
+        """Where the last visible batch begins; the end where there is none."""
+        if self.tail is not None:
+            return self.tail.base[-1]
+        if self._runs:
+            last = self._runs[-1]
+            return last.columns.base[last.high - 1]
+        return self.end_offset
 
     def span_at(self, base: int) -> int:
         """How many offsets the batch takes that begins at `base`; 0 where none does."""

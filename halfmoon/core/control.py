@@ -240,6 +240,61 @@ class TransactionalIdsExpired(Record, frozen=True, tag="txn-ids-expired"):
     names: list[str]
 
 
+class ResourceConfigsSet(Record, frozen=True, tag="resource-configs"):
+    """The overrides of a node, a group or a client metrics subscription, all of them (core/administration.py)."""
+
+    kind: str
+    name: str
+    configs: dict[str, str]
+
+
+class QuotasSet(Record, frozen=True, tag="quotas"):
+    """The quotas of an entity, all of them: (type, name) of its parts, None for the default of the type."""
+
+    entity: list[tuple[str, str | None]]
+    quotas: dict[str, float]
+
+
+class AclRule(msgspec.Struct, array_like=True, frozen=True):
+    """One access rule, in the numbers of Kafka's protocol."""
+
+    resource_type: int
+    resource_name: str
+    pattern_type: int
+    principal: str
+    host: str
+    operation: int
+    permission: int
+
+
+class AclsChanged(Record, frozen=True, tag="acls"):
+    added: list[AclRule]
+    removed: list[AclRule]
+
+
+class Moved(msgspec.Struct, array_like=True, frozen=True):
+    """The offsets [from_offset, upto_offset) of a partition; what of them lives is in a clean file. Below
+    `compacted_upto` no two records have the same key."""
+
+    number: int
+    partition: int
+    from_offset: int
+    upto_offset: int
+    compacted_upto: int
+
+
+class Cleaned(Record, frozen=True, tag="cleaned"):
+    """A clean file (core/clean_files.py) with the log positions [start, end) holds what lives of these offsets, in
+    place of the log or of earlier clean files. Where nothing lives of them there is no file, and `start` is `end`.
+
+    `lost`: (topic number, partition, from, to), offsets that rot had taken before they could be moved."""
+
+    start: int
+    end: int
+    moved: list[Moved]
+    lost: list[tuple[int, int, int, int]] = []
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -273,6 +328,10 @@ Any = (
     | TransactionOffsets
     | TransactionEnded
     | TransactionalIdsExpired
+    | ResourceConfigsSet
+    | QuotasSet
+    | AclsChanged
+    | Cleaned
     | SnapshotPart
 )
 

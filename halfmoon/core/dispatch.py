@@ -15,13 +15,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from operator import is_
 from typing import NamedTuple
 
 from halfmoon.core import index
 from halfmoon.core.catalog import Partition
 from halfmoon.core.files import FileSystem
-from halfmoon.core.index import IndexFile, Key, Run
+from halfmoon.core.index import Columns, IndexFile, Key, Run
 
 
 class Appended(NamedTuple):
@@ -114,4 +113,8 @@ def adopt(frozen: Frozen, file: IndexFile) -> None:
     for partition, run in frozen.runs:
         new = file.runs.get(_key(partition))
         if new is not None:
-            partition.queue.replace(partial(is_, run), new)
+            partition.queue.replace(partial(_has, run.columns), new)
+
+
+def _has(columns: Columns, run: Run) -> bool:
+    return run.columns is columns

@@ -79,6 +79,14 @@ class Fault(Enum):
     TRANSACTION_ABORTABLE = "the transaction can only be aborted"
     CLUSTER_AUTHORIZATION_FAILED = "not authorized"
     REQUEST_TIMED_OUT = "the request timed out"
+    ELECTION_NOT_NEEDED = "the only node leads every partition"
+    NO_REASSIGNMENT_IN_PROGRESS = "no reassignment is in progress"
+    INVALID_UPDATE_VERSION = "the feature cannot be changed to that version"
+    THROTTLING_QUOTA_EXCEEDED = "the quota of changes to topics is used up"
+    RESOURCE_NOT_FOUND = "no such credential"
+    DUPLICATE_RESOURCE = "a user is named twice"
+    SECURITY_DISABLED = "there is no authentication, so this could not be obeyed"
+    UNSUPPORTED_SASL_MECHANISM = "there is no authentication"
 
 
 class HalfmoonError(Exception):

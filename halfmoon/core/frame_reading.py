@@ -31,7 +31,7 @@ class FrameReader:
     """Make it in the loop; `read` and `before` are for one thread. The segments of now stay readable for its life."""
 
     def __init__(self, log: CommitLog) -> None:
-        self._segments: list[Segment] = list(log.segments)
+        self._segments: list[Segment] = log.segments + log.cleaned
         self._starts = [segment.start for segment in self._segments]
         self._guards = [segment.view[:0] for segment in self._segments]
         """They keep the files open."""

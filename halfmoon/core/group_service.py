@@ -14,7 +14,7 @@ from halfmoon.core.catalog import Partition
 from halfmoon.core.control import Committed
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat, HeartbeatResult
-from halfmoon.core.groups.consumer.settings import ConsumerSettings
+from halfmoon.core.groups.consumer.settings import ConsumerSettings, GroupOverrides
 from halfmoon.core.groups.coordination import Coordination
 from halfmoon.core.groups.messages import (
     Effect,
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Catalog
+    from halfmoon.core.config import GroupsSettings
 
 Left = list[tuple[str, str | None, Fault | None]]
 
@@ -107,28 +108,11 @@ class GroupService:
 
     def __init__(self, broker: Broker, new_member_id: Callable[[str], str]) -> None:
         self._broker = broker
-        groups = broker.settings.groups
-        rocketmq = broker.settings.listeners.rocketmq
-        self.consumer_settings = ConsumerSettings(
-            session_timeout_ms=groups.consumer_session_timeout_ms,
-            heartbeat_min_ms=groups.consumer_heartbeat_min_ms,
-            heartbeat_max_ms=groups.consumer_heartbeat_max_ms,
-            heartbeats_per_second=groups.consumer_heartbeats_per_second,
-            max_size=groups.max_size or 10_000,
-            default_assignor=groups.default_assignor,
-            broker_name="halfmoon" if rocketmq is None else rocketmq.broker_name,
-            may_upgrade=groups.migration_policy in ("bidirectional", "upgrade"),
-            may_downgrade=groups.migration_policy in ("bidirectional", "downgrade"),
-        )
-        """Of groups of the new protocol; its `overrides` may be set to look up what a group's own configuration
-        says."""
+        self.consumer_settings = ConsumerSettings(overrides=self._overrides)
+        """Of groups of the new protocol."""
+        self._set_consumer_settings()
         self.coordinator = Coordination(
-            GroupSettings(
-                initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
-                min_session_timeout_ms=groups.min_session_timeout_ms,
-                max_session_timeout_ms=groups.max_session_timeout_ms,
-                max_size=groups.max_size or 10_000,
-            ),
+            _limits(broker.settings.groups),
             self.consumer_settings,
             _CatalogTopics(broker.catalog),
             new_member_id,
@@ -136,6 +120,29 @@ class GroupService:
         self._persisted = 0
         self._unwritten: BrokerError | None = None
         self.foreign: ForeignGroups = _NoForeignGroups()
+
+    def reconfigure(self) -> None:
+        """The broker's settings have changed."""
+        self.coordinator.classic.reconfigure(_limits(self._broker.settings.groups))
+        self._set_consumer_settings()
+
+    def _set_consumer_settings(self) -> None:
+        settings, groups = self.consumer_settings, self._broker.settings.groups
+        rocketmq = self._broker.settings.listeners.rocketmq
+        settings.session_timeout_ms = groups.consumer_session_timeout_ms
+        settings.heartbeat_min_ms = groups.consumer_heartbeat_min_ms
+        settings.heartbeat_max_ms = groups.consumer_heartbeat_max_ms
+        settings.heartbeats_per_second = groups.consumer_heartbeats_per_second
+        settings.max_size = groups.max_size or 10_000
+        settings.default_assignor = groups.default_assignor
+        settings.broker_name = "halfmoon" if rocketmq is None else rocketmq.broker_name
+        settings.may_upgrade = groups.migration_policy in ("bidirectional", "upgrade")
+        settings.may_downgrade = groups.migration_policy in ("bidirectional", "downgrade")
+
+    def _overrides(self, group: str) -> GroupOverrides:
+        """What a group's own configuration says."""
+        rules = self._broker.group_configs.of(group)
+        return GroupOverrides(rules.consumer_session_timeout_ms, rules.consumer_heartbeat_interval_ms)
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -254,7 +261,8 @@ class GroupService:
         """
         fault = self.check_commit(group, generation, member_id, instance_id)
         if fault is not None:
-            raise BrokerError(fault)
+            is_foreign = self.foreign.has_members(group)
+            raise BrokerError(fault, f"group '{group}' has members that speak another protocol" if is_foreign else None)
         return self.record(group, entries, reset=generation < 0)
 
     def unstable(self, group: str) -> set[tuple[int, int]]:
@@ -391,3 +399,12 @@ class GroupService:
         for group in due:
             self.delete(group)
         return len(due)
+
+
+def _limits(groups: GroupsSettings) -> GroupSettings:
+    return GroupSettings(
+        initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+        min_session_timeout_ms=groups.min_session_timeout_ms,
+        max_session_timeout_ms=groups.max_session_timeout_ms,
+        max_size=groups.max_size or 10_000,
+    )

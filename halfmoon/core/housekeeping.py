@@ -74,6 +74,11 @@ class Housekeeping:
         if broker.log.end - self._planned >= broker.settings.log.index_checkpoint_bytes:
             self._freeze()
 
+    def freeze(self) -> None:
+        """Have all that was appended so far indexed soon."""
+        if self._broker.log.end > self._planned:
+            self._freeze()
+
     def _freeze(self) -> None:
         broker = self._broker
         now_ms, end = broker.clock.mono_ms(), broker.log.end
@@ -93,6 +98,7 @@ class Housekeeping:
         broker = self._broker
         self._resting = False
         self.problems = []
+        broker.cleaner.turn()
         log = broker.log
         log.bury_zombies()
         if log.low_disk and log.has_room():
@@ -273,8 +279,9 @@ class Housekeeping:
             covered = file.end
             for key, run in file.runs.items():
                 partition = self._broker.catalog.partition(*key)
-                alive = partition is not None and partition.start_offset < run.end_offset
-                if partition is not None and alive and (waiting or partition.pending is None):
+                if partition is None or run.end_offset <= max(partition.start_offset, partition.moved_upto):
+                    continue
+                if waiting or partition.pending is None:
                     return True
         return covered != end
 
@@ -293,15 +300,19 @@ def due_start(partition: Partition, now_ms: int) -> tuple[int, int]:
         while first is not None and queue.damage_at(first):  # lost to rot: it keeps nothing
             first = partition.pending.first(first + 1)
         return (queue.end_offset if first is None else max(start, min(first, queue.end_offset))), cost
-    if rules.retention_ms >= 0:
+    if rules.deletes and rules.retention_ms >= 0:
         for run in queue.runs_from(start):
             if run.end_offset <= start:
                 continue
             cost += 1
-            if run.file is None or run.file.newest_store_ms + rules.retention_ms >= now_ms:
+            if run.file is None:
+                break
+            row = run.stored_before(now_ms - rules.retention_ms)
+            if row < run.high:
+                start = max(start, run.columns.base[row]) if row > run.low else start
                 break
             start = run.end_offset
-    if rules.retention_bytes >= 0:
+    if rules.deletes and rules.retention_bytes >= 0:
         runs = [run for run in queue.runs_from(start) if run.end_offset > start]
         cost += len(runs)
         left = sum(run.bytes for run in runs)

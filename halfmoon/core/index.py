@@ -27,6 +27,7 @@ An index file covers the log positions [start, end), never more than one segment
                  sorted by topic, partition
       ...     4  CRC-32C of all before this
       ...        padding to 8 bytes, then the columns: base, position, total, max_ms, running_ms (i64), span (i32)
+      ...        of a clean file only: padding to 8 bytes, then the largest store time so far in the run (i64)
 
 The directory's checksum is tested whenever a file is opened, the columns' by `halfmoon log verify` only: the file
 was synced before it got its name. A file that does not check is thrown away and built again from the log.
@@ -40,6 +41,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import ASIDE, IOV_MAX, File, FileSystem, Mapping, replace_file, write_all
 
@@ -139,6 +141,34 @@ class Run:
     def max_ms(self) -> int:
         return self.columns.running_ms[self.high - 1]
 
+    @property
+    def in_clean_file(self) -> bool:
+        return self.file is not None and self.file.start >= CLEAN_BASE
+
+    @property
+    def newest_store_ms(self) -> int:
+        """When its newest batch was stored, Unix ms, or a little later; its file must be there."""
+        assert self.file is not None
+        return self.file.newest_store_ms if self.file.stored_ms is None else self.file.stored_ms[self.high - 1]
+
+    def stored_before(self, store_ms: int) -> int:
+        """First row that may have been stored at `store_ms` or later; of a file that does not know it, all or none."""
+        assert self.file is not None
+        if self.file.stored_ms is None:
+            return self.high if self.file.newest_store_ms < store_ms else self.low
+        return bisect_left(self.file.stored_ms, store_ms, self.low, self.high)
+
+    def behind(self, offset: int) -> Run | None:
+        """What is left of it behind `offset`, which is in no batch's middle."""
+        return self.between(offset, self.end_offset)
+
+    def between(self, low_offset: int, high_offset: int) -> Run | None:
+        """Its batches of the offsets [low, high)."""
+        low, high = self.row_for(low_offset), self.row_for(high_offset)
+        if low == self.low and high == self.high:
+            return self
+        return Run(self.columns, low, high, self.before(low), self.file) if low < high else None
+
     def row_for(self, offset: int) -> int:
         """First row whose batch ends above `offset`; `high` if none does."""
         columns = self.columns
@@ -168,7 +198,7 @@ class Key(NamedTuple):
 class IndexFile:
     """An opened, mapped index file."""
 
-    __slots__ = ("_mapping", "columns", "columns_crc", "end", "newest_store_ms", "path", "runs", "start")
+    __slots__ = ("_mapping", "columns", "columns_crc", "end", "newest_store_ms", "path", "runs", "start", "stored_ms")
 
     def __init__(self, path: str, mapping: Mapping) -> None:
         """Raises ValueError where the file is damaged or of another version."""
@@ -192,6 +222,13 @@ class IndexFile:
         )
         at += 8 * rows * len(_LONG_COLUMNS)
         self.columns = Columns(base, position, total, max_ms, running_ms, view[at : at + 4 * rows].cast("i"))
+        at = _aligned(at + 4 * rows)
+        self.stored_ms: Sequence[int] | None = None
+        """Of a clean file: when the newest batch of a run up to this row was stored, Unix ms."""
+        if self.start >= CLEAN_BASE:
+            if at + 8 * rows > len(view):
+                raise ValueError("shorter than its columns")
+            self.stored_ms = view[at : at + 8 * rows].cast("q")
         directory = view[_HEADER.size : _HEADER.size + runs * _RUN.size]
         self.runs = {
             Key(topic, partition): Run(self.columns, low, high, before, self)
@@ -203,6 +240,8 @@ class IndexFile:
         crc = 0
         for name in (*_LONG_COLUMNS, "span"):
             crc = crc32c(memoryview(getattr(columns, name)).cast("B"), crc)
+        if self.stored_ms is not None:
+            crc = crc32c(memoryview(self.stored_ms).cast("B"), crc)  # type: ignore[arg-type]
         return bool(crc == self.columns_crc)
 
     def close(self) -> None:
@@ -219,9 +258,16 @@ def file_path(start: int, end: int) -> str:
 
 
 def write(
-    fs: FileSystem, start: int, end: int, newest_store_ms: int, runs: Iterable[tuple[Key, Sequence[Run]]]
+    fs: FileSystem,
+    start: int,
+    end: int,
+    newest_store_ms: int,
+    runs: Iterable[tuple[Key, Sequence[Run]]],
+    *,
+    path: str | None = None,
+    stored_ms: Iterable[array[int]] = (),
 ) -> IndexFile:
-    """Write the index of log positions [start, end) and open it.
+    """Write the index of log positions [start, end) and open it. `path` and `stored_ms`, by run, of a clean file.
 
     `runs` is sorted by key; several runs of one partition, which follow one another, become one. Takes little memory,
     however many rows; slow (syncs), meant for a thread. Raises OSError.
@@ -234,7 +280,7 @@ def write(
         rows += sum(run.high - run.low for run in pieces)
         directory += _RUN.pack(*key, low, rows, pieces[0].total_before)
         joined.append(pieces)
-    path = file_path(start, end)
+    path = path or file_path(start, end)
 
     def fill(file: File) -> None:
         at = columns_at = _aligned(_HEADER.size + len(directory) + _CRC.size)
@@ -245,6 +291,11 @@ def write(
                 crc = crc32c(chunk, crc)
             at = write_all(file, chunks, at)
         assert at == columns_at + rows * _ROW_BYTES
+        if at % 8 and start >= CLEAN_BASE:
+            at = write_all(file, [bytes(_aligned(at) - at)], at)
+        for times in stored_ms:
+            crc = crc32c(_bytes_of(times), crc)
+            at = write_all(file, [_bytes_of(times)], at)
         head = _HEADER.pack(_MAGIC, _VERSION, start, end, newest_store_ms, rows, len(joined), crc) + directory
         head += _CRC.pack(crc32c(head))
         write_all(file, [head.ljust(columns_at, b"\0")], 0)

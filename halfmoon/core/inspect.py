@@ -1,7 +1,7 @@
 """`halfmoon log verify` and `dump`: looking into a data directory without touching it, its broker running or not.
 
 `verify` reads every frame (checksums, positions, generations), holds the index files against the log, and looks at the
-checkpoint. Nothing is repaired: the next start does that.
+clean files and the checkpoint. Nothing is repaired: the next start does that.
 
 While a broker runs, two things move: the end of the log grows, and the oldest segments expire. What looked damaged
 because it was being written is looked at again before it is reported; a segment whose name is gone has expired and is
@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import msgspec
 
-from halfmoon.core import control, index, key_file, snapshot
+from halfmoon.core import clean_files, control, index, key_file, snapshot
 from halfmoon.core.commitlog import Segment, list_segments, segment_path
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import FileSystem, OsFileSystem, read_file
@@ -59,6 +59,7 @@ class Report:
     """Bytes behind `end` that a start will cut: frames whose writing was cut off. No damage."""
     index_files: int = 0
     key_files: int = 0
+    clean_files: int = 0
     checkpoint: int | None = None
     """The position that the checkpoint is true for; None where there is none to be trusted."""
     clean: bool = False
@@ -190,6 +191,7 @@ class _Verification:
         self._walk(scan, files)
         report.end, report.torn_bytes, report.generation = scan.position, scan.torn_bytes, scan.generation
         report.damaged = [stretch for stretch in scan.damaged if self._is_damaged(*stretch)]
+        self._clean_files(set() if saved is None else _named(saved))
         return report
 
     def _checkpoint(self) -> Snapshot | None:
@@ -237,6 +239,41 @@ class _Verification:
                 continue
             self._report.key_files += 1
 
+    def _clean_files(self, named: set[int]) -> None:
+        """Every frame of each, and whether its index has all of them, and no others."""
+        report = self._report
+        present = clean_files.listed(self._fs)
+        missing = named - set(present)
+        if missing and self._report.clean:  # else the log may say that they have been replaced
+            report.problems += [f"clean file {start:020d} is missing" for start in sorted(missing)]
+        for start in present:
+            with _clean_segment(self._fs, start) as segment:
+                if segment is None:  # it has been replaced meanwhile
+                    continue
+                report.clean_files += 1
+                rows = []
+                for low, high, frame, payload in clean_files.frames(segment):
+                    if frame is None or payload is None:
+                        report.damaged.append((low, high))
+                    elif frame.kind == Kind.BATCH:
+                        report.frames += 1
+                        report.batches += 1
+                        report.records += frame.record_count
+                        rows.append(frame.payload_position)
+                try:
+                    indexed = clean_files.open_index(self._fs, segment)
+                    if not indexed.columns_intact():
+                        raise ValueError("columns checksum")
+                    if not set(rows) <= set(indexed.columns.position):
+                        raise ValueError("lacks batches")
+                except FileNotFoundError:
+                    if start in clean_files.listed(self._fs):
+                        report.problems.append(f"clean file {start:020d} has no index; the next start makes it again")
+                except ValueError as error:
+                    report.problems.append(
+                        f"index of clean file {start:020d}: {error}; it can be made again from the file"
+                    )
+
     def _walk(self, scan: Scan, files: Sequence[IndexFile]) -> None:
         report = self._report
         check = IndexCheck(files, self._catalog)
@@ -275,6 +312,40 @@ class _Verification:
         return True
 
 
+def _named(saved: Snapshot) -> set[int]:
+    """The clean files that a checkpoint names."""
+    return {start for topic in saved.topics for partition in topic.partitions for _, _, start in partition.cleaned}
+
+
+@contextmanager
+def _clean_segment(fs: FileSystem, start: int) -> Iterator[Segment | None]:
+    try:
+        segment = clean_files.open_segment(fs, start)
+    except (FileNotFoundError, ValueError):
+        yield None
+        return
+    try:
+        yield segment
+    finally:
+        segment.mapping.release()
+        segment.file.close()
+
+
+def _clean_infos(fs: FileSystem, names: dict[int, str], from_position: int) -> Iterator[FrameInfo]:
+    """The frames of the clean files, whose positions come after all of the log's."""
+    for start in clean_files.listed(fs):
+        with _clean_segment(fs, start) as segment:
+            if segment is None or segment.end <= from_position:
+                continue
+            for low, high, frame, payload in clean_files.frames(segment):
+                if low < from_position:
+                    continue
+                if frame is None or payload is None:
+                    yield FrameInfo(low, high - low, "damaged")
+                else:
+                    yield _info(frame, payload, names, _provenance([segment], frame, names))
+
+
 def _infos(fs: FileSystem, segments: Sequence[Segment], from_position: int) -> Iterator[FrameInfo]:
     if not segments:
         return
@@ -302,6 +373,7 @@ def _infos(fs: FileSystem, segments: Sequence[Segment], from_position: int) -> I
                 yield info
     for low, high in scan.damaged[reported:]:
         yield FrameInfo(low, high - low, "damaged")
+    yield from _clean_infos(fs, names, from_position)
 
 
 def _provenance(segments: Sequence[Segment], frame: Frame, names: dict[int, str]) -> str | None:

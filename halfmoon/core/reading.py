@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.commitlog import CommitLog, Segment
+from halfmoon.core.commitlog import CLEAN_BASE, CommitLog, Segment
 from halfmoon.core.records import newest_record, offset_for_time
 
 Place = tuple[int, int]
@@ -108,6 +108,12 @@ class ColdBlocks:
     def _stretches(self, start: int, end: int) -> Iterator[Stretch]:
         """A block may lie in several segments, have expired, or reach into what is read from the mapped files."""
         log = self._log
+        if start >= CLEAN_BASE:
+            for segment in log.cleaned:
+                low, high = max(start, segment.start), min(end, segment.end)
+                if low < high:
+                    yield Stretch(segment, low, high, [], segment.view[:0])
+            return
         start = max(start, log.start)
         end = min(end, log.end - self._hot_bytes)
         while start < end:
@@ -135,7 +141,7 @@ class Reader:
             return Read((), 0, None)
         size = sum(length for _, length in places)
         log = self._log
-        if places[0][0] >= log.end - self._hot_bytes:
+        if log.end - self._hot_bytes <= places[0][0] < CLEAN_BASE:
             return Read(self._views(places), size, None)
         stretches = self._stretches(places)
         if self._careful_bytes > 0:
@@ -178,7 +184,7 @@ class Reader:
         found: list[Stretch] = []
         for position, length in places:
             last = found[-1] if found else None
-            near = last is not None and position - last.end <= NEAR_BYTES and position < last.segment.end
+            near = last is not None and last.start <= position <= last.end + NEAR_BYTES and position < last.segment.end
             if last is not None and near and position + length - last.start <= STRETCH_BYTES:
                 last.places.append((position, length))
                 found[-1] = last._replace(end=position + length)

@@ -283,6 +283,17 @@ def put_varint(output: bytearray, number: int) -> None:
     output.append(raw)
 
 
+def write_retimed(output: bytearray, body: bytes, start: int, end: int, timestamp_delta: int) -> None:
+    """Append the record body[start:end], which is whole, with another timestamp delta."""
+    at = start + _varint_size(body, start)
+    record = bytearray(body[at : at + 1])
+    put_varint(record, timestamp_delta)
+    at += 1
+    record += body[at + _varint_size(body, at) : end]
+    put_varint(output, len(record))
+    output += record
+
+
 def checked_count(body: bytes, count: int) -> int:
     """`count`, if so many records could fit into `body`. Raises BrokerError(INVALID_RECORD)."""
     if count < 0 or count * SMALLEST_RECORD > len(body):

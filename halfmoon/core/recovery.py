@@ -27,6 +27,7 @@ import msgspec
 
 from halfmoon.core import control, index, provenance, snapshot
 from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.commitlog import CommitLog, Segment, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
 from halfmoon.core.errors import StartError
@@ -78,6 +79,7 @@ class Recovery:
         self.report = Report()
         self.dispatch = Dispatch(0)
         self.indexes = IndexFiles(log.fs)
+        self.clean_files = CleanFiles(log)
         self._batches: list[Appended] = []
         self._next_freeze = 0
         self._proven = 0
@@ -107,6 +109,9 @@ class Recovery:
         self._proven = max(self._proven, scan.flushed)
         self._prove(scan.position)
         self._remove_clean_mark()
+        if any(partition.queue.reaches_below(partition.moved_upto) for partition in self._catalog.partitions()):
+            self._freeze(scan.position)  # a tail's first rows cannot be taken away
+        self.clean_files.open(self._catalog, after_rot=bool(report.damaged))
         for partition in self._catalog.partitions():
             partition.queue.end_offset = partition.next_offset
         log.resume(scan.position, scan.generation + 1)
@@ -350,7 +355,8 @@ class Recovery:
 
 def _lose_gap(partition: Partition, offset: int) -> None:
     """What the index leaves out before `offset` is lost, if anything is."""
-    partition.queue.lose(max(partition.queue.end_offset, partition.start_offset), offset)
+    known = max(partition.queue.end_offset, partition.start_offset, partition.moved_upto)
+    partition.queue.lose(known, offset)
 
 
 def snapshot_at_head(segment: Segment) -> snapshot.Snapshot | None:

@@ -128,4 +128,5 @@ def _reconcile_partition(partition: Partition, kept: PartitionState) -> None:
         partition.pending = PendingSet(kept.pending, kept.next_offset)
     partition.epochs = list(kept.epochs)
     snapshot.restore_transactions(partition, kept)
+    snapshot.restore_cleaned(partition, kept)
     partition.move_start(kept.start_offset)

@@ -152,7 +152,7 @@ class Scan:
 
     def _whole_frames_behind(self, position: int) -> Iterator[Frame]:
         for segment in self._segments[self._index :]:
-            for at in _candidates(segment, position + 1):
+            for at in candidates(segment, position + 1):
                 with contextlib.suppress(BadFrameError):
                     frame = read_header(segment, at, self.generation)
                     read_payload(segment, frame)
@@ -162,14 +162,14 @@ class Scan:
         """How far the log went, as far as headers tell that are not believed any more."""
         end = self.position
         for segment in self._segments[self._index :]:
-            for at in _candidates(segment, self.position):
+            for at in candidates(segment, self.position):
                 with contextlib.suppress(BadFrameError):
                     frame = read_header(segment, at, self.generation)
                     end = max(end, frame.position + HEADER_BYTES if frame.kind == Kind.END else frame.end)
         return end
 
 
-def _candidates(segment: Segment, position: int) -> Iterator[int]:
+def candidates(segment: Segment, position: int) -> Iterator[int]:
     """Log positions from `position` on where a frame's magic and own position agree with where they stand.
 
     Recycled segments are full of old frames, so the search knows the upper bytes of the position it is looking for.

@@ -19,7 +19,9 @@ from collections.abc import Iterator
 import msgspec
 
 from halfmoon.core import control
+from halfmoon.core.administration import AdministrationState
 from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.control import Binding, Committed
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import FileSystem, read_file, write_file
@@ -61,6 +63,9 @@ class PartitionState(msgspec.Struct, array_like=True):
     transactions: list[tuple[int, int]] = []
     """Those that are open: producer id, and offset of the first batch."""
     aborted: bytes = b""
+    moved_upto: int = 0
+    compacted_upto: int = 0
+    cleaned: list[tuple[int, int, int]] = []
 
 
 class TransactionalIdState(msgspec.Struct, array_like=True):
@@ -103,8 +108,10 @@ class Snapshot(msgspec.Struct, array_like=True):
     next_queue_number: int = 0
     transactional_ids: list[TransactionalIdState] = []
     consumer_groups: list[tuple[ConsumerGroupChange, int]] = []
+    administration: AdministrationState | None = None
     share_groups: list[tuple[str, int]] = []
     shares: list[tuple[str, list[tuple[int, int, int, list[tuple[int, int, int, int]]]]]] = []
+    next_clean: int = CLEAN_BASE
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -133,11 +140,13 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             catalog.next_queue_number,
             [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
             [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
+            catalog.administration.state(),
             list(catalog.share_groups.items()),
             [
                 (group, [(n, p, ledger.start, ledger.saved()) for (n, p), ledger in ledgers.items()])
                 for group, ledgers in catalog.shares.items()
             ],
+            catalog.next_clean,
         )
     )
 
@@ -171,6 +180,9 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         partition.queue_number,
         [] if transactions is None else list(transactions.open.items()),
         b"" if transactions is None else transactions.aborted.to_bytes(),
+        partition.moved_upto,
+        partition.compacted_upto,
+        partition.cleaned,
     )
 
 
@@ -199,6 +211,7 @@ def restore(catalog: Catalog, snapshot: Snapshot) -> None:
             if kept.producers:
                 partition.producers = _producers(kept.producers)
             restore_transactions(partition, kept)
+            restore_cleaned(partition, kept)
             catalog.number_queues([partition], kept.queue_number)
         catalog.add_topic(topic)
     restore_rest(catalog, snapshot)
@@ -211,6 +224,13 @@ def restore_transactions(partition: Partition, kept: PartitionState) -> None:
         found = partition.transactions = PartitionTransactions()
         found.open.update(kept.transactions)
         found.aborted = AbortedTransactions(kept.aborted)
+
+
+def restore_cleaned(partition: Partition, kept: PartitionState) -> None:
+    """Where what lives of the partition's beginning stands."""
+    partition.moved_upto = kept.moved_upto
+    partition.compacted_upto = kept.compacted_upto
+    partition.cleaned = list(kept.cleaned)
 
 
 def created(state: TopicState) -> control.TopicCreated:
@@ -238,12 +258,15 @@ def restore_rest(catalog: Catalog, snapshot: Snapshot) -> None:
     catalog.shares = {
         group: {(n, p): Ledger(start, saved) for n, p, start, saved in ledgers} for group, ledgers in snapshot.shares
     }
+    catalog.next_clean = max(catalog.next_clean, snapshot.next_clean)
     catalog.groups = {record.group: (record, wall_ms) for record, wall_ms in snapshot.groups}
     catalog.consumer_groups = {}
     for whole, saved_ms in snapshot.consumer_groups:
         remembered = catalog.consumer_groups[whole.group] = RememberedGroup(whole.group)
         remembered.apply(whole, saved_ms)
     catalog.transactions = _book(snapshot.transactional_ids)
+    catalog.administration.restore(snapshot.administration)
+    catalog.resolve_topics()
 
 
 def _book(states: list[TransactionalIdState]) -> TransactionBook:

@@ -7,7 +7,7 @@ table and the node's settings: what is accepted (`validate`), what is shown (`ef
 A configuration is accepted only if it is obeyed. So there are three kinds:
 
 - those the core acts on (`retention.ms`, ...);
-- those with a single true value here (`min.insync.replicas` is 1 on a single node, `cleanup.policy` is "delete"):
+- those with a single true value here (`min.insync.replicas` is 1 on a single node):
   stating it is accepted, since tools write such defaults out, and any other value is refused;
 - those of Kafka's that cannot hold here (`segment.bytes`: all topics share one commitlog): refused with the reason.
   Some are still shown, read-only, because tools look for them.
@@ -47,10 +47,12 @@ LONG_MAX = 2**63 - 1
 class Kind(Enum):
     """The type of a value, as Kafka's tools name it."""
 
+    UNKNOWN = "unknown"
     BOOLEAN = "boolean"
     STRING = "string"
     INT = "int"
     LONG = "long"
+    DOUBLE = "double"
     LIST = "list"
 
 
@@ -100,12 +102,26 @@ class TopicRules:
     """Whether the topic may be deleted although views are filled from it."""
     verbatim_bodies: bool
     """Whether bodies that RocketMQ clients have compressed are kept so."""
+    deletes: bool
+    """Whether old records go: the cleanup policy has "delete"."""
+    compacts: bool
+    """Whether of each key the last record stays: the cleanup policy has "compact"."""
+    min_dirty_ratio: float
+    """How much of what could be compacted must be new before it is."""
+    min_compaction_lag_ms: int
+    """How long a record stays, counted from when it was stored, though a later one has its key."""
+    max_compaction_lag_ms: int
+    """When it is looked into at the latest."""
+    delete_retention_ms: int
+    """How long a record without a value stays after it was first cleaned."""
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
 
 
-def _integer(least: int, most: int) -> Callable[[str], int]:
+def integer(least: int, most: int) -> Callable[[str], int]:
+    """A check, which returns the number too."""
+
     def check(value: str) -> int:
         if not _INTEGER.match(value) or not least <= int(value) <= most:
             raise ValueError(f"expected an integer from {least} to {most}")
@@ -114,7 +130,7 @@ def _integer(least: int, most: int) -> Callable[[str], int]:
     return check
 
 
-def _boolean(value: str) -> bool:
+def boolean(value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ValueError("expected true or false")
     return value.lower() == "true"
@@ -149,12 +165,20 @@ def _not_empty(value: str) -> str:
 
 
 def _cleanup_policy(value: str) -> str:
-    for policy in (part.strip() for part in value.split(",")):
-        if policy == "compact":
-            raise ValueError("compaction does not exist here yet: only delete is supported")
-        if policy != "delete":
-            raise ValueError("only delete is supported")
+    policies = {part.strip() for part in value.split(",")}
+    if not policies <= {"delete", "compact"}:
+        raise ValueError("expected delete, compact, or both with a comma")
     return value
+
+
+def _ratio(value: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        ratio = -1.0
+    if not 0 <= ratio <= 1:
+        raise ValueError("expected a number from 0 to 1")
+    return ratio
 
 
 def _refused(value: str) -> str:
@@ -166,9 +190,11 @@ def _or_unlimited(limit: int | None) -> str:
     return "-1" if limit is None else str(limit)
 
 
-_retention_ms = _integer(-1, LONG_MAX)
-_retention_bytes = _integer(-1, LONG_MAX)
-_max_message_bytes = _integer(0, INT_MAX)
+_lag_ms = integer(0, LONG_MAX)
+_max_lag_ms = integer(1, LONG_MAX)
+_retention_ms = integer(-1, LONG_MAX)
+_retention_bytes = integer(-1, LONG_MAX)
+_max_message_bytes = integer(0, INT_MAX)
 _timestamp_type = _one_of("CreateTime", "LogAppendTime")
 _rocketmq_body = _one_of("plain", "verbatim")
 
@@ -178,7 +204,8 @@ _ROWS = (
         Kind.LIST,
         lambda settings: "delete",
         _cleanup_policy,
-        'What happens to old records. Only "delete": they go when their retention is over.',
+        "What happens to old records: they go when their retention is over (delete), or of each key the last one stays "
+        "(compact), or both.",
         "log.cleanup.policy",
     ),
     TopicConfig(
@@ -190,10 +217,18 @@ _ROWS = (
         "compression.type",
     ),
     TopicConfig(
+        "delete.retention.ms",
+        Kind.LONG,
+        lambda settings: str(settings.log.cleaner.delete_retention_ms),
+        _lag_ms,
+        "How long a record without a value (tombstone) of a compacted topic stays after it was first cleaned, in ms.",
+        "log.cleaner.delete.retention.ms",
+    ),
+    TopicConfig(
         "halfmoon.delete.force",
         Kind.BOOLEAN,
         lambda settings: "false",
-        _boolean,
+        boolean,
         "Whether the topic may be deleted although views are filled from it. They keep what they have then.",
         "halfmoon.delete.force",
     ),
@@ -201,7 +236,7 @@ _ROWS = (
         "halfmoon.headers.enable",
         Kind.BOOLEAN,
         lambda settings: "true" if settings.topics.headers else "false",
-        _boolean,
+        boolean,
         "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
         "halfmoon.topics.headers",
     ),
@@ -209,7 +244,7 @@ _ROWS = (
         "halfmoon.key.index",
         Kind.BOOLEAN,
         lambda settings: "true" if settings.topics.key_index else "false",
-        _boolean,
+        boolean,
         "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
         "halfmoon.topics.key_index",
     ),
@@ -220,6 +255,14 @@ _ROWS = (
         _rocketmq_body,
         "How bodies are kept that RocketMQ clients have compressed: plain, so that all clients read them, or verbatim.",
         "halfmoon.rocketmq.body",
+    ),
+    TopicConfig(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        _max_lag_ms,
+        "A record of a compacted topic is looked into after so many ms at the latest, whatever the dirty ratio.",
+        "log.cleaner.max.compaction.lag.ms",
     ),
     TopicConfig(
         "max.message.bytes",
@@ -252,6 +295,22 @@ _ROWS = (
         _timestamp_type,
         "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
         "log.message.timestamp.type",
+    ),
+    TopicConfig(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        lambda settings: str(settings.log.cleaner.min_dirty_ratio),
+        _ratio,
+        "A partition is compacted when more than this part of what it would look into has come since the last time.",
+        "log.cleaner.min.cleanable.ratio",
+    ),
+    TopicConfig(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        lambda settings: str(settings.log.cleaner.min_compaction_lag_ms),
+        _lag_ms,
+        "How long a record of a compacted topic stays at least, in ms since it was stored.",
+        "log.cleaner.min.compaction.lag.ms",
     ),
     TopicConfig(
         "min.insync.replicas",
@@ -299,15 +358,10 @@ _ROWS = (
 TOPIC_CONFIGS: Mapping[str, TopicConfig] = {row.name: row for row in _ROWS}
 """Every topic configuration there is, sorted by name."""
 
-_NO_COMPACTION = "compaction does not exist here yet"
 _ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
 _NO_TIERS = "tiered storage does not exist here"
 
 _NOT_HERE: Mapping[str, str] = {
-    "delete.retention.ms": _NO_COMPACTION,
-    "min.cleanable.dirty.ratio": _NO_COMPACTION,
-    "min.compaction.lag.ms": _NO_COMPACTION,
-    "max.compaction.lag.ms": _NO_COMPACTION,
     "file.delete.delay.ms": _ONE_LOG,
     "flush.messages": _ONE_LOG,
     "flush.ms": _ONE_LOG,
@@ -347,6 +401,16 @@ def find(name: str) -> TopicConfig:
     return config
 
 
+def known_elsewhere(name: str) -> bool:
+    """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
+    return name in _NOT_HERE
+
+
+def not_here() -> Mapping[str, str]:
+    """Those of Kafka's that are refused here, with the reason."""
+    return _NOT_HERE
+
+
 def _view_config(name: str) -> TopicConfig:
     check: Callable[[str], object]
     if name == VIEW_STATE:
@@ -378,6 +442,11 @@ def validate(overrides: Mapping[str, str]) -> None:
             raise BrokerError(
                 Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
             ) from None
+    least, most = overrides.get("min.compaction.lag.ms"), overrides.get("max.compaction.lag.ms")
+    if least is not None and most is not None and int(least) > int(most):
+        raise BrokerError(
+            Fault.INVALID_CONFIG, f"min.compaction.lag.ms is {least}, more than max.compaction.lag.ms, which is {most}"
+        )
 
 
 def effective(overrides: Mapping[str, str], settings: Settings) -> list[Effective]:
@@ -398,13 +467,20 @@ def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
         override = overrides.get(name)
         return TOPIC_CONFIGS[name].default(settings) if override is None else override.strip()
 
+    policies = {part.strip() for part in value("cleanup.policy").split(",")}
     return TopicRules(
         retention_ms=_retention_ms(value("retention.ms")),
         retention_bytes=_retention_bytes(value("retention.bytes")),
         max_message_bytes=_max_message_bytes(value("max.message.bytes")),
         log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
-        headers_enabled=_boolean(value("halfmoon.headers.enable")),
-        key_index=_boolean(value("halfmoon.key.index")),
-        delete_force=_boolean(value("halfmoon.delete.force")),
+        headers_enabled=boolean(value("halfmoon.headers.enable")),
+        key_index=boolean(value("halfmoon.key.index")),
+        delete_force=boolean(value("halfmoon.delete.force")),
         verbatim_bodies=value("halfmoon.rocketmq.body") == "verbatim",
+        deletes="delete" in policies,
+        compacts="compact" in policies,
+        min_dirty_ratio=_ratio(value("min.cleanable.dirty.ratio")),
+        min_compaction_lag_ms=_lag_ms(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=_max_lag_ms(value("max.compaction.lag.ms")),
+        delete_retention_ms=_lag_ms(value("delete.retention.ms")),
     )

@@ -117,8 +117,8 @@ class TransactionService:
 
     # -- what belongs to a transaction ---------------------------------------------------------------------------------
 
-    def add_partitions(self, name: str, producer_id: int, epoch: int, partitions: Sequence[Partition]) -> None:
-        """Partitions become part of the transaction, which begins with the first.
+    def add_partitions(self, name: str, producer_id: int, epoch: int, partitions: Sequence[Partition]) -> int:
+        """Partitions become part of the transaction, which begins with the first. Returns the position to wait for.
 
         Raises BrokerError: INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED; INVALID_REQUEST over `MAX_PARTITIONS`.
         """
@@ -126,24 +126,25 @@ class TransactionService:
         places = [(partition.topic.number, partition.index) for partition in partitions]
         if len(entry.partitions) + len(places) > MAX_PARTITIONS:
             raise BrokerError(Fault.INVALID_REQUEST, f"a transaction may write to {MAX_PARTITIONS} partitions")
-        self._grow(entry, [place for place in places if place not in entry.partitions], [])
+        return self._grow(entry, [place for place in places if place not in entry.partitions], [])
 
-    def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> None:
+    def add_group(self, name: str, producer_id: int, epoch: int, group: str) -> int:
         """The transaction is to commit progress of a group. As `add_partitions`."""
         entry = rules.check_producer(self._entry(name), producer_id, epoch)
-        self._grow(entry, [], [] if group in entry.groups else [group])
+        return self._grow(entry, [], [] if group in entry.groups else [group])
 
-    def _grow(self, entry: TransactionalId, places: list[tuple[int, int]], groups: list[str]) -> None:
+    def _grow(self, entry: TransactionalId, places: list[tuple[int, int]], groups: list[str]) -> int:
         broker = self._broker
         if entry.is_ongoing and not places and not groups:
-            return
+            return broker.log.end
         begins = not entry.is_ongoing
         now_ms = broker.clock.wall_ms()
-        broker.append_control(control.TransactionGrown(entry.name, places, groups, now_ms))
+        position = broker.append_control(control.TransactionGrown(entry.name, places, groups, now_ms))
         if begins:
             due_ms = broker.clock.mono_ms() + entry.timeout_ms
             heapq.heappush(self._due, (due_ms, entry.start_ms, entry.name))
             broker.on_deadline(due_ms)
+        return position
 
     def verify_partition(self, name: str, producer_id: int, epoch: int, partition: Partition) -> None:
         """Whether the partition is part of the transaction. Raises BrokerError: as `add_partitions`, or
@@ -334,3 +335,9 @@ class TransactionService:
     @property
     def ongoing(self) -> int:
         return sum(entry.is_ongoing for entry in self._entries())
+
+    @property
+    def oldest_ms(self) -> int:
+        """For how long the oldest of them has been open; 0 where none is."""
+        now_ms = self._broker.clock.wall_ms()
+        return max((now_ms - entry.start_ms for entry in self._entries() if entry.is_ongoing), default=0)

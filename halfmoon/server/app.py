@@ -31,6 +31,7 @@ from halfmoon.core.plugins import Plugins, load_plugins
 from halfmoon.core.units import Address
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
+from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.relaying import Relaying
@@ -116,6 +117,9 @@ class App:
         self.ticker = Ticker(broker, loop)
         self.ticker.start()
         self._undo.append(self.ticker.stop)
+        cleaning = CleaningProcess(fs.root.absolute(), settings.log.cleaner.bytes_per_second)
+        broker.cleaner.execute = cleaning.run
+        self._undo.append(cleaning.stop)
         broker.views.languages = self.plugins.filters
         broker.interception = Interception(broker, self.plugins.interceptors)
         broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}

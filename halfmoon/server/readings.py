@@ -127,12 +127,31 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_log_end_position", log.end)
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
+    cleaner = broker.cleaner
+    put("halfmoon_disk_clean_bytes", cleaner.files.bytes)
+    put("halfmoon_disk_clean_files", len(cleaner.files))
+    put("halfmoon_cleaner_tasks_total", cleaner.tasks)
+    put("halfmoon_cleaner_failures_total", cleaner.failures)
+    put("halfmoon_cleaner_read_bytes_total", cleaner.counts.read_bytes)
+    put("halfmoon_cleaner_written_bytes_total", cleaner.counts.written_bytes)
+    put("halfmoon_cleaner_records_total", cleaner.counts.records)
+    put("halfmoon_cleaner_kept_records_total", cleaner.counts.kept_records)
     put("halfmoon_disk_free_bytes", broker.fs.free_bytes())
     put("halfmoon_disk_low", log.low_disk)
     put("halfmoon_cold_reads_total", broker.reader.cold_reads)
     put("halfmoon_start_offset_moves_total", broker.housekeeping.start_offset_moves)
     for fault, count in broker.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)
+    transactions = broker.transactions
+    put("halfmoon_transactions_ongoing", transactions.ongoing)
+    put("halfmoon_transaction_oldest_seconds", transactions.oldest_ms / 1000)
+    put("halfmoon_transactions_ended_total", transactions.committed, "committed")
+    put("halfmoon_transactions_ended_total", transactions.aborted - transactions.timed_out, "aborted")
+    put("halfmoon_transactions_ended_total", transactions.timed_out, "timed out")
+    put("halfmoon_transactional_ids", len(broker.catalog.transactions.by_name))
+    for key, count in broker.quotas.throttled.items():
+        put("halfmoon_throttled_total", count, key)
+        put("halfmoon_throttle_seconds_total", broker.quotas.throttled_ms[key] / 1000, key)
 
 
 def _read_requests(app: App, readings: Readings) -> None:

@@ -95,6 +95,14 @@ def _run(job: SyncJob) -> Outcome:
     return time.perf_counter() - begun, None
 
 
+def _conclude(job: Job[object], done: Future[object]) -> None:
+    error = done.exception()
+    if error is None:
+        job.done(done.result())
+    else:
+        job.failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+
 class Ticker:
     """Start it once the broker is open; stop it before the broker is closed."""
 
@@ -105,6 +113,7 @@ class Ticker:
         self._sync = self._log_settings.flush == "sync"
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
         self._job_thread = ThreadPoolExecutor(1, "halfmoon-jobs")
+        self._cleaner_thread = ThreadPoolExecutor(1, "halfmoon-cleaner")
         self._syncing: Future[Outcome] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -130,6 +139,7 @@ class Ticker:
             self._arm(deadline_ms)
         self._every(TURN_INTERVAL_S, self._turn)
         self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
+        self._every(broker.settings.log.cleaner.interval_ms / 1000, self._look_for_dirt)
         self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
 
     async def stop(self) -> None:
@@ -139,7 +149,7 @@ class Ticker:
             if timer is not None:
                 timer.cancel()
         self._broker.on_dirty = self._broker.on_handled = lambda: None
-        for pool in (self._sync_thread, self._job_thread):
+        for pool in (self._sync_thread, self._job_thread, self._cleaner_thread):
             await asyncio.to_thread(pool.shutdown)
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
 
@@ -232,12 +242,25 @@ class Ticker:
             )
 
     def _job_ended(self, job: Job[object], done: Future[object]) -> None:
-        error = done.exception()
-        if error is None:
-            job.done(done.result())
-        else:
-            job.failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+        _conclude(job, done)
         self._begin_job()
+
+    def _look_for_dirt(self) -> None:
+        self._broker.cleaner.turn()
+        self._begin_cleaning()
+        self._begin_job()  # what is to be cleaned may have to be indexed before
+
+    def _begin_cleaning(self) -> None:
+        """It takes long, and has a thread of its own: index files must not wait for it."""
+        job = self._broker.cleaner.next_job() if not self._stopped else None
+        if job is not None:
+            self._cleaner_thread.submit(job.run).add_done_callback(
+                lambda done: self._loop.call_soon_threadsafe(self._cleaned, job, done)
+            )
+
+    def _cleaned(self, job: Job[object], done: Future[object]) -> None:
+        _conclude(job, done)
+        self._begin_cleaning()
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -268,7 +291,7 @@ class Ticker:
 
     def _deadlines(self) -> list[int]:
         broker = self._broker
-        owners = (broker.hold, broker.groups, broker.shares, broker.transactions, broker.relays)
+        owners = (broker.hold, broker.groups, broker.transactions, broker.shares, broker.relays)
         found = [owner.next_deadline() for owner in owners]
         return [deadline_ms for deadline_ms in found if deadline_ms is not None]
 
@@ -285,6 +308,7 @@ class Ticker:
         self._broker.housekeeping.turn()
         self._begin_sync()
         self._begin_job()
+        self._begin_cleaning()
 
     def _retain(self) -> None:
         if self._stopped:

@@ -43,8 +43,10 @@ class FakeLoop:
     def call_soon(self, callback: Callable[[], object]) -> None:
         self.soon.append(callback)
 
-    def call_later(self, delay_s: float, callback: Callable[[], object]) -> None:
-        self.later.append((self.clock.mono_ms() + round(1000 * delay_s), callback))
+    def call_later(self, delay_s: float, callback: Callable[[], object]) -> FakeTimer:
+        entry = self.clock.mono_ms() + round(1000 * delay_s), callback
+        self.later.append(entry)
+        return FakeTimer(self, entry)
 
     def run_later(self) -> None:
         """Call what is due."""
@@ -71,6 +73,17 @@ class FakeLoop:
                 future.set_exception(error)
             else:
                 future.set_result(result)
+
+
+class FakeTimer:
+    """What `call_later` returns."""
+
+    def __init__(self, loop: FakeLoop, entry: tuple[int, Callable[[], object]]) -> None:
+        self._loop = loop
+        self._entry = entry
+
+    def cancel(self) -> None:
+        self._loop.later = [each for each in self._loop.later if each is not self._entry]
 
 
 class FakeTransport:

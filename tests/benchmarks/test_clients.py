@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from benchmarks.bench import Bench, CellError
 from benchmarks.brokers import Broker as Measured
 from benchmarks.brokers import Brokers
-from benchmarks.clients import bulk, latency, plain, small, topics, wire
+from benchmarks.cells.kafka_in_full import allocated_mb
+from benchmarks.clients import bulk, committing, compaction, joining, latency, plain, small, topics, wire
 from benchmarks.clients.numbers import percentile, summary
 from halfmoon.testing import Broker
 
@@ -63,6 +65,46 @@ def test_small_batches_go_to_every_partition(bootstrap) -> None:
 def test_partitions_are_timed_until_they_can_be_read(bootstrap) -> None:
     found = topics.create_topics(bootstrap, "many", 30)
     assert 0 < found["create_ms"] < found["usable_ms"]
+
+
+def test_what_is_timed_is_the_step_or_what_it_says() -> None:
+    found = committing._measure("a", "s", lambda: 0.25, 0.05)
+    assert (found["a_p50_ms"], found["a_p99_ms"]) == (250, 250)
+    assert found["a_s"] > 1_000
+    found = committing._measure("a", "tx_s", lambda: time.sleep(0.01), 0.1)
+    assert 10 <= found["a_p50_ms"] < 30
+    assert 30 < found["a_tx_s"] <= 100
+
+
+def test_offsets_are_committed_one_after_the_other(bootstrap) -> None:
+    topics.create(bootstrap, "commits")
+    found = committing._offsets(bootstrap, "commits", 0.2)
+    assert found["offsets_s"] > 0
+    assert 0 < found["offsets_p50_ms"] <= found["offsets_p99_ms"]
+
+
+def test_the_second_member_of_a_group_comes_after_the_first(bootstrap, monkeypatch) -> None:
+    monkeypatch.setattr(joining, "INTERVAL_S", 0.2)
+    found = joining.joining(bootstrap, "joins", "classic", 1)
+    assert found["first_ms"] > 0
+    assert 0 < found["second_ms"] == found["second_max_ms"]
+
+
+def test_keys_are_counted_where_they_are_written_and_where_they_are_read(bootstrap) -> None:
+    compaction.make_topic(bootstrap, "keyed", {})
+    filled = compaction.produce_keyed(bootstrap, "keyed", 3_000, 100, 20)
+    assert filled["keys"] == 100
+    assert compaction.count_keys(bootstrap, "keyed") == {"records": 3_000, "keys": 100}
+
+
+def test_space_is_what_files_take_and_not_what_they_seem(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    with (tmp_path / "below" / "holes").open("wb") as file:
+        file.truncate(1 << 30)
+    before = allocated_mb(tmp_path)
+    assert before < 1
+    (tmp_path / "below" / "full").write_bytes(bytes(5 << 20))
+    assert allocated_mb(tmp_path) - before == pytest.approx(5, abs=0.5)
 
 
 @pytest.fixture

@@ -464,7 +464,7 @@ def test_topics_partitions_and_configs(bootstrap_servers: str, admin: AdminClien
     assert entries["max.message.bytes"].value == "12345"
     assert not entries["max.message.bytes"].is_default
     assert entries["retention.ms"].is_default
-    for key, value in (("no.such.config", "1"), ("cleanup.policy", "compact")):
+    for key, value in (("no.such.config", "1"), ("cleanup.policy", "shrink")):
         change = ConfigResource(
             ResourceType.TOPIC,
             topic,

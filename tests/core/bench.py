@@ -102,7 +102,7 @@ def sync(broker: Broker) -> None:
 
 
 def jobs(broker: Broker) -> None:
-    while (job := broker.housekeeping.next_job()) is not None:
+    while (job := broker.housekeeping.next_job() or broker.cleaner.next_job()) is not None:
         try:
             result = job.run()
         except OSError as error:

@@ -69,6 +69,10 @@ RECORDS: list[control.Any] = [
     control.TransactionOffsets("t", "g", [(7, 0, Committed(5, -1, "note", 9))]),
     control.TransactionEnded("t", Identity(1000, 4), True, 12),
     control.TransactionalIdsExpired(["t"]),
+    control.ResourceConfigsSet("group", "g", {"share.isolation.level": "read_committed"}),
+    control.QuotasSet([("client-id", "c"), ("user", None)], {"producer_byte_rate": 1024.5}),
+    control.AclsChanged([control.AclRule(2, "t", 3, "User:a", "*", 3, 3)], []),
+    control.Cleaned(1 << 62, (1 << 62) + 999, [control.Moved(7, 0, 0, 1 << 40, 5)], [(7, 0, 3, 4)]),
     control.SnapshotPart(b"\x00\xff"),
 ]
 

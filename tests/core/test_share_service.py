@@ -295,9 +295,10 @@ def test_many_letters_are_written_in_several_batches() -> None:
 def test_a_group_may_want_no_copy_and_another_topic() -> None:
     bench = Bench()
     bench.broker.create_topic("dlq.all", 2)
-    bench.broker.shares.configs_of = lambda group: {
-        "errors.deadletterqueue.topic.name": "dlq.all", "errors.deadletterqueue.copy.record.enable": "false",
-    }  # fmt: skip
+    bench.broker.group_configs.alter(
+        "g",
+        {"errors.deadletterqueue.topic.name": "dlq.all", "errors.deadletterqueue.copy.record.enable": "false"},
+    )
     produce(bench, (b"k", b"v", (("own", b"1"),)))
     part = part_of(bench.broker, "t")
     fetch(bench.broker, part, "a")
@@ -351,7 +352,7 @@ def test_a_record_that_is_gone_before_its_letter_is_written_holds_up_nothing() -
 def test_a_topic_that_cannot_take_letters_holds_up_nothing() -> None:
     bench = Bench()
     bench.broker.create_topic("dlq.v", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "x"})
-    bench.broker.shares.configs_of = lambda group: {"errors.deadletterqueue.topic.name": "dlq.v"}
+    bench.broker.group_configs.alter("g", {"errors.deadletterqueue.topic.name": "dlq.v"})
     bench.send(1)
     part = part_of(bench.broker, "t")
     fetch(bench.broker, part, "a")

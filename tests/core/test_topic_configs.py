@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.topic_configs import TOPIC_CONFIGS, TopicRules, effective, find, resolve, validate
+from halfmoon.core.topic_configs import LONG_MAX, TOPIC_CONFIGS, TopicRules, effective, find, resolve, validate
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,14 @@ def test_taken(name, value):
         ("no.such.config", "1", "unknown topic config name: no.such.config"),
         ("Retention.ms", "1", "Retention.ms"),
         ("", "1", "unknown"),
-        ("cleanup.policy", "compact", "compaction does not exist"),
-        ("cleanup.policy", "delete,compact", "compaction does not exist"),
-        ("cleanup.policy", "", "only delete"),
+        ("cleanup.policy", "", "expected delete, compact, or both"),
+        ("cleanup.policy", "compact;delete", "expected delete, compact, or both"),
+        ("min.cleanable.dirty.ratio", "1.1", "from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "nan", "from 0 to 1"),
+        ("min.cleanable.dirty.ratio", "half", "from 0 to 1"),
+        ("min.compaction.lag.ms", "-1", "from 0"),
+        ("max.compaction.lag.ms", "0", "from 1"),
+        ("delete.retention.ms", "-1", "from 0"),
         ("compression.type", "zstd", "only producer"),
         ("halfmoon.headers.enable", "yes", "true or false"),
         ("halfmoon.key.index", "1", "true or false"),
@@ -57,7 +62,6 @@ def test_taken(name, value):
         ("retention.ms", "9" * 100_000, "an integer"),
         ("segment.bytes", str(1 << 30), "read-only"),
         ("segment.ms", "1", "one commitlog"),
-        ("delete.retention.ms", "1", "compaction"),
         ("remote.storage.enable", "true", "tiered"),
     ],
 )
@@ -67,6 +71,12 @@ def test_refused_by_name(name, value, says):
     assert caught.value.fault is Fault.INVALID_CONFIG
     assert name in caught.value.message
     assert says in caught.value.message
+
+
+def test_the_compaction_lags_must_leave_room():
+    validate({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "5"})
+    with pytest.raises(BrokerError, match="more than max"):
+        validate({"min.compaction.lag.ms": "6", "max.compaction.lag.ms": "5"})
 
 
 def test_every_default_is_a_value_that_would_be_taken():
@@ -90,15 +100,28 @@ def test_overrides_stand_before_what_the_node_says():
     assert found["retention.bytes"].value == "-1"
 
 
+CLEANUP = (True, False, 0.5, 0, LONG_MAX, 86_400_000)
+"""What compaction makes of a topic that says nothing."""
+
+
+def test_what_the_node_says_of_compaction():
+    cleaner = {"min_dirty_ratio": 0.1, "delete_retention": "1h", "min_compaction_lag": "1s"}
+    rules = resolve({"cleanup.policy": "compact"}, load_settings({"log": {"cleaner": cleaner}}, {}, {}))
+    assert (rules.deletes, rules.compacts) == (False, True)
+    assert (rules.min_dirty_ratio, rules.delete_retention_ms, rules.min_compaction_lag_ms) == (0.1, 3_600_000, 1_000)
+
+
 def test_rules_by_default():
-    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, True, False, False, False)
+    assert resolve({}, Settings()) == TopicRules(
+        7 * 86_400_000, -1, 4 << 20, False, True, False, False, False, *CLEANUP
+    )
 
 
 def test_rules_for_ever():
     settings = load_settings(
         {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False, "key_index": True}}, {}, {}
     )
-    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, True, False, False)
+    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, True, False, False, *CLEANUP)
 
 
 def test_rules_of_a_topic():
@@ -111,6 +134,13 @@ def test_rules_of_a_topic():
         "halfmoon.key.index": "true",
         "halfmoon.delete.force": "true",
         "halfmoon.rocketmq.body": "verbatim",
+        "cleanup.policy": " delete ,compact",
+        "min.cleanable.dirty.ratio": "0.25",
+        "min.compaction.lag.ms": "8",
+        "max.compaction.lag.ms": "9",
+        "delete.retention.ms": "10",
     }
     validate(overrides)
-    assert resolve(overrides, Settings()) == TopicRules(5, 6, 7, True, False, True, True, True)
+    assert resolve(overrides, Settings()) == TopicRules(
+        5, 6, 7, True, False, True, True, True, True, True, 0.25, 8, 9, 10
+    )

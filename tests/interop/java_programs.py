@@ -63,7 +63,7 @@ class Program:
             properties(log4j, {
                 "appender.out.type": "Console", "appender.out.name": "out", "appender.out.target": "SYSTEM_ERR",
                 "appender.out.layout.type": "PatternLayout", "appender.out.layout.pattern": "%d %p %c{1}: %m%n",
-                "rootLogger.level": os.environ.get("HALFMOON_TEST_JAVA_LOG", "WARN"),
+                "rootLogger.level": os.environ.get("HALFMOON_TEST_JAVA_LOG", "ERROR"),
                 "rootLogger.appenderRef.out.ref": "out",
             })  # fmt: skip
         self.log_path = folder / f"{name}.log"

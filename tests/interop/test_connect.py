@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from tests.clients.polling import until
 from tests.crash.serving import free_port
+from tests.interop.committed import committed_values
 from tests.interop.java_programs import Program, jars, properties
 
 MakeTopic = Callable[..., str]
@@ -185,28 +185,6 @@ def cluster(tmp_path: Path, bootstrap_servers: str, name: str, admin: AdminClien
     made.close()
     for future in admin.delete_topics(list(made.topics.values())).values():
         future.exception(10)
-
-
-def committed_values(servers: str, topic: str, partitions: int) -> list[str]:
-    """All that a committed reader sees of a topic."""
-    consumer = Consumer({
-        "bootstrap.servers": servers, "group.id": f"{topic}-checks", "isolation.level": "read_committed",
-        "enable.partition.eof": True, "enable.auto.commit": False,
-    })  # fmt: skip
-    consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)])
-    found, ended = [], set()
-    end = time.monotonic() + 60
-    while len(ended) < partitions:
-        assert time.monotonic() < end, f"{len(found)} records, {ended}"
-        for message in consumer.consume(1_000, 0.5):
-            if message.error() is None:
-                found.append(message.value().decode())
-            elif message.error().code() == KafkaError._PARTITION_EOF:
-                ended.add(message.partition())
-            else:
-                raise KafkaException(message.error())
-    consumer.close()
-    return found
 
 
 def test_two_workers_of_which_one_is_killed(

@@ -203,8 +203,8 @@ def test_a_living_group_changes_its_protocol_and_back(
 
 def test_how_the_group_is_described(members: Members, make_topic: MakeTopic, jvm: KafkaJvm, java_admin: Any) -> None:
     topic = make_topic(4)
-    members.join("a", topic)
-    members.join("b", topic)
+    for name in "ab":
+        members.join(name, topic, group_remote_assignor="uniform")
     members.have(all_of(topic, 4))
     found = described(jvm, java_admin, members.group)
     assert str(found.groupState().toString()) == "Stable"
@@ -223,7 +223,7 @@ def test_how_the_group_is_described(members: Members, make_topic: MakeTopic, jvm
 def test_the_command_line_tool(members: Members, make_topic: MakeTopic, bootstrap_servers: str) -> None:
     topic = make_topic(2)
     fill(bootstrap_servers, topic, [str(number) for number in range(10)], 2)
-    members.join("reader", topic)
+    members.join("reader", topic, group_remote_assignor="uniform")
     members.until(lambda: len(members.got) == 10, commit=True)
 
     def ask(*arguments: str) -> list[list[str]]:

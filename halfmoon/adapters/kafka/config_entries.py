@@ -1,24 +1,32 @@
-"""Topic and node configurations as Kafka's tools want to see them: value, source, synonyms, type, documentation.
+"""Configurations as Kafka's tools want to see them: value, source, synonyms, type, documentation.
 
-A topic's value comes from the topic itself or from the node; the node's from broker.yaml or from the default. The
-node is shown under the names that Kafka's tools know, and read-only: it is configured by broker.yaml and a restart.
+A value comes from the highest of its layers that says anything, and the layers are its synonyms, highest first: the
+resource itself; what was set for this node, or for all nodes, at run time; broker.yaml; the default.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from halfmoon.core.administration import ALL_NODES
+from halfmoon.core.broker_configs import BROKER_CONFIGS, BrokerConfig
+from halfmoon.core.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.core.config import Settings
-from halfmoon.core.topic_configs import TOPIC_CONFIGS, VIEW_POSITION, VIEW_STATE, Kind, effective, find
+from halfmoon.core.group_configs import GROUP_CONFIGS
+from halfmoon.core.topic_configs import VIEW_POSITION, VIEW_STATE, Kind, effective, find
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Topic
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource and .ConfigType
-TOPIC_CONFIG, STATIC_BROKER_CONFIG, DEFAULT_CONFIG = 1, 4, 5
-TYPE_CODES = {Kind.BOOLEAN: 1, Kind.STRING: 2, Kind.INT: 3, Kind.LONG: 5, Kind.LIST: 7}
+TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
+STATIC_BROKER_CONFIG, DEFAULT_CONFIG, DYNAMIC_BROKER_LOGGER_CONFIG = 4, 5, 6
+CLIENT_METRICS_CONFIG, GROUP_CONFIG = 7, 8
+TYPE_CODES = {
+    Kind.UNKNOWN: 0, Kind.BOOLEAN: 1, Kind.STRING: 2, Kind.INT: 3, Kind.LONG: 5, Kind.DOUBLE: 6, Kind.LIST: 7,
+}  # fmt: skip
 
 _DEFAULTS = Settings()
 
@@ -40,87 +48,20 @@ class Entry(NamedTuple):
     read_only: bool
     synonyms: list[Synonym]
     documentation: str
+    default_source: int = DEFAULT_CONFIG
 
     @property
     def source(self) -> int:
-        return self.synonyms[0].source
+        return self.synonyms[0].source if self.synonyms else self.default_source
 
 
-class _NodeConfig(NamedTuple):
-    name: str
-    kind: Kind
-    value: Callable[[Settings], str]
-    documentation: str
-
-
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
-_NODE_CONFIGS = (
-    _NodeConfig(
-        "auto.create.topics.enable",
-        Kind.BOOLEAN,
-        lambda s: _truth(s.topics.auto_create),
-        "Whether asking for a missing topic may create it: topics.auto_create.",
-    ),
-    _NodeConfig(
-        "connections.max.idle.ms",
-        Kind.LONG,
-        lambda s: str(s.limits.idle_timeout_ms or -1),
-        "How long a connection may be silent before it is closed; -1 = for ever: limits.idle_timeout.",
-    ),
-    _NodeConfig("default.replication.factor", Kind.INT, lambda s: "1", "A single node keeps one replica."),
-    _NodeConfig("delete.topic.enable", Kind.BOOLEAN, lambda s: "true", "Topics can be deleted."),
-    _NodeConfig(
-        "group.initial.rebalance.delay.ms",
-        Kind.INT,
-        lambda s: str(s.groups.initial_rebalance_delay_ms),
-        "How long a new group waits for more members: groups.initial_rebalance_delay.",
-    ),
-    _NodeConfig(
-        "group.max.session.timeout.ms",
-        Kind.INT,
-        lambda s: str(s.groups.max_session_timeout_ms),
-        "The longest session timeout a member may ask for: groups.max_session_timeout.",
-    ),
-    _NodeConfig(
-        "group.min.session.timeout.ms",
-        Kind.INT,
-        lambda s: str(s.groups.min_session_timeout_ms),
-        "The shortest session timeout a member may ask for: groups.min_session_timeout.",
-    ),
-    _NodeConfig(
-        "halfmoon.log.flush",
-        Kind.STRING,
-        lambda s: s.log.flush,
-        "A produced batch is acknowledged after fdatasync (sync) or after the write (interval): log.flush.",
-    ),
-    _NodeConfig("log.dirs", Kind.STRING, lambda s: s.node.data_dir, "Where the data lies: node.data_dir."),
-    _NodeConfig("node.id", Kind.INT, lambda s: str(s.node.id), "This node: node.id."),
-    _NodeConfig(
-        "num.partitions",
-        Kind.INT,
-        lambda s: str(s.topics.partitions),
-        "How many partitions a topic gets that does not say: topics.partitions.",
-    ),
-    _NodeConfig(
-        "socket.request.max.bytes",
-        Kind.INT,
-        lambda s: str(s.limits.max_request_bytes),
-        "The largest request that is read: limits.max_request_bytes.",
-    ),
-)
-
-
-def topic_entries(overrides: Mapping[str, str], settings: Settings) -> list[Entry]:
+def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[Entry]:
     """Every configuration of a topic with these overrides, sorted by name."""
+    node = broker.catalog.administration.topic_defaults()
     entries = []
-    for config, value, override, default in effective(overrides, settings):
-        synonyms = []
-        if config.node_name:
-            synonyms.append(Synonym(config.node_name, default, _source(default, config.default(_DEFAULTS))))
-        if override is not None:
+    for config, value, override, _ in effective(node | dict(overrides), broker.dynamic_configs.base):
+        synonyms = _node_layers(broker, BROKER_CONFIGS[config.node_name]) if config.node_name else []
+        if config.name in overrides and override is not None:
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))
         entries.append(Entry(config.name, value, config.kind, config.read_only, synonyms, config.documentation))
     return entries
@@ -145,7 +86,6 @@ def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:
 
     `host` and `port` are what this client is told to connect to; that may differ from client to client.
     """
-    settings = broker.settings
     advertised = Synonym("advertised.listeners", f"PLAINTEXT://{host}:{port}", STATIC_BROKER_CONFIG)
     entries = [
         Entry(
@@ -157,17 +97,65 @@ def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:
             "Where this client is told to connect: listeners.kafka.advertise, else the address it reached.",
         )
     ]
-    rows = [
-        *_NODE_CONFIGS,
-        *(_NodeConfig(row.node_name, row.kind, row.default, row.documentation) for row in TOPIC_CONFIGS.values()),
-    ]
-    for name, kind, read, documentation in rows:
-        value = read(settings)
-        synonyms = [Synonym(name, value, _source(value, read(_DEFAULTS)))]
-        entries.append(Entry(name, value, kind, True, synonyms, documentation))
+    for row in BROKER_CONFIGS.values():
+        synonyms = _node_layers(broker, row)
+        documentation = f"{row.documentation} In broker.yaml: {row.setting}." if row.setting else row.documentation
+        entries.append(Entry(row.name, synonyms[0].value, row.kind, row.read_only, synonyms, documentation))
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def _source(value: str, default: str) -> int:
-    """Where a node's value comes from. One that broker.yaml sets to the default counts as the default."""
-    return DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG
+def all_nodes_entries(broker: Broker) -> list[Entry]:
+    """What was set for all nodes at run time, and nothing else, as Kafka shows it."""
+    entries = []
+    for name, value in sorted(broker.dynamic_configs.overrides(ALL_NODES).items()):
+        row = BROKER_CONFIGS[name]
+        synonyms = [Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)]
+        entries.append(Entry(name, value, row.kind, False, synonyms, row.documentation))
+    return entries
+
+
+def _node_layers(broker: Broker, row: BrokerConfig) -> list[Synonym]:
+    """Where a node's value could come from. One that broker.yaml sets to the default counts as the default."""
+    dynamic = broker.dynamic_configs
+    value, default = row.value(dynamic.base), row.value(_DEFAULTS)
+    layers = [Synonym(row.name, value, DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG)]
+    for name, source in (
+        (ALL_NODES, DYNAMIC_DEFAULT_BROKER_CONFIG),
+        (str(broker.node_id), DYNAMIC_BROKER_CONFIG),
+    ):
+        overrides = dynamic.overrides(name)
+        if row.name in overrides:
+            layers.insert(0, Synonym(row.name, overrides[row.name].strip(), source))
+    return layers
+
+
+def group_entries(broker: Broker, group: str) -> list[Entry]:
+    """Every configuration of a group, whether it exists or not, sorted by name."""
+    overrides = broker.group_configs.overrides(group)
+    entries = []
+    for row in GROUP_CONFIGS.values():
+        if row.node_name:
+            synonyms = _node_layers(broker, BROKER_CONFIGS[row.node_name])
+        else:
+            synonyms = [Synonym(row.name, row.default, DEFAULT_CONFIG)]
+        if row.name in overrides:
+            synonyms.insert(0, Synonym(row.name, overrides[row.name].strip(), GROUP_CONFIG))
+        entries.append(Entry(row.name, synonyms[0].value, row.kind, False, synonyms, row.documentation))
+    return entries
+
+
+def client_metrics_entries(overrides: Mapping[str, str]) -> list[Entry]:
+    """Every configuration of a client metrics subscription. Defaults are no synonyms there, as in Kafka."""
+    entries = []
+    for row in CLIENT_METRICS_CONFIGS.values():
+        value = overrides.get(row.name, row.default)
+        own = [Synonym(row.name, value, CLIENT_METRICS_CONFIG)] if row.name in overrides else []
+        entries.append(Entry(row.name, value, row.kind, False, own, row.documentation))
+    return entries
+
+
+def logger_entries(levels: Mapping[str, str]) -> list[Entry]:
+    """The levels of this process's loggers. They have no synonyms, as in Kafka."""
+    return [
+        Entry(name, level, Kind.UNKNOWN, False, [], "", DYNAMIC_BROKER_LOGGER_CONFIG) for name, level in levels.items()
+    ]

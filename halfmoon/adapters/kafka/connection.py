@@ -13,6 +13,7 @@ The rules, in the order in which a request meets them:
 5. When all whole requests of one read are handled and something was appended, the broker is told (`on_handled`): it may
    write now.
 6. Answers that become ready together are sent together (see `tcp/connection.py`).
+7. Where quotas are set, a client that uses too much is told to wait, and is not read from for that time (`throttling`).
 
 No task and no await here, and no log line per request.
 """
@@ -33,6 +34,7 @@ from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
+from halfmoon.core.quotas import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:
     import asyncio
@@ -94,14 +96,47 @@ class Connection(tcp.Connection):
         """Of answers that are ready and wait for one before them."""
         self._client_raw = b""
         self._client_id: str | None = ""
+        self._muted: asyncio.TimerHandle | None = None
+        """Set while the client has to wait for a quota's sake."""
+        self._muted_until_ms = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if self._server.advertise:
             self.host, self.port = self._server.advertise
+        if self._broker.quotas.connections_limited and not self._closed:
+            self._count_connection()
+
+    def _count_connection(self) -> None:
+        """One that comes too early is not read from, and closed after a while; so it is not soon tried again."""
+        quotas = self._broker.quotas
+        wait_ms = quotas.connect(self.peer_host)
+        if wait_ms:
+            quotas.told(Throttle(wait_ms, CONNECTIONS))
+            self._closed = True
+            self._pause_reading()
+            self._server.loop.call_later(wait_ms / 1000, self._transport.abort)
 
     def _gone(self) -> None:
         self._slots.clear()
+        if self._muted is not None:
+            self._muted.cancel()
+            self._muted = None
+
+    def mute(self, wait_ms: int) -> None:
+        """Read nothing from this client for so long; what it has sent meanwhile is handled then."""
+        until_ms = self._server.mono_ms() + wait_ms
+        if self._closed or (self._muted is not None and until_ms <= self._muted_until_ms):
+            return
+        if self._muted is not None:
+            self._muted.cancel()
+        self._muted_until_ms = until_ms
+        self._muted = self._server.loop.call_later(wait_ms / 1000, self._unmute)
+        self._pause_reading()
+
+    def _unmute(self) -> None:
+        self._muted = None
+        self._resume_soon()
 
     def _who(self) -> str:
         return self._client_id or ""
@@ -163,7 +198,7 @@ class Connection(tcp.Connection):
             self._flush()
             if self._ready_bytes > WRITE_LIMIT_BYTES:
                 return True
-        return self._write_paused or len(self._slots) >= MAX_UNANSWERED
+        return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
 
     def _request(self, frame: memoryview) -> bool:
         """Handle one request; True if the log may keep slices of it."""
@@ -196,7 +231,12 @@ class Connection(tcp.Connection):
         if route.key > FETCH:
             self._turn_bytes += len(body)
         request = body if route.raw else decode_request(route.key, route.version, body)
-        self._take_result(route, correlation_id, route.handler(context, request))
+        throttling = self._server.throttling
+        if throttling is None:
+            result = route.handler(context, request)
+        else:
+            result = throttling.handle(route, context, request, len(frame), self.mute)
+        self._take_result(route, correlation_id, result)
         return route.keeps_body
 
     def _take_result(self, route: Route, correlation_id: int, result: object) -> None:

@@ -1,34 +1,74 @@
-"""Features of the cluster, as ApiVersions tells them (KIP-584): what a client may rely on beside the APIs themselves.
+"""Which of Kafka's features (KIP-584) are there, and at which level: what ApiVersions says and UpdateFeatures checks.
 
-One line for each. A feature is listed once everything that its level promises is here: clients choose their protocol by
-it, and do not look back.
+A feature follows from the APIs that are registered, so that nothing is promised that is not offered. Each is at its
+highest level from the beginning, and stays there: which APIs there are is no matter of state.
+
+Levels: GroupVersion, TransactionVersion, ShareVersion, StreamsVersion (org.apache.kafka.server.common).
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.registry import Api
 
 
 class Feature(NamedTuple):
-    """Levels that this broker can do, and the one that is in force. The lowest is 0 where it can be switched off."""
+    """A feature and the level it is at; it is supported from `least` on."""
 
     name: str
-    min_level: int
-    max_level: int
+    least: int
     level: int
 
 
-FEATURES: tuple[Feature, ...] = (
-    Feature("group.version", 0, 1, 1),  # consumer groups where the broker assigns (KIP-848)
-    Feature("share.version", 0, 1, 1),  # share groups (KIP-932)
-    Feature("transaction.version", 0, 2, 2),  # each end raises the epoch, batches add their partition (KIP-890)
-)
-
-EPOCH = 0
-"""Of the list of levels in force; it would move if they could be changed."""
+END_TXN, CONSUMER_GROUP_HEARTBEAT, SHARE_GROUP_HEARTBEAT, STREAMS_GROUP_HEARTBEAT = 26, 68, 76, 88
+TWO_PHASE_END_TXN = 5
+"""The version of EndTxn that raises the producer's epoch (KIP-890, transaction.version 2)."""
 
 
-def supported(api_version: int) -> list[Feature]:
-    """What a request of this version is told of: before version 4 no feature with level 0, which clients could not
-    take (KIP-1022)."""
-    return [feature for feature in FEATURES if api_version >= 4 or feature.min_level > 0]
+def features(apis: Mapping[int, Api]) -> list[Feature]:
+    """What follows from these APIs, sorted by name."""
+    found = [
+        Feature(name, 0, 1)
+        for name, key in (
+            ("group.version", CONSUMER_GROUP_HEARTBEAT),
+            ("share.version", SHARE_GROUP_HEARTBEAT),
+            ("streams.version", STREAMS_GROUP_HEARTBEAT),
+        )
+        if key in apis
+    ]
+    if END_TXN in apis:
+        found.append(Feature("transaction.version", 0, 2 if apis[END_TXN].max_version >= TWO_PHASE_END_TXN else 0))
+    return sorted(found)
+
+
+@cache
+def present() -> tuple[Feature, ...]:
+    """Those of this broker."""
+    from halfmoon.adapters.kafka.registry import registered
+
+    return tuple(features(registered()))
+
+
+def check_update(name: str, level: int, upgrade: bool) -> None:
+    """Raise BrokerError(INVALID_UPDATE_VERSION) unless the feature is at that level already."""
+    feature = next((each for each in present() if each.name == name), None)
+    if feature is None:
+        raise BrokerError(Fault.INVALID_UPDATE_VERSION, f"feature {name} does not exist here")
+    if level == feature.level:
+        return
+    if not feature.least <= level <= feature.level:
+        raise BrokerError(
+            Fault.INVALID_UPDATE_VERSION,
+            f"feature {name} has levels {feature.least} to {feature.level}, and not {level}",
+        )
+    if upgrade:
+        raise BrokerError(
+            Fault.INVALID_UPDATE_VERSION, f"feature {name} is at level {feature.level}, so {level} is no upgrade"
+        )
+    raise BrokerError(Fault.INVALID_UPDATE_VERSION, f"feature {name} stays at level {feature.level}")

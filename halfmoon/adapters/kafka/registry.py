@@ -79,12 +79,14 @@ class Context:
     correlation_id: int
     client_id: str | None
 
-    def after(self, position: int, response: object, on_error: Callable[[Exception], object]) -> Deferred:
-        """Answer `response` once the log is durable up to `position`, else what `on_error` makes of the error."""
+    def after(
+        self, position: int, response: object, on_error: Callable[[Exception], object], *, durable: bool = True
+    ) -> Deferred:
+        """Answer `response` once the log is durable up to `position`, else what `on_error` makes of the error. Not
+        `durable`: once it is written up to there, which survives the death of this process."""
         deferred = Deferred()
-        self.broker.when_durable(
-            position, lambda error: deferred.complete(response if error is None else on_error(error))
-        )
+        when = self.broker.when_durable if durable else self.broker.when_written
+        when(position, lambda error: deferred.complete(response if error is None else on_error(error)))
         return deferred
 
 

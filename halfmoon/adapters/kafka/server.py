@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.kafka.connection import Connection
 from halfmoon.adapters.kafka.registry import registered
 from halfmoon.adapters.kafka.routes import build_routes
+from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.listener import Listener
 
 if TYPE_CHECKING:
@@ -35,6 +36,14 @@ class Server(Listener):
         self.advertise: tuple[str, int] | None = settings.listeners.kafka.advertise
         """The address told to clients; None tells each the one it reached us at."""
         self.routes = build_routes(registered())
+        self.throttling: Throttling | None = None
+        """Set once there are quotas."""
+        broker.quotas.on_enabled.append(self._quotas_enabled)
+        self._quotas_enabled()
+
+    def _quotas_enabled(self) -> None:
+        if self.broker.quotas.enabled and self.throttling is None:
+            self.throttling = Throttling(self.broker.quotas)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""

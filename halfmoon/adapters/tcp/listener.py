@@ -18,7 +18,7 @@ from halfmoon.adapters.tcp.buffers import BufferPool
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.connection import Connection
     from halfmoon.core.broker import Broker
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config import LimitSettings, Settings
 
 SWEEP_MS = 5_000
 """How often connections are looked at; a timeout is late by up to this much."""
@@ -70,7 +70,6 @@ class Listener:
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
         self.pool = BufferPool(limits.inflight_bytes, broker.after_write, broker.flush_writes)
-        self._limits = limits
         self._connections: set[Connection] = set()
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -102,6 +101,11 @@ class Listener:
             connection.abort("the server stops")
         for listener in self._listeners:
             await listener.wait_closed()
+
+    @property
+    def _limits(self) -> LimitSettings:
+        """As they are now: some can be changed while the broker runs."""
+        return self.broker.settings.limits
 
     def mono_ms(self) -> int:
         return self.broker.clock.mono_ms()

@@ -116,11 +116,15 @@ class Coordination:
     def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]], mono_ms: int
     ) -> tuple[list[tuple[str, str | None, Fault | None]], list[Effect]]:
-        group = self._consumer.get(group_id)
-        if group is None:
-            return self.classic.leave(group_id, members, mono_ms)
         step = Step(mono_ms)
-        return self._classic_members.leave(group, members, step), step.effects
+        results: list[tuple[str, str | None, Fault | None]] = []
+        for at, (member_id, instance_id) in enumerate(members):
+            group = self._consumer.get(group_id)
+            if group is None:  # it was none, or is none any more: the last member of the new protocol has left
+                rest, effects = self.classic.leave(group_id, members[at:], mono_ms)
+                return results + rest, step.effects + effects
+            results.append((member_id, instance_id, self._classic_members.leave(group, member_id, instance_id, step)))
+        return results, step.effects
 
     # -- the new protocol --------------------------------------------------------------------------------------------
 
@@ -243,7 +247,7 @@ class Coordination:
     def check_fetch(self, group_id: str, member_id: str | None, epoch: int) -> Fault | None:
         """Whether offsets may be read by somebody with this member epoch; without one (negative), by anybody."""
         group = self._consumer.get(group_id)
-        if group is None or (not member_id and epoch < 0):
+        if group is None or (member_id is None and epoch < 0):
             return None
         member = group.members.get(member_id or "")
         if member is None:

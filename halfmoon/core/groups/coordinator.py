@@ -54,6 +54,10 @@ class GroupCoordinator:
         self._rebalances = Rebalances(settings, self._forget_if_blank)
         self._joining = Joining(self._rebalances, new_member_id)
 
+    def reconfigure(self, settings: GroupSettings) -> None:
+        """These hold from now on; deadlines that run already stay."""
+        self.settings = self._rebalances.settings = settings
+
     # -- members' requests -------------------------------------------------------------------------------------------
 
     def join(self, join: Join, token: object, mono_ms: int) -> list[Effect]:

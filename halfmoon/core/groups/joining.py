@@ -28,7 +28,6 @@ class Joining:
 
     def __init__(self, rebalances: Rebalances, new_member_id: Callable[[str], str]) -> None:
         self._rebalances = rebalances
-        self._settings = rebalances.settings
         self._new_member_id = new_member_id
 
     def join(self, group: Group, join: Join, token: object, step: Step) -> None:
@@ -50,7 +49,7 @@ class Joining:
 
     def _has_room(self, group: Group, join: Join) -> bool:
         """In a join phase those who have joined are counted, so that the last to rejoin an overfull group are out."""
-        max_size = self._settings.max_size
+        max_size = self._rebalances.settings.max_size
         instance_id = join.instance_id
         member_id = group.static_ids.get(instance_id, join.member_id) if instance_id is not None else join.member_id
         member = group.members.get(member_id)
@@ -73,7 +72,7 @@ class Joining:
         member_id = self._new_member_id(join.client_id)
         if not join.require_known_member:
             self._admit(group, member_id, join, token, step)
-        elif len(group.pending) >= self._settings.max_size:
+        elif len(group.pending) >= self._rebalances.settings.max_size:
             step.reply(token, JoinResult(Fault.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER))
         else:
             self._rebalances.expect(group, member_id, join.session_timeout_ms, step)

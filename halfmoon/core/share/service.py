@@ -12,7 +12,7 @@ messages (core/due_times.py): a lock is over after a restart anyway, so it is in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core import control
@@ -26,6 +26,7 @@ from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSe
 from halfmoon.core.share.reading import Found, Loading, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
 from halfmoon.core.share.share_partition import Acknowledgement, Demand, SharePartition
+from halfmoon.core.transactions.aborted import Aborted
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -73,8 +74,6 @@ class ShareService:
         self.members = ShareMembers(self._save_epoch, self.settings.max_size)
         self._saved_at = 0
         """Where the last epoch of a group is written down."""
-        self.configs_of: Callable[[str], Mapping[str, str]] = lambda group: {}
-        """What a group has configured for itself."""
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
@@ -90,7 +89,8 @@ class ShareService:
         self._broker.relays.add(self.letters, self.letters)
 
     def options(self, group: str) -> Options:
-        return resolve(group, self.settings, self.configs_of(group))
+        configs = self._broker.group_configs
+        return resolve(group, self.settings, configs.node_defaults() | configs.overrides(group))
 
     # -- share partitions ----------------------------------------------------------------------------------------------
 
@@ -187,8 +187,8 @@ class ShareService:
 
     def _give_out(self, part: Part, member: str, first: int, found: Found, demand: Demand, options: Options) -> Found:
         broker = self._broker
-        transactions = part.place.partition.transactions
         aborted: Sequence[Aborted] = ()
+        transactions = part.place.partition.transactions
         if options.committed_only and found.batches and transactions is not None:
             aborted = tuple(transactions.aborted_in(first, found.batches[-1].end))
         for hole in found.holes(first, aborted):

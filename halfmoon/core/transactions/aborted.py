@@ -64,6 +64,9 @@ class AbortedTransactions:
             if self._stable[at] >= high:
                 return
 
+    def __iter__(self) -> Iterator[Aborted]:
+        return map(Aborted, self._producer, self._first, self._last)
+
     def forget(self, start_offset: int) -> None:
         """Nobody reads below `start_offset` any more."""
         gone = bisect_left(self._last, start_offset)

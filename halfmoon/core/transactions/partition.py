@@ -70,5 +70,5 @@ class PartitionTransactions:
         return self.aborted.overlapping(low, high)
 
     def forget(self, start_offset: int) -> None:
-        """Offsets below `start_offset` are gone."""
+        """Offsets below `start_offset` are gone, or those there of aborted transactions are."""
         self.aborted.forget(start_offset)

@@ -9,12 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import Context, Deferred, registered
+from halfmoon.core.administration import Administration
+from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.group_configs import GroupConfigs
+from halfmoon.core.quotas import Quotas
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 
@@ -73,6 +78,11 @@ class FakeAdminBroker:
         self.written: list[tuple[Any, ...]] = []
         """Every change made, in order."""
         self.next_producer_id = 1000
+        self.catalog = SimpleNamespace(administration=Administration())
+        self.groups = SimpleNamespace(reconfigure=lambda: None)
+        self.group_configs = GroupConfigs(self)  # type: ignore[arg-type]
+        self.dynamic_configs = DynamicConfigs(self)  # type: ignore[arg-type]
+        self.quotas = Quotas(self)  # type: ignore[arg-type]
 
     def add(self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str) -> FakeTopic:
         """A topic that was always there."""
@@ -102,6 +112,11 @@ class FakeAdminBroker:
         self.written.append(what)
         self.position += 100
         return self.position
+
+    def append_control(self, record: Any) -> int:
+        position = self._change(record)
+        self.catalog.administration.apply(record)
+        return position
 
     def topic(self, name: str) -> FakeTopic | None:
         return self.by_name.get(name)

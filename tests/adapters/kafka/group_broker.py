@@ -16,7 +16,7 @@ from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
 
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
-SUBSCRIBED_TO_T = b"\x00\x01\x00\x00\x00\x01\x00\x01t\x00\x00\x00\x00"
+SUBSCRIBED_TO_T = b"\x00\x01\x00\x00\x00\x01\x00\x01t" + bytes(8)
 
 __all__ = ["Groups", "ManualClock", "Pending", "group_broker", "versions"]
 

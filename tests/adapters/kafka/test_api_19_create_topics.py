@@ -89,7 +89,7 @@ def test_validate_only_changes_nothing(client, broker, version):
         (wanted(retention_ms=None), 40, "retention.ms"),
         (wanted(retention_ms="soon"), 40, "retention.ms"),
         (wanted(no_such_config="1"), 40, "no.such.config"),
-        (wanted(cleanup_policy="compact"), 40, "compact"),
+        (wanted(cleanup_policy="shrink"), 40, "compact"),
         (wanted(segment_bytes="1000000"), 40, "segment.bytes"),
         (wanted(partitions=2, assignments=[(0, [NODE])]), 42, "must be -1"),
         (wanted(factor=1, assignments=[(0, [NODE])]), 42, "must be -1"),

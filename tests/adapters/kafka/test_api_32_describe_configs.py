@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import pytest
 from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import DescribeConfigsRequest
+from halfmoon.core import client_metrics
+from halfmoon.core.group_configs import GROUP_CONFIGS
 from halfmoon.core.topic_configs import TOPIC_CONFIGS
 
 KEY = 32
@@ -39,6 +43,10 @@ def test_topic(client, version, keys):
     assert list(found) == sorted(TOPIC_CONFIGS)
     assert {name: (c.value, c.config_source, c.read_only) for name, c in found.items()} == {
         "cleanup.policy": ("delete", 5, False),
+        "delete.retention.ms": ("86400000", 5, False),
+        "max.compaction.lag.ms": (str(2**63 - 1), 5, False),
+        "min.cleanable.dirty.ratio": ("0.5", 5, False),
+        "min.compaction.lag.ms": ("0", 5, False),
         "compression.type": ("producer", 5, False),
         "halfmoon.delete.force": ("false", 5, False),
         "halfmoon.headers.enable": ("true", 5, False),
@@ -80,7 +88,8 @@ def test_only_what_is_asked_for(client, version):
 def test_node(client, version):
     found = configs(client, version, resource(BROKER, NODE))
     assert list(found) == sorted(found)
-    assert all(c.read_only for c in found.values())
+    assert {name for name, c in found.items() if c.read_only} > {"node.id", "log.dirs", "advertised.listeners"}
+    assert {name for name, c in found.items() if not c.read_only} > {"num.partitions", "log.retention.ms"}
     values = {name: (c.value, c.config_source) for name, c in found.items()}
     assert values["advertised.listeners"] == ("PLAINTEXT://broker.test:9093", 4)
     assert values["num.partitions"] == ("2", 4)
@@ -89,8 +98,65 @@ def test_node(client, version):
     assert values["message.max.bytes"] == (str(4 << 20), 5)
 
 
-def test_the_dynamic_default_of_all_nodes_is_empty(client):
+def sources(entry) -> list[tuple[str, str, int]]:
+    return [(synonym.name, synonym.value, synonym.source) for synonym in entry.synonyms]
+
+
+def test_what_is_set_at_run_time_stands_above_the_rest(client):
     assert configs(client, 4, resource(BROKER, "")) == {}
+    dynamic = client.broker.dynamic_configs
+    dynamic.alter("", {"log.retention.ms": "1000", "num.partitions": "3"})
+    dynamic.alter(NODE, {"log.retention.ms": " 2000 "})
+    (everywhere, partitions) = configs(client, 4, resource(BROKER, ""), include_synonyms=True).values()
+    assert (everywhere.name, everywhere.value, everywhere.config_source) == ("log.retention.ms", "1000", 3)
+    assert (partitions.name, partitions.value) == ("num.partitions", "3")
+    node = configs(client, 4, resource(BROKER, NODE), include_synonyms=True)
+    layers = [
+        ("log.retention.ms", "2000", 2),
+        ("log.retention.ms", "1000", 3),
+        ("log.retention.ms", "86400000", 4),
+    ]
+    assert sources(node["log.retention.ms"]) == layers
+    assert sources(node["num.partitions"]) == [("num.partitions", "3", 3), ("num.partitions", "2", 4)]
+    topic = configs(client, 4, resource(TOPIC, "t"), include_synonyms=True)
+    assert sources(topic["retention.ms"]) == [("retention.ms", "5", 1), *layers]
+    client.broker.add("plain")
+    topic = configs(client, 4, resource(TOPIC, "plain"), include_synonyms=True)
+    assert (topic["retention.ms"].value, topic["retention.ms"].config_source) == ("2000", 2)
+    assert sources(topic["retention.ms"]) == layers
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+def test_group(client, version):
+    client.broker.dynamic_configs.alter("", {"group.consumer.session.timeout.ms": "50000"})
+    client.broker.group_configs.alter("g", {"share.auto.offset.reset": "earliest"})
+    found = configs(client, version, resource(32, "g"), include_synonyms=True)
+    assert list(found) == sorted(GROUP_CONFIGS)
+    assert not any(entry.read_only for entry in found.values())
+    reset, session = found["share.auto.offset.reset"], found["consumer.session.timeout.ms"]
+    assert (reset.value, reset.config_source) == ("earliest", 8)
+    assert sources(reset) == [("share.auto.offset.reset", "earliest", 8), ("share.auto.offset.reset", "latest", 5)]
+    assert (session.value, session.config_source) == ("50000", 3)
+    name = "group.consumer.session.timeout.ms"
+    assert sources(session) == [(name, "50000", 3), (name, "45000", 5)]
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+def test_client_metrics(client, version):
+    client_metrics.alter(client.broker, "m", {"match": "client_id=a.*"})
+    found = configs(client, version, resource(16, "m"), include_synonyms=True)
+    assert {name: (entry.value, entry.config_source, sources(entry)) for name, entry in found.items()} == {
+        "interval.ms": ("300000", 5, []),
+        "match": ("client_id=a.*", 7, [("match", "client_id=a.*", 7)]),
+        "metrics": ("", 5, []),
+    }
+
+
+@pytest.mark.parametrize("version", versions(KEY))
+def test_levels_of_loggers(client, version):
+    logging.getLogger("halfmoon.test-of-levels").setLevel("ERROR")
+    entry = configs(client, version, resource(8, NODE), include_synonyms=True)["halfmoon.test-of-levels"]
+    assert (entry.value, entry.config_source, entry.read_only, entry.synonyms) == ("ERROR", 6, False, [])
 
 
 @pytest.mark.parametrize("version", versions(KEY))
@@ -102,8 +168,10 @@ def test_the_dynamic_default_of_all_nodes_is_empty(client):
         (TOPIC, "a b", 17),
         (BROKER, "8", 42),
         (BROKER, "seven", 42),
-        (8, NODE, 42),
-        (32, "group", 42),
+        (8, "", 42),
+        (8, "8", 42),
+        (16, "", 42),
+        (32, "", 42),
         (99, "", 42),
     ],
 )
@@ -112,3 +180,10 @@ def test_refusals(client, version, kind, name, code):
     assert (bad.error_code, bad.resource_type, bad.resource_name, bad.configs) == (code, kind, name, [])
     assert bad.error_message
     assert good.error_code == 0
+
+
+def test_a_great_many_groups_are_asked_for_in_portions(client):
+    results = client.ask(
+        KEY, 4, resources=[resource(32, f"g{number}", ["share.isolation.level"]) for number in range(1001)]
+    )
+    assert [result.error_code for result in results.results] == [0] * 1000 + [42]

@@ -57,7 +57,7 @@ def test_no_configs_remove_all_overrides(client, broker):
 
 @pytest.mark.parametrize(("key", "version"), BOTH)
 def test_validate_only(client, broker, key, version):
-    resources = [resource(key, TOPIC, "t", ("retention.ms", "7")), resource(key, BROKER, "7")]
+    resources = [resource(key, TOPIC, "t", ("retention.ms", "7")), resource(key, BROKER, "8")]
     answer = client.ask(key, version, resources=resources, validate_only=True)
     assert [code for code, _ in told(answer)] == [0, 42]
     assert broker.written == []
@@ -72,13 +72,28 @@ def test_validate_only(client, broker, key, version):
         (TOPIC, "", [("retention.ms", "1")], 42, "default"),
         (TOPIC, "a b", [("retention.ms", "1")], 17, "a b"),
         (TOPIC, "t", [("retention.ms", "-2")], 40, "retention.ms"),
-        (TOPIC, "t", [("cleanup.policy", "compact")], 40, "compact"),
+        (TOPIC, "t", [("cleanup.policy", "shrink")], 40, "compact"),
         (TOPIC, "t", [("segment.ms", "1")], 40, "segment.ms"),
         (TOPIC, "t", [("retention.ms", "1"), ("retention.ms", "2")], 42, "more than once"),
         (TOPIC, "t", [("retention.ms", None)], 42, "retention.ms"),
-        (BROKER, "7", [("num.partitions", "1")], 42, "broker.yaml"),
-        (BROKER, "", [("num.partitions", "1")], 42, "broker.yaml"),
-        (8, "7", [("root", "DEBUG")], 42, "type 8"),
+        (BROKER, "7", [("node.id", "1")], 42, "broker.yaml"),
+        (BROKER, "", [("log.dirs", "/tmp")], 42, "broker.yaml"),
+        (BROKER, "8", [("num.partitions", "1")], 42, "8"),
+        (BROKER, "7", [("num.partitions", "0")], 42, "num.partitions"),
+        (BROKER, "7", [("group.min.session.timeout.ms", "2000000000")], 42, "session_timeout"),
+        (BROKER, "7", [("log.roll.ms", "1")], 42, "commitlog"),
+        (BROKER, "7", [("no.such.config", "1")], 40, "no.such.config"),
+        (BROKER, "7", [("group.share.session.timeout.ms", "5000")], 40, "heartbeat"),
+        (16, "", [("interval.ms", "1000")], 42, "empty"),
+        (16, "m", [("interval.ms", "10")], 42, "interval.ms"),
+        (16, "m", [("no.such.config", "1")], 42, "no.such.config"),
+        (16, "m", [("match", "client_id=[")], 40, "client_id=["),
+        (16, "m", [("match", "colour=red")], 40, "colour"),
+        (32, "", [("share.isolation.level", "read_committed")], 42, "empty"),
+        (32, "g", [("share.isolation.level", "READ_COMMITTED")], 40, "share.isolation.level"),
+        (32, "g", [("streams.session.timeout.ms", "1000")], 40, "Streams"),
+        (32, "g", [("no.such.config", "1")], 40, "no.such.config"),
+        (64, "7", [("root", "DEBUG")], 42, "type 64"),
     ],
 )
 def test_refusals(client, broker, key, version, kind, name, configs, code, says):

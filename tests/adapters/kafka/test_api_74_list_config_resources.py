@@ -1,12 +1,14 @@
-"""ListConfigResources: topics and the node."""
+"""ListConfigResources: topics, the node, and groups and client metrics that were configured."""
 
 from __future__ import annotations
 
 import pytest
 from fake_admin_broker import Client, FakeAdminBroker
 
+from halfmoon.core import client_metrics
+
 KEY = 74
-TOPIC, BROKER, CLIENT_METRICS = 2, 4, 16
+TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
 
 @pytest.fixture
@@ -15,16 +17,18 @@ def client():
     broker.add("b")
     broker.add("a")
     broker.add("hidden", internal=True)
+    broker.group_configs.alter("g", {"share.isolation.level": "read_committed"})
+    client_metrics.alter(broker, "m", {"interval.ms": "1000"})
     return Client(broker)
 
 
 @pytest.mark.parametrize(
     ("types", "expected"),
     [
-        ([], [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "7")]),
+        ([], [(TOPIC, "a"), (TOPIC, "b"), (BROKER, "7"), (8, "7"), (CLIENT_METRICS, "m"), (GROUP, "g")]),
         ([BROKER], [(BROKER, "7")]),
-        ([TOPIC, CLIENT_METRICS], [(TOPIC, "a"), (TOPIC, "b")]),
-        ([8, 16, 32], []),
+        ([TOPIC, CLIENT_METRICS], [(TOPIC, "a"), (TOPIC, "b"), (CLIENT_METRICS, "m")]),
+        ([8, 16, 32], [(8, "7"), (CLIENT_METRICS, "m"), (GROUP, "g")]),
     ],
 )
 def test_listed(client, types, expected):
@@ -35,7 +39,8 @@ def test_listed(client, types, expected):
 
 def test_version_0_lists_client_metrics_only(client):
     answer = client.ask(KEY, 0)
-    assert (answer.error_code, answer.config_resources) == (0, [])
+    assert answer.error_code == 0
+    assert [r.resource_name for r in answer.config_resources] == ["m"]
 
 
 def test_an_unknown_type(client):

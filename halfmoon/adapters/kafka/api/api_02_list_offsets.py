@@ -10,8 +10,7 @@ Negative timestamps are questions; each has a version from which on it may be as
     -1  next visible offset      -2  first offset            -3  record with the largest timestamp (7+, KIP-734)
     -4  first local offset (8+)  -5  last tiered offset (9+)  -6  first offset not yet tiered (11, KIP-1023)
 
-There are no tiers: -4 is -2, and -5 has no answer. Version 11 brings -6 alone and is not offered: to clients that infer
-a Kafka release from what is (kafka-python) it would say 4.2, whose other APIs are not here.
+There are no tiers: -4 is -2, and -5 and -6 have no answer (offset -1), as in a Kafka without tiered storage.
 
 The leader epoch told (4+) is that of the record; for the next offset, whose record is still to come, the present one.
 """
@@ -34,13 +33,14 @@ if TYPE_CHECKING:
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse
 
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 SINCE_VERSION = {
     LATEST: 1,
     EARLIEST: 1,
     MAX_TIMESTAMP: 7,
     EARLIEST_LOCAL: 8,
     LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
 }
 READ_COMMITTED = 1
 
@@ -55,7 +55,7 @@ class _Search(NamedTuple):
     """The first offset that this client may not see."""
 
 
-@api(2, "ListOffsets", 1, 10)
+@api(2, "ListOffsets", 1, 11)
 def list_offsets(ctx: Context, request: Any) -> object:
     twice = duplicates((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
     searches: list[_Search] = []

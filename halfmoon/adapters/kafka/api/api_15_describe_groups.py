@@ -39,17 +39,20 @@ def describe_groups(ctx: Context, request: Any) -> object:
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.groups):
         found = ctx.broker.groups.describe(group_id)
-        groups.append(
-            _missing(ctx, group_id) if found is None or found.type != GROUP_TYPE else _described(found, allowed)
-        )
+        if found is None:
+            groups.append(_missing(ctx, group_id, "not found"))
+        elif found.type != GROUP_TYPE:
+            groups.append(_missing(ctx, group_id, "is not a classic group"))
+        else:
+            groups.append(_described(found, allowed))
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
-def _missing(ctx: Context, group_id: str) -> object:
+def _missing(ctx: Context, group_id: str, why: str) -> object:
     known_error = ctx.api_version >= 6
     return _Group(
         error_code=code(Fault.GROUP_ID_NOT_FOUND) if known_error else NONE,
-        error_message=f"Group {group_id} not found." if known_error else None,
+        error_message=f"Group {group_id} {why}." if known_error else None,
         group_id=group_id,
         group_state=DEAD,
         protocol_type="",

@@ -4,7 +4,8 @@ Versions 0-4. The answer is the registry itself, so that what is advertised is w
 version. A client newer than us is answered UNSUPPORTED_VERSION in version 0, which everybody can read, with the table
 (KIP-511); the connection sees to that, because the request's own version cannot be parsed.
 
-Features, which stand in tagged fields from version 3 on, are those of `features`.
+Features (KIP-584) come in tagged fields, from version 3 on: `features`. Those supported from level 0 on are left out of
+the supported ones below version 4, whose readers would refuse them (KIP-1022).
 
 Rules: ApiVersionsRequest.json, ApiVersionsResponse.json, ApiVersionsRequest.isValid.
 """
@@ -14,13 +15,15 @@ from __future__ import annotations
 import re
 import struct
 
-from halfmoon.adapters.kafka import features, wire
-from halfmoon.adapters.kafka.errors import NONE, MalformedRequest, code
+from halfmoon.adapters.kafka import wire
+from halfmoon.adapters.kafka.errors import MalformedRequest, code
+from halfmoon.adapters.kafka.features import present
 from halfmoon.adapters.kafka.registry import Context, api, registered
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
-ZERO_LEVELS = 4
+LEVEL_0 = 4
+"""From this version on, features may be supported from level 0."""
 
 ADVERTISED_MIN = {0: 0}
 """Where more is advertised than works: librdkafka takes its codecs from the lowest Produce version (KAFKA-18659).
@@ -29,9 +32,7 @@ Apache Kafka 4 does the same, and closes the connection when such a version is r
 """
 
 _ROW = struct.Struct(">hhh")
-_LEVELS = struct.Struct(">hhx")
-"""Two levels, and no tagged fields of their own."""
-_INT64 = struct.Struct(">q")
+_RANGE = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 _answers: dict[tuple[int, int, int], bytes] = {}
@@ -71,26 +72,33 @@ def _encode(version: int, error_code: int) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(_features(version) if error_code == NONE else b"\x00")
+        out.append(_features(version))
     return b"".join(out)
 
 
 def _features(version: int) -> bytes:
-    """The tagged fields: supported features, the epoch of those in force, those in force."""
-    supported = [
-        wire.encode_string(each.name, True) + _LEVELS.pack(each.min_level, each.max_level)
-        for each in features.supported(version)
-    ]
-    finalized = [
-        wire.encode_string(each.name, True) + _LEVELS.pack(each.level, each.level) for each in features.FEATURES
-    ]
-    fields = [
-        wire.encode_array_size(len(supported), True) + b"".join(supported),
-        _INT64.pack(features.EPOCH),
-        wire.encode_array_size(len(finalized), True) + b"".join(finalized),
-    ]
-    tagged = [wire.encode_uvarint(tag) + wire.encode_uvarint(len(field)) + field for tag, field in enumerate(fields)]
-    return wire.encode_uvarint(len(tagged)) + b"".join(tagged)
+    """The tagged fields: 0 supported features, 1 the epoch of the finalized ones, 2 those."""
+    found = present()
+    if not found:
+        return b"\x00"
+    supported = [each for each in found if each.least > 0 or version >= LEVEL_0]
+    tags = {
+        0: _ranges([(each.name, each.least, each.level) for each in supported]),
+        1: wire.INT64.pack(0),
+        2: _ranges([(each.name, each.level, each.level) for each in found if each.level > 0]),
+    }
+    out = [wire.encode_uvarint(len(tags))]
+    for tag, data in tags.items():
+        out += [wire.encode_uvarint(tag), wire.encode_uvarint(len(data)), data]
+    return b"".join(out)
+
+
+def _ranges(rows: list[tuple[str, int, int]]) -> bytes:
+    """Names with two numbers each."""
+    out = [wire.encode_array_size(len(rows), True)]
+    for name, first, second in rows:
+        out += [wire.encode_string(name, True), _RANGE.pack(first, second), b"\x00"]
+    return b"".join(out)
 
 
 def _valid(body: memoryview) -> bool:

@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.config_entries import topic_entries
 from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
@@ -21,15 +22,20 @@ from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 
 if TYPE_CHECKING:
-    from halfmoon.core.config import Settings
+    from halfmoon.core.broker import Broker
 
 _Result = CreateTopicsResponse.CreatableTopicResult
+
+
+STRICT_SINCE = 6
+"""From this version on, clients know what it means that their quota of changes is used up."""
 
 
 @api(19, "CreateTopics", 0, 7)
 def create_topics(ctx: Context, request: Any) -> object:
     twice = duplicates(topic.name for topic in request.topics)
     validate_only = bool(request.validate_only)
+    mutations = Mutations(ctx, STRICT_SINCE)
     position: int | None = None
     results, created = [], []
     # Topics that are created together mostly look alike: what is told of their configurations is made once.
@@ -42,6 +48,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         results.append(result)
         try:
             partitions, configs = _wanted(ctx, topic)
+            mutations.take(ctx.broker.settings.topics.partitions if partitions == -1 else partitions)
             made, written = ctx.broker.create_topic(topic.name, partitions, configs, validate_only=validate_only)
         except BrokerError as error:
             refuse(result, error)
@@ -50,7 +57,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         result.replication_factor = 1
         alike = tuple(configs.items())
         if alike not in told:
-            told[alike] = _configs(configs, ctx.broker.settings)
+            told[alike] = _configs(ctx.broker, configs)
         result.configs = told[alike]
         if not validate_only:
             result.topic_id = UUID(bytes=made.id)
@@ -60,7 +67,8 @@ def create_topics(ctx: Context, request: Any) -> object:
         result = _Result(name=name, topic_id=UUID(int=0), configs=[])
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)
-    return when_durable(ctx, position, CreateTopicsResponse(throttle_time_ms=0, topics=results), created)
+    response = CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=results)
+    return when_durable(ctx, position, response, created)
 
 
 def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:
@@ -98,7 +106,7 @@ def _partitions(topic: Any, node_id: int) -> int:
     return int(topic.num_partitions)
 
 
-def _configs(overrides: dict[str, str], settings: Settings) -> list[Any]:
+def _configs(broker: Broker, overrides: dict[str, str]) -> list[Any]:
     return [
         _Result.CreatableTopicConfigs(
             name=entry.name,
@@ -107,5 +115,5 @@ def _configs(overrides: dict[str, str], settings: Settings) -> list[Any]:
             config_source=entry.source,
             is_sensitive=False,
         )
-        for entry in topic_entries(overrides, settings)
+        for entry in topic_entries(broker, overrides)
     ]

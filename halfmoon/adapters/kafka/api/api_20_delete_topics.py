@@ -14,6 +14,7 @@ from uuid import UUID
 from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.lookup import changeable
+from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
@@ -21,6 +22,10 @@ from halfmoon.core.errors import BrokerError, Fault
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Topic
+
+
+STRICT_SINCE = 5
+"""From this version on, clients know what it means that their quota of changes is used up."""
 
 
 class _Target(NamedTuple):
@@ -54,14 +59,17 @@ def delete_topics(ctx: Context, request: Any) -> object:
             found.append((topic, result))
         except BrokerError as error:
             refuse(result, error)
+    mutations = Mutations(ctx, STRICT_SINCE)
     # A view was created after its source, so its number is higher.
     for topic, result in sorted(found, key=lambda pair: -pair[0].number):
         try:
+            mutations.take(len(topic.partitions))
             position = later(position, ctx.broker.delete_topic(topic))
             deleted.append(result)
         except BrokerError as error:
             refuse(result, error)
-    return when_durable(ctx, position, DeleteTopicsResponse(throttle_time_ms=0, responses=results), deleted)
+    response = DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=results)
+    return when_durable(ctx, position, response, deleted)
 
 
 def _targets(request: Any) -> Iterator[_Target]:

@@ -6,8 +6,8 @@ partition.
 
 One partition that does not exist leaves the others out too: OPERATION_NOT_ATTEMPTED.
 
-The answer does not wait for the disk. What counts comes later in the same log, the batches and the end, and is answered
-when all before it is there, too.
+The answer waits for the write alone, not for the disk. What counts comes later in the same log, the batches and the
+end, and is answered when all before it is on the disk, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 
 @api(24, "AddPartitionsToTxn", 0, 5)
 def add_partitions_to_txn(ctx: Context, request: Any) -> object:
+    position = 0
+    changed: list[Any] = []
+
     def added(name: str, producer_id: int, epoch: int, asked: Any, *, verify: bool) -> list[Any]:
+        nonlocal position
         wanted, results = _results(ctx, asked)
         if len(wanted) == sum(len(topic.partitions) for topic in asked):
             try:
@@ -41,7 +45,8 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
                     _verify(ctx, name, producer_id, epoch, wanted)
                 else:
                     partitions = [partition for partition, _ in wanted]
-                    ctx.broker.transactions.add_partitions(name, producer_id, epoch, partitions)
+                    position = ctx.broker.transactions.add_partitions(name, producer_id, epoch, partitions)
+                    changed.extend(result for _, result in wanted)
             except BrokerError as error:
                 for _, result in wanted:
                     _fail(ctx)(result, error)
@@ -66,7 +71,13 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
             )
             for each in request.transactions
         ]
-    return response
+
+    def on_error(error: Exception) -> object:
+        for result in changed:
+            _fail(ctx)(result, error)
+        return response
+
+    return ctx.after(position, response, on_error, durable=False) if changed else response
 
 
 def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], list[Any]]:

@@ -19,14 +19,18 @@ KNOWS_FENCING = 2
 
 @api(25, "AddOffsetsToTxn", 0, 4)
 def add_offsets_to_txn(ctx: Context, request: Any) -> object:
+    def refused(error: Exception) -> object:
+        error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)
+        return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error_code)
+
     if not request.transactional_id or not request.group_id:
         wrong = Fault.INVALID_REQUEST if not request.transactional_id else Fault.INVALID_GROUP_ID
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code(wrong))
     try:
-        ctx.broker.transactions.add_group(
+        position = ctx.broker.transactions.add_group(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
         )
     except BrokerError as error:
-        error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)
-        return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=error_code)
-    return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=NONE)
+        return refused(error)
+    response = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=NONE)
+    return ctx.after(position, response, refused, durable=False)

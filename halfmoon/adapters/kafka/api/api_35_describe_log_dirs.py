@@ -2,7 +2,7 @@
 
 There is one data directory and one commitlog in it, so a partition's size is the sum of its batches, not of files.
 Topics null = all, internal ones included; partitions that do not exist are left out of the answer, as in Kafka.
-Version 5 adds a directory's state (cordoned, KIP-1066), which there is none of here, and makes kafka-python infer 4.3.
+Version 5 says whether a directory is cordoned, closed to new partitions (KIP-1066): the only one is not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 
 
-@api(35, "DescribeLogDirs", 0, 4)
+@api(35, "DescribeLogDirs", 0, 5)
 def describe_log_dirs(ctx: Context, request: Any) -> object:
     directory = Path(ctx.broker.settings.node.data_dir).absolute()
     total, usable = _disk(directory)
@@ -28,6 +28,7 @@ def describe_log_dirs(ctx: Context, request: Any) -> object:
         topics=_topics(ctx, request.topics),
         total_bytes=total,
         usable_bytes=usable,
+        is_cordoned=False,
     )
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[result])
 

@@ -11,6 +11,7 @@ from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.lookup import changeable
+from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreatePartitionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
@@ -18,9 +19,14 @@ from halfmoon.core.errors import BrokerError, Fault
 _Result = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
+STRICT_SINCE = 3
+"""From this version on, clients know what it means that their quota of changes is used up."""
+
+
 @api(37, "CreatePartitions", 0, 3)
 def create_partitions(ctx: Context, request: Any) -> object:
     twice = duplicates(topic.name for topic in request.topics)
+    mutations = Mutations(ctx, STRICT_SINCE)
     position: int | None = None
     results, widened = [], []
     for topic in request.topics:
@@ -29,7 +35,7 @@ def create_partitions(ctx: Context, request: Any) -> object:
         result = _Result(name=topic.name, error_code=0, error_message=None)
         results.append(result)
         try:
-            written = _widen(ctx, topic, bool(request.validate_only))
+            written = _widen(ctx, topic, bool(request.validate_only), mutations)
         except BrokerError as error:
             refuse(result, error)
             continue
@@ -40,10 +46,11 @@ def create_partitions(ctx: Context, request: Any) -> object:
         result = _Result(name=name)
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)
-    return when_durable(ctx, position, CreatePartitionsResponse(throttle_time_ms=0, results=results), widened)
+    response = CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=results)
+    return when_durable(ctx, position, response, widened)
 
 
-def _widen(ctx: Context, wanted: Any, validate_only: bool) -> int:
+def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations) -> int:
     """The log position of the change. Raises BrokerError."""
     topic = changeable(ctx.broker, wanted.name)
     present = len(topic.partitions)
@@ -59,4 +66,5 @@ def _widen(ctx: Context, wanted: Any, validate_only: bool) -> int:
                 f"{wanted.count - present} partition(s) are to be added, but {len(wanted.assignments)} are assigned",
             )
         check_assignments([assignment.broker_ids for assignment in wanted.assignments], ctx.broker.node_id)
+    mutations.take(wanted.count - present)
     return ctx.broker.add_partitions(topic, wanted.count, validate_only=validate_only)

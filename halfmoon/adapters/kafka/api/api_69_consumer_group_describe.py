@@ -33,15 +33,19 @@ def consumer_group_describe(ctx: Context, request: Any) -> object:
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.group_ids):
         found = ctx.broker.groups.describe_consumer(group_id)
-        groups.append(_missing(group_id) if found is None else _described(ctx, found, allowed))
+        if found is not None:
+            groups.append(_described(ctx, found, allowed))
+        else:
+            there = ctx.broker.groups.describe(group_id) is not None
+            groups.append(_missing(group_id, "is not a consumer group" if there else "not found"))
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
-def _missing(group_id: str) -> object:
+def _missing(group_id: str, why: str) -> object:
     fault = Fault.GROUP_ID_NOT_FOUND if group_id else Fault.INVALID_GROUP_ID
     return _Group(
         error_code=code(fault),
-        error_message=f"Group {group_id} is not a consumer group." if group_id else fault.value,
+        error_message=f"Group {group_id} {why}." if group_id else fault.value,
         group_id=group_id,
         group_state="",
         group_epoch=0,

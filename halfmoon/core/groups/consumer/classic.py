@@ -7,7 +7,7 @@ To such a member it looks like a classic group that somebody else leads:
     Sync       it is told its share; what leaders send is not looked at
     Heartbeat  REBALANCE_IN_PROGRESS tells it to join again: the group epoch has moved, it has something to give up, or
                what it waits for has become free. It has its rebalance time-out for that
-    Leave      it goes
+    Leave      it goes; an operator may send away members of the new protocol, too
 
 An eager member gives everything up before it joins, and says so by holding nothing; a cooperative one gives up what its
 share does not hold any more, and joins again by itself. Both fit the steps of `reconciliation`.
@@ -19,7 +19,7 @@ cannot be read is refused with INCONSISTENT_GROUP_PROTOCOL.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -42,8 +42,6 @@ from halfmoon.core.groups.step import Step
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 log = logging.getLogger(__name__)
-
-Left = tuple[str, str | None, Fault | None]
 
 
 class ClassicMembers:
@@ -79,6 +77,7 @@ class ClassicMembers:
             classic=ClassicSide(join.session_timeout_ms, join.protocols),
         )
         owned = places_of(subscription.owned, rebalancing.subscriptions.topics)
+        said = _holding(said, owned)
         after = rebalancing.update(group, member if said == member else said, owned, step)
         rebalancing.stop(group, after.member_id, JOIN)
         rebalancing.heard(group, after, step)
@@ -127,20 +126,16 @@ class ClassicMembers:
             return Fault.REBALANCE_IN_PROGRESS
         return None
 
-    def leave(self, group: ConsumerGroup, members: Sequence[tuple[str, str | None]], step: Step) -> list[Left]:
-        results: list[Left] = []
-        for member_id, instance_id in members:
-            try:
-                # An operator may name a static member by its instance id alone.
-                there = None if instance_id is None or member_id else group.static_member(instance_id)
-                member = self._known(group, there.member_id if there else member_id, instance_id)
-            except BrokerError as error:
-                results.append((member_id, instance_id, error.fault))
-                continue
-            log.info("group=%s member=%s leaves", group.name, member.member_id)
-            self._rebalancing.fence(group, member.member_id, step)
-            results.append((member_id, instance_id, None))
-        return results
+    def leave(self, group: ConsumerGroup, member_id: str, instance_id: str | None, step: Step) -> Fault | None:
+        try:
+            # An operator may name a static member by its instance id alone.
+            there = None if instance_id is None or member_id else group.static_member(instance_id)
+            member = _member(group, there.member_id if there else member_id, instance_id)
+        except BrokerError as error:
+            return error.fault
+        log.info("group=%s member=%s leaves", group.name, member.member_id)
+        self._rebalancing.fence(group, member.member_id, step)
+        return None
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 
@@ -178,18 +173,12 @@ class ClassicMembers:
         self._rebalancing.replace(group, there, member)
         return member
 
-    def _known(
-        self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int | None = None
-    ) -> ConsumerMember:
+    def _known(self, group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> ConsumerMember:
         """The classic member that somebody says to be. Raises BrokerError."""
-        member = group.members.get(member_id) if instance_id is None else group.static_member(instance_id)
-        if member is None:
-            raise BrokerError(Fault.UNKNOWN_MEMBER_ID)
-        if member.member_id != member_id:
-            raise BrokerError(Fault.FENCED_INSTANCE_ID)
+        member = _member(group, member_id, instance_id)
         if member.classic is None:
             raise BrokerError(Fault.UNKNOWN_MEMBER_ID)
-        if generation is not None and generation != member.epoch:
+        if generation != member.epoch:
             raise BrokerError(Fault.ILLEGAL_GENERATION)
         return member
 
@@ -201,6 +190,23 @@ class ClassicMembers:
     def _waits_for_others(self, group: ConsumerGroup, member: ConsumerMember) -> bool:
         missing = group.target(member.member_id) - member.may_read()
         return any(group.owners.get(place, member.member_id) != member.member_id for place in missing)
+
+
+def _member(group: ConsumerGroup, member_id: str, instance_id: str | None) -> ConsumerMember:
+    member = group.members.get(member_id) if instance_id is None else group.static_member(instance_id)
+    if member is None:
+        raise BrokerError(Fault.UNKNOWN_MEMBER_ID)
+    if member.member_id != member_id:
+        raise BrokerError(Fault.FENCED_INSTANCE_ID)
+    return member
+
+
+def _holding(member: ConsumerMember, owned: Places) -> ConsumerMember:
+    """The member without what it does not hold any more. If that is its own still, it has it from now on."""
+    kept = tuple(holding for holding in member.assigned if holding[:2] in owned)
+    if kept == member.assigned or member.state == UNREVOKED:
+        return member
+    return replace(member, assigned=kept, state=UNRELEASED)
 
 
 def places_of(partitions: dict[str, list[int]], topics: Topics) -> Places:

@@ -128,9 +128,11 @@ class Heartbeats:
         there = None if instance_id is None else group.static_member(instance_id)
         if there is None:
             known = group.members.get(beat.member_id)
-            if known is None and len(group.members) >= self._rebalancing.settings.max_size:
+            if known is not None:
+                return anew(known, known.member_id)
+            if len(group.members) >= self._rebalancing.settings.max_size:
                 raise BrokerError(Fault.GROUP_MAX_SIZE_REACHED)
-            return known or ConsumerMember(beat.member_id or self._new_member_id(beat.client_id))
+            return ConsumerMember(beat.member_id or self._new_member_id(beat.client_id))
         if there.classic is None and there.epoch != LEAVE_FOR_NOW and there.member_id != beat.member_id:
             raise BrokerError(
                 Fault.UNRELEASED_INSTANCE_ID, f"instance id '{instance_id}' is that of member {there.member_id}"
@@ -145,8 +147,9 @@ class Heartbeats:
 
 
 def anew(member: ConsumerMember, member_id: str) -> ConsumerMember:
-    """A static member, back under this id. It holds nothing, so there is nothing that it must give up."""
-    return replace(member, member_id=member_id, epoch=JOIN, previous_epoch=JOIN, state=STABLE, revoking=())
+    """A member that is back, perhaps under another id. It holds nothing, so there is nothing that it must give up, and
+    what it gets now it has from now on."""
+    return replace(member, member_id=member_id, epoch=JOIN, previous_epoch=JOIN, state=STABLE, assigned=(), revoking=())
 
 
 def _check_epoch(member: ConsumerMember, beat: ConsumerHeartbeat) -> None:

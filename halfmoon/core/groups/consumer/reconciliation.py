@@ -8,8 +8,9 @@ nobody stops reading what stays its own.
     unrevoked    it keeps its epoch until it has given up what it is to give up
     unreleased   it has the assignment's epoch; what others have not given up yet comes with later heartbeats
 
-A member gives up at once what it says it does not hold any more (`owned` None: it did not say), and what was of a topic
-that is gone: nobody will get that.
+Only what a member says after it was told counts: that it does not hold something (`owned`; None: it does not say) may
+also mean that it has not begun to read it yet. Kafka believes it at once, and two may read then. What was of a topic
+that is gone need not be given up: nobody will get that.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ def reconcile(
     if member.state == UNREVOKED:
         if _still_holds(member.revoking, owned):
             return member
-        return _next(member, member.epoch + 1, epoch, target, owned, owner_of, exists)
+        return _next(member, member.epoch + 1, epoch, target, owner_of, exists)
     if is_reconciled(member, epoch):
         return member
-    return _next(member, member.epoch, epoch, target, owned, owner_of, exists)
+    return _next(member, member.epoch, epoch, target, owner_of, exists)
 
 
 def _next(
@@ -57,13 +58,12 @@ def _next(
     own_epoch: int,
     epoch: int,
     target: Places,
-    owned: Places | None,
     owner_of: OwnerOf,
     exists: Exists,
 ) -> ConsumerMember:
     kept = tuple(holding for holding in member.assigned if holding[:2] in target)
     lost = tuple(holding for holding in member.assigned if holding[:2] not in target and exists(holding[0]))
-    if lost and _still_holds(lost, owned):
+    if lost:
         return _moved(member, own_epoch, state=UNREVOKED, assigned=kept, revoking=lost)
     missing = target.difference(holding[:2] for holding in kept)
     free = [place for place in missing if owner_of(place) in (None, member.member_id)]

@@ -8,6 +8,7 @@ import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KafkaStreams;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
@@ -49,6 +50,13 @@ public final class WordCount {
         streams.setStateListener((now, before) -> {
             System.out.println(now);
             System.out.flush();
+            if (now == KafkaStreams.State.ERROR) {
+                Runtime.getRuntime().halt(1);
+            }
+        });
+        streams.setUncaughtExceptionHandler(problem -> {
+            problem.printStackTrace();
+            return StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse.SHUTDOWN_CLIENT;
         });
         Runtime.getRuntime().addShutdownHook(new Thread(() -> {
             streams.close();

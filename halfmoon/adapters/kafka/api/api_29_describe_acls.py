@@ -1,0 +1,50 @@
+"""DescribeAcls (29): the rules that are kept and match a filter, by resource (KIP-140, KIP-290).
+
+Which rules are kept, and which are not: core/acls.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.durable import refuse
+from halfmoon.adapters.kafka.protocol import DescribeAclsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core import acls
+from halfmoon.core.errors import BrokerError
+
+_Resource = DescribeAclsResponse.DescribeAclsResource
+
+
+@api(29, "DescribeAcls", 1, 3)
+def describe_acls(ctx: Context, request: Any) -> object:
+    response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
+    try:
+        rules = acls.find(ctx.broker, acl_filter(request))
+    except BrokerError as error:
+        refuse(response, error)
+        return response
+    by_resource: dict[tuple[int, str, int], list[Any]] = {}
+    for rule in rules:
+        by_resource.setdefault((rule.resource_type, rule.resource_name, rule.pattern_type), []).append(
+            _Resource.AclDescription(
+                principal=rule.principal, host=rule.host, operation=rule.operation, permission_type=rule.permission
+            )
+        )
+    response.resources = [
+        _Resource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=found)
+        for (kind, name, pattern), found in by_resource.items()
+    ]
+    return response
+
+
+def acl_filter(asked: Any) -> acls.AclFilter:
+    return acls.AclFilter(
+        asked.resource_type_filter,
+        asked.resource_name_filter,
+        asked.pattern_type_filter,
+        asked.principal_filter,
+        asked.host_filter,
+        asked.operation,
+        asked.permission_type,
+    )

@@ -1,0 +1,43 @@
+"""CreateAcls (30): keep rules that can be obeyed, each for itself (core/acls.py).
+
+One that is known already is kept once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.protocol import CreateAclsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core import acls
+from halfmoon.core.control import AclRule
+from halfmoon.core.errors import BrokerError
+
+
+@api(30, "CreateAcls", 1, 3)
+def create_acls(ctx: Context, request: Any) -> object:
+    position: int | None = None
+    results, kept = [], []
+    for asked in request.creations:
+        result = CreateAclsResponse.AclCreationResult(error_code=0, error_message=None)
+        results.append(result)
+        rule = AclRule(
+            asked.resource_type,
+            asked.resource_name,
+            asked.resource_pattern_type,
+            asked.principal,
+            asked.host,
+            asked.operation,
+            asked.permission_type,
+        )
+        try:
+            acls.check(rule)
+            written = acls.change(ctx.broker, [rule])
+        except BrokerError as error:
+            refuse(result, error)
+            continue
+        if written is not None:
+            position = later(position, written)
+            kept.append(result)
+    return when_durable(ctx, position, CreateAclsResponse(throttle_time_ms=0, results=results), kept)

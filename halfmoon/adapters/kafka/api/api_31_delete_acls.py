@@ -1,0 +1,52 @@
+"""DeleteAcls (31): forget the rules that match one of the filters, and tell which (core/acls.py)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.api.api_29_describe_acls import acl_filter
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.protocol import DeleteAclsResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core import acls
+from halfmoon.core.errors import BrokerError
+
+_Result = DeleteAclsResponse.DeleteAclsFilterResult
+
+
+@api(31, "DeleteAcls", 1, 3)
+def delete_acls(ctx: Context, request: Any) -> object:
+    position: int | None = None
+    results, deleted = [], []
+    for asked in request.filters:
+        result = _Result(error_code=0, error_message=None, matching_acls=[])
+        results.append(result)
+        try:
+            found = acls.find(ctx.broker, acl_filter(asked))
+            written = acls.change(ctx.broker, removed=found)
+        except BrokerError as error:
+            refuse(result, error)
+            continue
+        result.matching_acls = [
+            _Result.DeleteAclsMatchingAcl(
+                error_code=0,
+                error_message=None,
+                resource_type=rule.resource_type,
+                resource_name=rule.resource_name,
+                pattern_type=rule.pattern_type,
+                principal=rule.principal,
+                host=rule.host,
+                operation=rule.operation,
+                permission_type=rule.permission,
+            )
+            for rule in found
+        ]
+        if written is not None:
+            position = later(position, written)
+            deleted.append(result)
+    return when_durable(ctx, position, DeleteAclsResponse(throttle_time_ms=0, filter_results=results), deleted, _kept)
+
+
+def _kept(result: Any, error: Exception) -> None:
+    refuse(result, error)
+    result.matching_acls = []

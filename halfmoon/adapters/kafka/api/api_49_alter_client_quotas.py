@@ -1,0 +1,49 @@
+"""AlterClientQuotas (49): set and remove quotas of entities, each for itself (KIP-546).
+
+What may be set for whom: core/quotas.py. What clients do about it is `throttling`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.quotas import Alteration
+
+_Entry = AlterClientQuotasResponse.EntryData
+
+
+@api(49, "AlterClientQuotas", 0, 1)
+def alter_client_quotas(ctx: Context, request: Any) -> object:
+    alterations = [
+        Alteration(
+            [(part.entity_type, part.entity_name) for part in entry.entity],
+            [(op.key, None if op.remove else op.value) for op in entry.ops],
+        )
+        for entry in request.entries
+    ]
+    twice = duplicates(frozenset(alteration.entity) for alteration in alterations)
+    position: int | None = None
+    results, changed = [], []
+    for alteration in alterations:
+        result = _Entry(
+            error_code=0,
+            error_message=None,
+            entity=[_Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in alteration.entity],
+        )
+        results.append(result)
+        try:
+            if frozenset(alteration.entity) in twice:
+                raise BrokerError(Fault.INVALID_REQUEST, "the entity appears more than once")
+            written = ctx.broker.quotas.alter(alteration, validate_only=bool(request.validate_only))
+        except BrokerError as error:
+            refuse(result, error)
+            continue
+        if written is not None:
+            position = later(position, written)
+            changed.append(result)
+    return when_durable(ctx, position, AlterClientQuotasResponse(throttle_time_ms=0, entries=results), changed)

@@ -1,0 +1,225 @@
+"""Resources whose configurations can be described and altered, by their type: topics, nodes, groups, client metrics.
+
+What each API does is the same for all of them; here is what differs: which names are legal, what a resource says
+already, what is legal in it, how a change is written down, and how it is shown. Loggers are not among them: their
+levels are not kept (`loggers`).
+
+Rules: ConfigAdminManager, ControllerConfigurationValidator, ConfigHelper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
+
+from halfmoon.adapters.kafka.config_entries import (
+    Entry,
+    all_nodes_entries,
+    client_metrics_entries,
+    group_entries,
+    node_entries,
+    topic_entries,
+    view_entries,
+)
+from halfmoon.adapters.kafka.lookup import topic_named
+from halfmoon.core import broker_configs, client_metrics, group_configs, topic_configs
+from halfmoon.core.administration import ALL_NODES, CLIENT_METRICS
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_configs import Kind
+from halfmoon.core.topic_names import check_topic_name
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.registry import Context
+
+TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 8, 16, 32
+"""org.apache.kafka.common.config.ConfigResource.Type"""
+
+
+class Resource:
+    """One resource that a request names. Methods raise BrokerError."""
+
+    TYPE: ClassVar[int]
+
+    def __init__(self, ctx: Context, name: str) -> None:
+        self.ctx = ctx
+        self.broker = ctx.broker
+        self.name = name
+
+    def check_name(self) -> None:
+        """Refuse a name that no such resource may have."""
+        raise NotImplementedError
+
+    def overrides(self) -> dict[str, str]:
+        """What it says now."""
+        raise NotImplementedError
+
+    def kept(self) -> dict[str, str]:
+        """What of that is not replaced when all is."""
+        return {}
+
+    def kind(self, name: str) -> Kind:
+        """The type of a configuration's value. Raises BrokerError where there is no such configuration."""
+        raise NotImplementedError
+
+    def never_set(self, name: str) -> bool:
+        """Whether it is a configuration of Kafka's that is refused here. Deleting it changes nothing, and Kafka's tools
+        do so to be sure."""
+        return False
+
+    def default(self, name: str) -> str:
+        """What holds where the resource does not say."""
+        raise NotImplementedError
+
+    def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
+        """Replace all that it says; returns the log position to wait for."""
+        raise NotImplementedError
+
+    def entries(self) -> list[Entry]:
+        """How it is described."""
+        raise NotImplementedError
+
+
+class TopicResource(Resource):
+    TYPE = TOPIC_TYPE
+
+    def check_name(self) -> None:
+        if not self.name:
+            raise BrokerError(Fault.INVALID_REQUEST, "default topic resources are not allowed")
+        check_topic_name(self.name)
+
+    def overrides(self) -> dict[str, str]:
+        topic = self.broker.topic(self.name)
+        return {} if topic is None else dict(topic.configs)
+
+    def kept(self) -> dict[str, str]:
+        return topic_configs.view_configs(self.overrides())
+
+    def kind(self, name: str) -> Kind:
+        return topic_configs.find(name).kind
+
+    def never_set(self, name: str) -> bool:
+        return topic_configs.known_elsewhere(name)
+
+    def default(self, name: str) -> str:
+        node = self.broker.catalog.administration.topic_defaults()
+        return node.get(name) or topic_configs.find(name).default(self.broker.settings)
+
+    def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
+        topic_configs.validate(overrides)  # so that a wrong configuration is named before a missing topic, as in Kafka
+        return self.broker.alter_configs(topic_named(self.broker, self.name), overrides, validate_only=validate_only)
+
+    def entries(self) -> list[Entry]:
+        check_topic_name(self.name)
+        topic = topic_named(self.broker, self.name)
+        entries = topic_entries(self.broker, topic.configs)
+        return entries + view_entries(self.broker, topic) if topic.view is not None else entries
+
+
+class NodeResource(Resource):
+    """This node by its id, or all nodes (the name ""): what each says stands above broker.yaml."""
+
+    TYPE = BROKER_TYPE
+
+    def check_name(self) -> None:
+        if self.name not in (ALL_NODES, str(self.broker.node_id)):
+            raise BrokerError(
+                Fault.INVALID_REQUEST,
+                f"unexpected broker id: expected {self.broker.node_id} or nothing, received {self.name}",
+            )
+
+    def overrides(self) -> dict[str, str]:
+        return dict(self.broker.dynamic_configs.overrides(self.name))
+
+    def kind(self, name: str) -> Kind:
+        return broker_configs.find(name).kind
+
+    def never_set(self, name: str) -> bool:
+        return name in broker_configs.NOT_HERE
+
+    def default(self, name: str) -> str:
+        below = self.broker.dynamic_configs.overrides(ALL_NODES) if self.name != ALL_NODES else {}
+        return below.get(name) or broker_configs.find(name).value(self.broker.dynamic_configs.base)
+
+    def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
+        return self.broker.dynamic_configs.alter(self.name, overrides, validate_only=validate_only)
+
+    def entries(self) -> list[Entry]:
+        self.check_name()
+        if self.name == ALL_NODES:
+            return all_nodes_entries(self.broker)
+        return node_entries(self.broker, self.ctx.peer.host, self.ctx.peer.port)
+
+
+class GroupResource(Resource):
+    """A group, whether it exists or not."""
+
+    TYPE = GROUP_TYPE
+
+    def check_name(self) -> None:
+        if not self.name:
+            raise BrokerError(Fault.INVALID_REQUEST, "the group name must not be empty")
+
+    def overrides(self) -> dict[str, str]:
+        return dict(self.broker.group_configs.overrides(self.name))
+
+    def kind(self, name: str) -> Kind:
+        return group_configs.find(name).kind
+
+    def never_set(self, name: str) -> bool:
+        return name in group_configs.NOT_HERE
+
+    def default(self, name: str) -> str:
+        return self.broker.group_configs.node_defaults().get(name) or group_configs.find(name).default
+
+    def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
+        if validate_only:
+            self.broker.group_configs.validate(overrides)
+            return 0
+        return self.broker.group_configs.alter(self.name, overrides)
+
+    def entries(self) -> list[Entry]:
+        self.check_name()
+        return group_entries(self.broker, self.name)
+
+
+class ClientMetricsResource(Resource):
+    TYPE = CLIENT_METRICS_TYPE
+
+    def check_name(self) -> None:
+        if not self.name:
+            raise BrokerError(Fault.INVALID_REQUEST, "the name of a client metrics subscription must not be empty")
+
+    def overrides(self) -> dict[str, str]:
+        return dict(self.broker.catalog.administration.overrides(CLIENT_METRICS, self.name))
+
+    def kind(self, name: str) -> Kind:
+        client_metrics.validate(
+            {name: self.default(name)} if name in client_metrics.CLIENT_METRICS_CONFIGS else {name: ""}
+        )
+        return client_metrics.CLIENT_METRICS_CONFIGS[name].kind
+
+    def default(self, name: str) -> str:
+        return client_metrics.CLIENT_METRICS_CONFIGS[name].default
+
+    def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
+        if validate_only:
+            client_metrics.validate(overrides)
+            return 0
+        return client_metrics.alter(self.broker, self.name, overrides)
+
+    def entries(self) -> list[Entry]:
+        self.check_name()
+        return client_metrics_entries(self.overrides())
+
+
+_TYPES: dict[int, type[Resource]] = {
+    each.TYPE: each for each in (TopicResource, NodeResource, GroupResource, ClientMetricsResource)
+}
+
+
+def resource(ctx: Context, kind: int, name: str) -> Resource:
+    """The resource that a request names. Raises BrokerError(INVALID_REQUEST) for a type that there is not."""
+    found = _TYPES.get(kind)
+    if found is None:
+        raise BrokerError(Fault.INVALID_REQUEST, f"unknown resource type {kind}")
+    return found(ctx, name)

@@ -1,0 +1,125 @@
+"""Client quotas, enforced: how much a request has used, what its client is told, and how long it is not read from.
+
+There is a `Throttling` only once a quota is set; until then a connection looks at one attribute per request, and that
+is all it costs.
+
+The answer leaves at once and says for how long to wait (`throttle_time_ms`); for that time nothing more is read from
+the connection, whether the client waits by itself or not (KIP-219). What counts:
+
+- Produce: the bytes of the request, counted when it is handled, so that requests sent behind it wait;
+- Fetch: the bytes of the answer. One that would be too much is not sent: an empty one is, and nothing is counted. No
+  answer is made larger than what a client at rest may have at once;
+- the time that handling takes, for every API but ApiVersions;
+- changes to topics, where the handler counts them (`mutations`).
+
+The longest of the waits is told. A client on several connections waits on each that it uses.
+
+Rules: KafkaApis.handleProduceRequest, handleFetchRequest, RequestHandlerHelper.sendMaybeThrottle.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka import wire
+from halfmoon.adapters.kafka.fetch_codec import encode as encode_fetch
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
+from halfmoon.core.quotas import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Throttle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from halfmoon.core.quotas import Quotas
+
+METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
+_FIRST_IN_METADATA = 3
+"""From this version on, Metadata's answer begins with the throttle time."""
+_FLEXIBLE_PRODUCE = 9
+
+NANOS_TO_PERCENT = 100 / 1e9
+
+
+class Throttling:
+    """For all connections of a server."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self._quotas = quotas
+
+    def handle(self, route: Route, context: Context, request: Any, size: int, mute: Callable[[int], None]) -> object:
+        """Call a route's handler, count what it uses, and tell the client to wait if that is too much.
+
+        `size` is the request's, in bytes. `mute(ms)` is called when the client has to wait.
+        """
+        client_id = context.client_id or ""
+        started = time.perf_counter_ns()
+        result = route.handler(context, request)
+        if route.key == API_VERSIONS:
+            return result
+        percent = (time.perf_counter_ns() - started) * NANOS_TO_PERCENT
+        waits = [Throttle(self._quotas.record(REQUEST_TIME, client_id, percent), REQUEST_TIME)]
+        if route.key == PRODUCE:
+            waits.append(Throttle(self._quotas.record(PRODUCED, client_id, size), PRODUCED))
+            longest = max(waits)
+            if longest.ms:
+                self._told(longest, mute)
+            return _after(result, lambda value: _say(route, value, longest.ms)) if longest.ms else result
+        return _after(result, lambda value: self._answer(route, client_id, value, waits, mute))
+
+    def _answer(
+        self, route: Route, client_id: str, value: object, waits: list[Throttle], mute: Callable[[int], None]
+    ) -> object:
+        if value is None or isinstance(value, Close):
+            return value
+        if route.key == FETCH:
+            size = sum(map(len, value)) if isinstance(value, list) else 0
+            wait_ms = self._quotas.record(CONSUMED, client_id, size)
+            waits.append(Throttle(wait_ms, CONSUMED))
+            if max(waits).ms:
+                self._quotas.take_back(CONSUMED, client_id, size)
+                value = encode_fetch([], route.version, False)
+        elif not route.raw:
+            waits.append(Throttle(getattr(value, "throttle_time_ms", 0) or 0, MUTATIONS))
+        longest = max(waits)
+        if not longest.ms:
+            return value
+        self._told(longest, mute)
+        return _say(route, value, longest.ms)
+
+    def _told(self, longest: Throttle, mute: Callable[[int], None]) -> None:
+        self._quotas.told(longest)
+        mute(longest.ms)
+
+
+def _after(result: object, change: Callable[[object], object]) -> object:
+    """What `change` makes of an answer, which may be still to come."""
+    if not isinstance(result, Deferred):
+        return change(result)
+    if result.done:
+        return change(result.value)
+    changed = Deferred()
+    changed.hurry = lambda: result.hurry() if result.hurry is not None else None
+    result.then(lambda value: changed.complete(change(value)))
+    return changed
+
+
+def _say(route: Route, value: object, wait_ms: int) -> object:
+    """The answer, with the time to wait in it, where it has a place for that."""
+    if value is None or isinstance(value, Close):
+        return value
+    if not route.raw:
+        if hasattr(value, "throttle_time_ms"):
+            value.throttle_time_ms = wait_ms
+        return value
+    said = wire.INT32.pack(wait_ms)
+    if route.key == PRODUCE:
+        assert isinstance(value, bytes)
+        return value[:-5] + said + value[-1:] if route.version >= _FLEXIBLE_PRODUCE else value[:-4] + said
+    if route.key == FETCH:
+        assert isinstance(value, list)
+        value[0][:4] = said
+    elif route.key == DESCRIBE_TOPIC_PARTITIONS or (route.key == METADATA and route.version >= _FIRST_IN_METADATA):
+        assert isinstance(value, bytes)
+        return said + value[4:]
+    return value

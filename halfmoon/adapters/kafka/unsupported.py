@@ -1,0 +1,56 @@
+"""What of Kafka's protocol is not offered, and why: every API of Kafka 4.3.1 that ApiVersions does not list here.
+
+docs/compatibility.md shows this table. A test compares it with Kafka's own list and with what is registered.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Unsupported(NamedTuple):
+    key: int
+    name: str
+    why: str
+
+
+_NO_AUTHENTICATION = "there is no authentication: every client is `User:ANONYMOUS`"
+_ONE_NODE = "there is one node, and nobody to leave or to join it"
+_BETWEEN_BROKERS = "brokers of Kafka ask it of each other; a single node keeps that state in its own log"
+_NO_TELEMETRY = "as in a Kafka without a plugin for telemetry; clients then send none"
+_NO_STREAMS_GROUPS = "there are no Streams groups (KIP-1071); Kafka Streams works with `group.protocol=classic`"
+
+UNSUPPORTED = (
+    Unsupported(17, "SaslHandshake", _NO_AUTHENTICATION),
+    Unsupported(36, "SaslAuthenticate", _NO_AUTHENTICATION),
+    Unsupported(38, "CreateDelegationToken", _NO_AUTHENTICATION),
+    Unsupported(39, "RenewDelegationToken", _NO_AUTHENTICATION),
+    Unsupported(40, "ExpireDelegationToken", _NO_AUTHENTICATION),
+    Unsupported(41, "DescribeDelegationToken", _NO_AUTHENTICATION),
+    Unsupported(64, "UnregisterBroker", _ONE_NODE),
+    Unsupported(80, "AddRaftVoter", _ONE_NODE),
+    Unsupported(81, "RemoveRaftVoter", _ONE_NODE),
+    Unsupported(83, "InitializeShareGroupState", _BETWEEN_BROKERS),
+    Unsupported(84, "ReadShareGroupState", _BETWEEN_BROKERS),
+    Unsupported(85, "WriteShareGroupState", _BETWEEN_BROKERS),
+    Unsupported(86, "DeleteShareGroupState", _BETWEEN_BROKERS),
+    Unsupported(87, "ReadShareGroupStateSummary", _BETWEEN_BROKERS),
+    Unsupported(88, "StreamsGroupHeartbeat", _NO_STREAMS_GROUPS),
+    Unsupported(89, "StreamsGroupDescribe", _NO_STREAMS_GROUPS),
+)
+"""By key."""
+
+COMING = frozenset({24, 25, 26, 27, 28, 61, 65, 66, 68, 69, 76, 77, 78, 79, 90, 91, 92})
+"""Transactions, the new group protocol and share groups: not there yet."""
+
+NEVER_LISTED = (
+    Unsupported(71, "GetTelemetrySubscriptions", _NO_TELEMETRY),
+    Unsupported(72, "PushTelemetry", _NO_TELEMETRY),
+)
+"""APIs that Kafka 4.3.1 knows and does not offer by itself either."""
+
+
+def table() -> str:
+    """As Markdown, for the documentation."""
+    rows = [f"| {each.key} | {each.name} | {each.why} |" for each in sorted(UNSUPPORTED + NEVER_LISTED)]
+    return "\n".join(["| key | API | why not |", "|---|---|---|", *rows])

@@ -1,0 +1,126 @@
+"""Access rules (ACLs): kept for those who cannot be here yet, refused where they could not be obeyed.
+
+There is no authentication: every client is `User:ANONYMOUS`, and may do everything. In Kafka's words, that user is a
+super user (`super.users=User:ANONYMOUS`), whom no rule binds. So
+
+- a rule about anybody else is kept and shown: it is true of nobody who is here;
+- a rule about `User:ANONYMOUS` or about everybody (`User:*`) could not be obeyed, and is refused.
+
+Rules of form and of matching: AclBinding, ResourcePatternFilter, AccessControlEntryFilter, AclControlManager. Numbers
+are those of Kafka's protocol (ResourceType, PatternType, AclOperation, AclPermissionType).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core.control import AclRule, AclsChanged
+from halfmoon.core.errors import BrokerError, Fault
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+
+ANONYMOUS = "User:ANONYMOUS"
+EVERYBODY = "User:*"
+
+ANY = 1
+"""Of filters: any resource type, pattern type, operation, permission."""
+CLUSTER, LAST_RESOURCE_TYPE = 4, 7
+CLUSTER_NAME = "kafka-cluster"
+MATCH, LITERAL, PREFIXED = 2, 3, 4
+ANY_NAME = "*"
+LAST_OPERATION = 15
+DENY, ALLOW = 2, 3
+
+
+class AclFilter(NamedTuple):
+    """Which rules; None and ANY are any."""
+
+    resource_type: int
+    resource_name: str | None
+    pattern_type: int
+    principal: str | None
+    host: str | None
+    operation: int
+    permission: int
+
+    def check(self) -> None:
+        """Raise BrokerError(INVALID_REQUEST) where it says something that there is not."""
+        for what, number, last in (
+            ("resource type", self.resource_type, LAST_RESOURCE_TYPE),
+            ("pattern type", self.pattern_type, PREFIXED),
+            ("operation", self.operation, LAST_OPERATION),
+            ("permission type", self.permission, ALLOW),
+        ):
+            if not ANY <= number <= last:
+                raise BrokerError(Fault.INVALID_REQUEST, f"the filter contains an unknown {what}: {number}")
+
+    def matches(self, rule: AclRule) -> bool:
+        return (
+            self.resource_type in (ANY, rule.resource_type)
+            and self._names(rule)
+            and self.principal in (None, rule.principal)
+            and self.host in (None, rule.host)
+            and self.operation in (ANY, rule.operation)
+            and self.permission in (ANY, rule.permission)
+        )
+
+    def _names(self, rule: AclRule) -> bool:
+        if self.pattern_type not in (ANY, MATCH, rule.pattern_type):
+            return False
+        if self.resource_name is None:
+            return True
+        if self.pattern_type != MATCH:
+            return self.resource_name == rule.resource_name
+        if rule.pattern_type == PREFIXED:
+            return self.resource_name.startswith(rule.resource_name)
+        return rule.resource_name in (self.resource_name, ANY_NAME)
+
+
+def check(rule: AclRule) -> None:
+    """Raise BrokerError unless the rule is well-formed and can be obeyed."""
+    problem = _malformed(rule)
+    if problem:
+        raise BrokerError(Fault.INVALID_REQUEST, problem)
+    if rule.principal in (ANONYMOUS, EVERYBODY):
+        raise BrokerError(
+            Fault.SECURITY_DISABLED,
+            f"there is no authentication: every client is {ANONYMOUS} and may do everything, so a rule about "
+            f"{rule.principal} could not be obeyed",
+        )
+
+
+def _malformed(rule: AclRule) -> str:
+    if not ANY < rule.resource_type <= LAST_RESOURCE_TYPE:
+        return f"unknown or invalid resource type: {rule.resource_type}"
+    if rule.pattern_type not in (LITERAL, PREFIXED):
+        return f"unknown or invalid pattern type: {rule.pattern_type}"
+    if not ANY < rule.operation <= LAST_OPERATION:
+        return f"unknown or invalid operation: {rule.operation}"
+    if rule.permission not in (DENY, ALLOW):
+        return f"unknown or invalid permission type: {rule.permission}"
+    if not rule.resource_name:
+        return "the resource's name must not be empty"
+    if rule.resource_type == CLUSTER and rule.resource_name != CLUSTER_NAME:
+        return f"the only name of a cluster is {CLUSTER_NAME}"
+    if not rule.host:
+        return "the host must not be empty"
+    kind, colon, name = rule.principal.partition(":")
+    if not (kind and colon and name):
+        return f"could not parse principal from '{rule.principal}': expected TYPE:NAME"
+    return ""
+
+
+def find(broker: Broker, wanted: AclFilter) -> list[AclRule]:
+    """The rules that match, in the order in which they were made. Raises BrokerError."""
+    wanted.check()
+    return [rule for rule in broker.catalog.administration.acls if wanted.matches(rule)]
+
+
+def change(broker: Broker, added: Iterable[AclRule] = (), removed: Sequence[AclRule] = ()) -> int | None:
+    """Keep and forget rules, which have been checked; the log position to wait for, None where nothing changes."""
+    known = broker.catalog.administration.acls
+    new = [rule for rule in dict.fromkeys(added) if rule not in known]
+    gone = [rule for rule in dict.fromkeys(removed) if rule in known]
+    return broker.append_control(AclsChanged(new, gone)) if new or gone else None

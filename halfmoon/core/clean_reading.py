@@ -1,0 +1,178 @@
+"""Reading batches for the cleaner, by the rows of index files, with their frames: whole ones only."""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, overload
+
+from halfmoon.core import frame
+from halfmoon.core.files import File, FileSystem
+from halfmoon.core.frame import BEFORE_BYTES, HEADER_BYTES, MAGIC, BadFrameError, Frame, check_payload
+from halfmoon.core.index import Run
+from halfmoon.core.provenance import MAX_PROVENANCE_BYTES
+
+STRETCH_BYTES = 1 << 20
+"""So much is read at once."""
+GAP_BYTES = 64 << 10
+"""Two batches no further apart than this are read in one go."""
+
+
+class SourceGoneError(Exception):
+    """A file that was to be read has been merged or has expired meanwhile: plan again."""
+
+
+class Row(NamedTuple):
+    base: int
+    span: int
+    position: int
+    length: int
+    max_ms: int
+
+    @property
+    def end_offset(self) -> int:
+        return self.base + self.span
+
+
+def end_offset(row: Row) -> int:
+    return row.end_offset
+
+
+class Piece(NamedTuple):
+    """A batch as it was found: its frame and provenance list are whole."""
+
+    frame: Frame
+    provenance: bytes
+    payload: memoryview
+
+
+Pace = Callable[[int], None]
+"""Called with bytes that were read or written; it may take its time."""
+
+
+class RowList(Sequence[Row]):
+    """The rows of some runs, one after the other, made as they are asked for."""
+
+    def __init__(self, runs: Iterable[Run], low: int = 0, high: int | None = None) -> None:
+        self._runs = list(runs)
+        self._ends: list[int] = []
+        count = 0
+        for run in self._runs:
+            count += run.high - run.low
+            self._ends.append(count)
+        self._low, self._high = low, count if high is None else high
+
+    def __len__(self) -> int:
+        return self._high - self._low
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            low, high, step = at.indices(len(self))
+            assert step == 1
+            return RowList(self._runs, self._low + low, self._low + max(low, high))
+        if not 0 <= at < len(self):
+            raise IndexError(at)
+        return self._row(self._low + at)
+
+    def _row(self, at: int) -> Row:
+        nth = bisect_right(self._ends, at)
+        run = self._runs[nth]
+        row = run.high - (self._ends[nth] - at)
+        columns = run.columns
+        return Row(
+            columns.base[row], columns.span[row], columns.position[row],
+            columns.total[row] - run.before(row), columns.max_ms[row],
+        )  # fmt: skip
+
+
+class Sources:
+    """Reads batches by their rows."""
+
+    def __init__(self, fs: FileSystem, segments: Sequence[tuple[int, int, str]], pace: Pace) -> None:
+        self._fs = fs
+        self._segments = segments
+        self._starts = [start for start, _, _ in segments]
+        self._files: dict[int, File] = {}
+        self.read_bytes = 0
+        self._pace = pace
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def _file(self, at: int) -> File:
+        file = self._files.get(at)
+        if file is None:
+            try:
+                file = self._files[at] = self._fs.open(self._segments[at][2])
+            except FileNotFoundError as error:
+                raise SourceGoneError(str(error)) from None
+        return file
+
+    def stretches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        """Rows that stand close together."""
+        found: list[Row] = []
+        low = high = 0
+        for row in rows:
+            near = found and high <= row.position <= high + GAP_BYTES and row.position < self._segment_end(low)
+            if not near or row.position + row.length - low > STRETCH_BYTES:
+                if found:
+                    yield found
+                found, low = [], row.position
+            found.append(row)
+            high = row.position + row.length
+        if found:
+            yield found
+
+    def _segment_end(self, position: int) -> int:
+        return self._segments[bisect_right(self._starts, position) - 1][1]
+
+    def read(self, rows: Sequence[Row]) -> list[Piece | None]:
+        """The batches of one stretch; None where rot has taken one. Raises OSError."""
+        at = bisect_right(self._starts, rows[0].position) - 1
+        start = self._segments[at][0]
+        file = self._file(at)
+        low = max(start, rows[0].position - BEFORE_BYTES)
+        length = rows[-1].position + rows[-1].length - low
+        data: bytes | bytearray | None = file.pread_cached(length, low - start)
+        cold = data is None
+        if data is None:
+            data = file.pread(length, low - start)
+        self.read_bytes += length
+        self._pace(length)
+        view = memoryview(data)
+        found = [_piece(view, low, row) or self._long_piece(file, start, row) for row in rows]
+        if cold:
+            file.forget(length, low - start)
+        return found
+
+    def _long_piece(self, file: File, start: int, row: Row) -> Piece | None:
+        """As `_piece`, where the provenance list may be longer than what was read of it."""
+        low = max(start, row.position - HEADER_BYTES - MAX_PROVENANCE_BYTES)
+        data = file.pread(row.position + row.length - low, low - start)
+        return _piece(memoryview(data), low, row)
+
+
+def _piece(view: memoryview, base: int, row: Row) -> Piece | None:
+    """The batch whose payload stands at `row.position`, in bytes of which the first stands at `base`; None where there
+    is no whole one."""
+    at = row.position - HEADER_BYTES
+    upto = row.position + row.length - base
+    before: bytes | None = None
+    while at >= base:
+        with contextlib.suppress(BadFrameError):
+            found = frame.decode(view[:upto], at, base)
+            if found.payload_position == row.position and found.payload_length == row.length:
+                payload = view[row.position - base : upto]
+                check_payload(found, payload)
+                proof = view[at + HEADER_BYTES - base : row.position - base]
+                return Piece(found, bytes(proof), payload)
+        if before is None:
+            before = bytes(view[: row.position - base])
+        at = base + before.rfind(MAGIC, 0, at - base + len(MAGIC) - 1)
+    return None

@@ -1,0 +1,459 @@
+"""Writing clean files: one task, from the files that are read to the files that are written.
+
+A task names offsets of partitions, where they stand, and what is to be done with them: copy what lives, or compact it
+(core/compaction.py). It reads sealed files only, by their index files, and writes new ones, so it may run beside the
+broker, in a thread or in a process of its own: `run` needs a file system and the task, nothing else. Its files get
+their names from whoever adopts them (`adopt`); until then they are leftovers.
+
+What is read is checked, or rot would get a new checksum with its new frame. Batches that have been lost are left out
+and named in the record. Batches whose records cannot be read (they come from clients, as they are) are copied.
+
+Memory is bounded: by the keys that are remembered (`Task.key_bytes`), and a byte for each record that is compacted,
+four for each that stays, and 52 for each batch of the file being written.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import compress
+
+import msgspec
+
+from halfmoon.core import clean_files, control, frame, index
+from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
+from halfmoon.core.clean_reading import STRETCH_BYTES, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
+from halfmoon.core.compaction import (
+    DEAD,
+    UNDECIDED,
+    AbortedBatches,
+    Keys,
+    LastOfKey,
+    filter_marker,
+    filter_records,
+    read_keys,
+)
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
+from halfmoon.core.frame import HEADER_BYTES, Kind
+from halfmoon.core.index import Key, Run
+from halfmoon.core.records import batch_body
+from halfmoon.core.transactions.aborted import Aborted
+
+SYNC_BYTES = 32 << 20
+"""After so much a file is synced, so that the fdatasyncs of the log do not wait behind all of it."""
+BLOCK_ROWS = 4096
+"""Batches that are looked up at once by a walk backwards."""
+MOST_ROWS = 2_000_000
+"""Batches of one file: 100 MB while it is being written."""
+
+
+class Work(msgspec.Struct, array_like=True, frozen=True):
+    """What of a partition is to be moved: the offsets [from_offset, upto_offset), both at the bounds of batches."""
+
+    number: int
+    partition: int
+    from_offset: int
+    upto_offset: int
+    sources: list[tuple[str, int, int]]
+    """Where these offsets stand, in their order: (path of the index file that says so, from offset, to offset)."""
+    compacted_upto: int
+    """As it is now. What is below is held against what is above, but not among itself."""
+    compact: bool = False
+    delete_retention_ms: int = 0
+    aborted: list[Aborted] = []
+
+
+class Task(msgspec.Struct, array_like=True, frozen=True):
+    """`works` are sorted by topic number, partition, offset. `segments`: (start, end, path) of the files they stand in,
+    sorted. The first clean file begins at `start`, and none becomes larger than `file_bytes` by more than one batch."""
+
+    works: list[Work]
+    segments: list[tuple[int, int, str]]
+    start: int
+    now_ms: int
+    file_bytes: int
+    key_bytes: int
+
+
+class Counts(msgspec.Struct, array_like=True):
+    read_bytes: int = 0
+    written_bytes: int = 0
+    records: int = 0
+    """Of the batches that were compacted."""
+    kept_records: int = 0
+    walks: int = 0
+
+
+class Output(msgspec.Struct, array_like=True, frozen=True):
+    """A file that is written and waits for its name; or no file, where nothing is left of what was moved."""
+
+    record: control.Cleaned
+    counts: Counts
+
+    @property
+    def has_file(self) -> bool:
+        return self.record.start < self.record.end
+
+
+def run(fs: FileSystem, task: Task, pace: Pace = lambda nbytes: None) -> Iterator[Output]:
+    """Do a task. Raises OSError, SourceGoneError. The files of outputs that were given out stay if a later one
+    fails."""
+    cleaning = _Cleaning(fs, task, pace)
+    try:
+        yield from cleaning.run()
+    finally:
+        cleaning.close()
+
+
+def adopt(fs: FileSystem, record: control.Cleaned) -> clean_files.CleanFile:
+    """Give a written file its name, durably, and open it. Slow. Raises OSError."""
+    for path in (clean_files.index_path(record.start), clean_files.data_path(record.start)):
+        fs.rename(path + ASIDE, path)
+    fs.sync_directory(clean_files.FOLDER)
+    segment = clean_files.open_segment(fs, record.start)
+    return clean_files.CleanFile(segment, clean_files.open_index(fs, segment))
+
+
+def discard(fs: FileSystem, start: int) -> None:
+    """Remove what an output would have become."""
+    for path in (clean_files.index_path(start) + ASIDE, clean_files.data_path(start) + ASIDE):
+        with contextlib.suppress(FileNotFoundError):
+            fs.remove(path)
+
+
+# -- deciding --------------------------------------------------------------------------------------------------------
+
+
+class _Decided:
+    """What becomes of the records of one partition: the marks of all batches."""
+
+    def __init__(self, sources: Sources, work: Work, rows: Sequence[Row], key_bytes: int, counts: Counts) -> None:
+        self._sources = sources
+        self._aborted = AbortedBatches(work.aborted)
+        self._counts = counts
+        self._unreadable: set[int] = set()
+        """Base offsets."""
+        dirty = bisect_right(rows, work.compacted_upto, key=end_offset)
+        self._clean, self._dirty = rows[:dirty], rows[dirty:]
+        self._dirty_from = work.compacted_upto
+        self._marks = bytearray()
+        """Of the dirty batches, the newest first."""
+        self._clean_marks: bytearray | None = None
+        """Of the clean batches, the oldest first; None where `_last` still knows all later keys."""
+        self._starts: array[int] | None = array("I")
+        """Where the records of dirty batches begin in their bodies that are not dead, in the order of the marks; None
+        where some of them were undecided."""
+        self._last = LastOfKey(key_bytes)
+        self._first_walk()
+        while self._marks and max(self._marks) >= UNDECIDED:
+            self._further_walk(key_bytes)
+        self._at = len(self._marks)
+        self._start_at = len(self._starts or ())
+        self._clean_at = 0
+
+    def starts(self, row: Row, marks: bytearray) -> Sequence[int] | None:
+        """Where the records that are not dead begin, if that is known: asked for after the marks."""
+        if self._starts is None or row.end_offset <= self._dirty_from:
+            return None
+        live = len(marks) - marks.count(DEAD)
+        self._start_at -= live
+        return self._starts[self._start_at : self._start_at + live][::-1]
+
+    def of(self, row: Row, piece: Piece, header: BatchHeader) -> bytearray | None:
+        """The marks of a batch. Asked for once each, in the order of offsets. None: it is to be copied."""
+        if self._aborted.hold(header):
+            return bytearray()
+        if row.base in self._unreadable:
+            return None
+        count = header.record_count
+        if row.end_offset > self._dirty_from:
+            self._at -= count
+            return self._marks[self._at : self._at + count][::-1]
+        if self._clean_marks is not None:
+            self._clean_at += count
+            return self._clean_marks[self._clean_at - count : self._clean_at]
+        keys = self._keys(row, piece)
+        return None if keys is None else self._last.marks_of_earlier(keys)
+
+    def _first_walk(self) -> None:
+        self._counts.walks += 1
+        for row, piece in self._backwards(self._dirty):
+            keys = self._keys(row, piece)
+            if keys is not None:
+                marks = self._last.mark(keys)[::-1]
+                self._marks += marks
+                if self._starts is not None:
+                    self._starts.extend(compress(reversed(keys.starts), marks))
+                if self._last.is_full:
+                    self._starts = None
+        if self._last.is_full:
+            self._clean_marks = bytearray()
+            for row, piece in self._forwards(self._clean):
+                keys = self._keys(row, piece)
+                if keys is not None:
+                    self._clean_marks += self._last.marks_of_earlier(keys)
+            self._last = LastOfKey(0)
+
+    def _further_walk(self, key_bytes: int) -> None:
+        self._counts.walks += 1
+        last = LastOfKey(key_bytes)
+        at = 0
+        for row, piece in self._backwards(self._dirty):
+            keys = self._keys(row, piece)
+            if keys is not None:
+                marks = self._marks[at : at + len(keys.keys)][::-1]
+                last.mark_again(keys, marks)
+                self._marks[at : at + len(keys.keys)] = marks[::-1]
+                at += len(keys.keys)
+        at = 0
+        assert self._clean_marks is not None
+        for row, piece in self._forwards(self._clean):
+            keys = self._keys(row, piece)
+            if keys is not None:
+                for mark in last.marks_of_earlier(keys):
+                    if not mark:
+                        self._clean_marks[at] = mark
+                    at += 1
+
+    def _backwards(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
+        for high in range(len(rows), 0, -BLOCK_ROWS):
+            block = rows[max(0, high - BLOCK_ROWS) : high]
+            for stretch in reversed(list(self._sources.stretches(block))):
+                yield from self._read_backwards(stretch)
+
+    def _read_backwards(self, stretch: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
+        for row, piece in zip(reversed(stretch), reversed(self._sources.read(stretch)), strict=True):
+            if piece is not None:
+                yield row, piece
+
+    def _forwards(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
+        for stretch in self._sources.stretches(rows):
+            for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
+                if piece is not None:
+                    yield row, piece
+
+    def _keys(self, row: Row, piece: Piece) -> Keys | None:
+        """None of a batch that is no matter of keys."""
+        header = parse_header(piece.payload)
+        if header.attributes & CONTROL or self._aborted.hold(header):
+            return None
+        try:
+            return read_keys(bytes(batch_body(piece.payload)), header.record_count)
+        except BrokerError:
+            self._unreadable.add(row.base)
+            return None
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+class _Writer:
+    """One clean file on its way."""
+
+    def __init__(self, fs: FileSystem, start: int, pace: Pace) -> None:
+        self._fs = fs
+        self.start = start
+        self._pace = pace
+        discard(fs, start)
+        self._file = fs.open(clean_files.data_path(start) + ASIDE, create=True)
+        self._buffers: list[Buffer] = []
+        self._written = self._synced = 0
+        self.size = 0
+        self.rows = clean_files.Rows()
+        self._control(control.Cleaned(start, start, []), 0)
+
+    def add(self, piece: Piece, payload: Buffer, max_ms: int, record_count: int) -> None:
+        old = piece.frame
+        length = HEADER_BYTES + len(piece.provenance) + len(payload)
+        position = self.start + self.size
+        header = frame.encode(
+            Kind.BATCH, length, position, old.flushed, old.generation, old.topic_number, old.partition, record_count,
+            old.base_offset, old.span, old.original_span, old.store_ms, flags=old.flags, due_ms=old.due_ms,
+            provenance=piece.provenance,
+        )  # fmt: skip
+        key = Key(old.topic_number, old.partition)
+        self.rows.add(
+            key, old.base_offset, old.span, position + length - len(payload), len(payload), max_ms, old.store_ms
+        )
+        self._buffers += (header, payload)
+        self._grow(length)
+
+    def _control(self, record: control.Cleaned, now_ms: int) -> None:
+        payload = control.encode(record)
+        length = HEADER_BYTES + len(payload)
+        header = frame.encode(
+            Kind.CONTROL, length, self.start + self.size, 0, 0, -1, -1, 0, 0, 0, 0, now_ms,
+            payload_crc=frame.control_crc(payload),
+        )  # fmt: skip
+        self._buffers += (header, payload)
+        self._grow(length)
+
+    def _grow(self, length: int) -> None:
+        self.size += length
+        if self.size - self._written >= STRETCH_BYTES:
+            self._write()
+            if self._written - self._synced >= SYNC_BYTES:
+                self._file.sync()
+                self._synced = self._written
+
+    def _write(self) -> None:
+        write_all(self._file, self._buffers, self._written)
+        self._pace(self.size - self._written)
+        self._buffers, self._written = [], self.size
+
+    def finish(self, moved: list[control.Moved], lost: list[tuple[int, int, int, int]], now_ms: int) -> control.Cleaned:
+        """Raises OSError."""
+        self.rows.write(
+            self._fs, self.start, self.start + self.size + self._last_length(moved, lost),
+            clean_files.index_path(self.start) + ASIDE,
+        )  # fmt: skip
+        self._control(self._record(moved, lost), now_ms)
+        self._write()
+        self._file.sync()
+        self._file.close()
+        return control.Cleaned(self.start, self.start + self.size, moved, lost)
+
+    def _record(self, moved: list[control.Moved], lost: list[tuple[int, int, int, int]]) -> control.Cleaned:
+        """As it is to be repeated at the file's end, which is somewhere behind this."""
+        return control.Cleaned(self.start, self.start + self.size + self._last_length(moved, lost), moved, lost)
+
+    def _last_length(self, moved: list[control.Moved], lost: list[tuple[int, int, int, int]]) -> int:
+        # Numbers of 2⁶² and more take the same room, whatever they are.
+        return HEADER_BYTES + len(control.encode(control.Cleaned(self.start, self.start, moved, lost)))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Cleaning:
+    def __init__(self, fs: FileSystem, task: Task, pace: Pace) -> None:
+        self._fs = fs
+        self._task = task
+        self._pace = pace
+        self._counts = Counts()
+        self._sources = Sources(fs, task.segments, pace)
+        self._indexes: dict[str, index.IndexFile] = {}
+        self._next_start = task.start
+        self._writer: _Writer | None = None
+        self._moved: list[control.Moved] = []
+        self._lost: list[tuple[int, int, int, int]] = []
+
+    def close(self) -> None:
+        self._sources.close()
+        if self._writer is not None:
+            self._writer.close()
+            discard(self._fs, self._writer.start)
+
+    def run(self) -> Iterator[Output]:
+        self._open_indexes()
+        for work in self._task.works:
+            yield from self._do(work)
+        if self._moved:
+            yield self._finish()
+
+    def _open_indexes(self) -> None:
+        """All at once: later they may have been merged. Raises SourceGoneError."""
+        for path in {path for work in self._task.works for path, _, _ in work.sources}:
+            try:
+                self._indexes[path] = index.open_file(self._fs, path)
+            except (FileNotFoundError, ValueError) as error:
+                raise SourceGoneError(f"{path}: {error}") from None
+
+    def _rows(self, work: Work) -> Sequence[Row]:
+        """Where the work's offsets stand."""
+        found: list[Run] = []
+        for path, low, high in work.sources:
+            run = self._indexes[path].runs.get(Key(work.number, work.partition))
+            run = None if run is None else run.between(low, high)
+            if run is not None:
+                found.append(run)
+        return RowList(found)
+
+    def _do(self, work: Work) -> Iterator[Output]:
+        rows = self._rows(work)
+        decided = None
+        if work.compact:
+            decided = _Decided(self._sources, work, rows, self._task.key_bytes, self._counts)
+        unmarked: set[int] = set()
+        """Producers of whose transactions records were met, and no marker yet."""
+        begun = work.from_offset
+        for stretch in self._sources.stretches(rows):
+            for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
+                if piece is None:
+                    self._lost.append((work.number, work.partition, row.base, row.end_offset))
+                    continue
+                payload: Buffer | None = piece.payload
+                if decided is not None:
+                    payload = self._left_of(work, row, piece, decided, unmarked)
+                if payload is None:
+                    continue
+                if self._is_full(len(payload)):
+                    if row.base > begun:
+                        self._note(work, begun, row.base)
+                        begun = row.base
+                    yield self._finish()
+                self._add(row, piece, payload)
+        self._note(work, begun, work.upto_offset)
+
+    def _left_of(
+        self, work: Work, row: Row, piece: Piece, decided: _Decided, unmarked: set[int]
+    ) -> bytes | memoryview | None:
+        batch = piece.payload
+        header = parse_header(batch)
+        now_ms, retention_ms = self._task.now_ms, work.delete_retention_ms
+        if header.attributes & CONTROL:
+            needed = header.producer_id in unmarked
+            unmarked.discard(header.producer_id)
+            return filter_marker(batch, header, now_ms, retention_ms, needed=needed)
+        if header.attributes & TRANSACTIONAL:
+            unmarked.add(header.producer_id)
+        marks = decided.of(row, piece, header)
+        if marks is None:
+            return batch
+        left = filter_records(batch, header, marks, now_ms, retention_ms, decided.starts(row, marks))
+        self._counts.records += header.record_count
+        if left is not None:
+            self._counts.kept_records += parse_header(left).record_count
+        return left
+
+    def _is_full(self, more: int) -> bool:
+        writer = self._writer
+        if writer is None or not writer.rows.count:
+            return False
+        return writer.size + more > self._task.file_bytes or writer.rows.count >= MOST_ROWS
+
+    def _add(self, row: Row, piece: Piece, payload: Buffer) -> None:
+        if self._writer is None:
+            self._writer = _Writer(self._fs, self._next_start, self._pace)
+        if payload is piece.payload:
+            self._writer.add(piece, payload, row.max_ms, piece.frame.record_count)
+        else:
+            header = parse_header(payload)
+            self._writer.add(piece, payload, header.max_timestamp, header.record_count)
+
+    def _note(self, work: Work, low: int, high: int) -> None:
+        compacted_upto = max(work.compacted_upto, high) if work.compact else work.compacted_upto
+        self._moved.append(control.Moved(work.number, work.partition, low, high, compacted_upto))
+
+    def _finish(self) -> Output:
+        moved, self._moved = self._moved, []
+        lost, self._lost = self._lost, []
+        writer = self._writer
+        if writer is None:
+            return Output(control.Cleaned(self._next_start, self._next_start, moved, lost), self._take_counts())
+        record = writer.finish(moved, lost, self._task.now_ms)
+        self._writer = None
+        self._counts.written_bytes += record.end - record.start
+        self._next_start = record.end
+        return Output(record, self._take_counts())
+
+    def _take_counts(self) -> Counts:
+        """What was counted since the last output."""
+        self._counts.read_bytes, self._sources.read_bytes = self._sources.read_bytes, 0
+        taken = msgspec.structs.replace(self._counts)
+        for name in Counts.__struct_fields__:
+            setattr(self._counts, name, 0)
+        return taken

@@ -1,0 +1,94 @@
+"""Client metrics subscriptions (KIP-714): kept and shown, and asked for by nobody.
+
+A Kafka without a plugin that takes telemetry keeps subscriptions and does not offer GetTelemetrySubscriptions and
+PushTelemetry, so clients send none. That is how it is here.
+
+Rules: ClientMetricsConfigs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.core.administration import CLIENT_METRICS
+from halfmoon.core.control import ResourceConfigsSet
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_configs import Kind
+
+if TYPE_CHECKING:
+    from halfmoon.core.broker import Broker
+
+LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 100, 3_600_000
+MATCHED = (
+    "client_id",
+    "client_instance_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+"""What of a client a `match` may speak of."""
+
+
+class MetricsConfig(NamedTuple):
+    name: str
+    kind: Kind
+    default: str
+    documentation: str
+
+
+CLIENT_METRICS_CONFIGS: Mapping[str, MetricsConfig] = {
+    row.name: row
+    for row in (
+        MetricsConfig("interval.ms", Kind.INT, "300000", "How often clients would push these metrics."),
+        MetricsConfig("match", Kind.LIST, "", "Which clients: client_id=REGEX and the like, separated by commas."),
+        MetricsConfig("metrics", Kind.LIST, "", "Which metrics: beginnings of their names, separated by commas."),
+    )
+}
+
+
+def find(name: str) -> MetricsConfig:
+    """The row of that name. Raises BrokerError(INVALID_REQUEST) that names it."""
+    config = CLIENT_METRICS_CONFIGS.get(name)
+    if config is None:
+        raise BrokerError(Fault.INVALID_REQUEST, f"unknown client metrics configuration: {name}")
+    return config
+
+
+def validate(overrides: Mapping[str, str]) -> None:
+    """Raise BrokerError, naming the key, unless a subscription may say this."""
+    for name, value in overrides.items():
+        find(name)
+        if name == "interval.ms":
+            _check_interval(value)
+        elif name == "match":
+            for pattern in value.split(","):
+                _check_pattern(pattern.strip())
+
+
+def _check_interval(value: str) -> None:
+    if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not LEAST_INTERVAL_MS <= int(value) <= MOST_INTERVAL_MS:
+        raise BrokerError(
+            Fault.INVALID_REQUEST,
+            f"invalid value '{value}' for interval.ms: expected {LEAST_INTERVAL_MS} to {MOST_INTERVAL_MS}",
+        )
+
+
+def _check_pattern(pattern: str) -> None:
+    if not pattern:
+        return
+    name, equals, expression = pattern.partition("=")
+    try:
+        re.compile(expression)
+    except re.error:
+        equals = ""
+    if not equals or name.strip() not in MATCHED:
+        raise BrokerError(Fault.INVALID_CONFIG, f"illegal client matching pattern: {pattern}")
+
+
+def alter(broker: Broker, name: str, overrides: Mapping[str, str]) -> int:
+    """Replace all that a subscription says; returns the log position to wait for. Raises BrokerError."""
+    validate(overrides)
+    return broker.append_control(ResourceConfigsSet(CLIENT_METRICS, name, dict(overrides)))

@@ -1,0 +1,321 @@
+"""Client quotas: for whom they may be set, which one holds for a client, and how long it has to wait.
+
+A quota is set for an *entity*: a user, a client id, both together, or the address of a client; each by name, or as the
+default of those that have none of their own. Which of a client's quotas holds is decided for each key apart, the first
+of these that is set (ClientQuotaManager):
+
+    user and client id · user and default client id · user · default user and client id · default user and default
+    client id · default user · client id · default client id
+
+What was set for a user alone is shared by all clients of the user; everything else is each client id's own. Without
+authentication every user is ANONYMOUS.
+
+Rates are measured as Kafka does (`rates`), and so is the time that a client has to wait: until its rate would be at the
+quota again. Who is told to wait, and is not read from meanwhile, is the adapter's.
+
+Nothing here costs anything while no quota is set: `enabled` is False then, and adapters ask for that first.
+
+Rules: ClientQuotaManager, ClientRequestQuotaManager, ControllerMutationQuotaManager, ConnectionQuotas,
+ClientQuotaControlManager (KIP-13, KIP-124, KIP-546, KIP-599, KIP-612).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from halfmoon.core.control import QuotasSet
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.rates import Rate, TokenBucket
+
+if TYPE_CHECKING:
+    from halfmoon.core.administration import Entity
+    from halfmoon.core.broker import Broker
+
+USER, CLIENT_ID, IP = "user", "client-id", "ip"
+"""Types of an entity's parts."""
+ANONYMOUS = "ANONYMOUS"
+
+PRODUCED, CONSUMED = "producer_byte_rate", "consumer_byte_rate"
+REQUEST_TIME, MUTATIONS, CONNECTIONS = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
+
+_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
+_MOST = {PRODUCED: _LONG_MAX, CONSUMED: _LONG_MAX, CONNECTIONS: _INT_MAX}
+"""Whole numbers up to here; the others are any numbers."""
+_OF_CLIENTS = (PRODUCED, CONSUMED, REQUEST_TIME, MUTATIONS)
+
+FORGET_MS = 3_600_000
+"""What is known of a client's rate is forgotten after so long without anything from it (Kafka: 1 h)."""
+MOST_METERS = 100_000
+"""Clients choose their ids themselves; when there are more of them at a time, the oldest are forgotten."""
+
+_DEFAULT = ""
+"""As a part of a key: the default. (No name is empty.) None as a part: there is no such part."""
+_Key = tuple[str | None, str | None]
+"""(user, client id)"""
+
+MeterT = TypeVar("MeterT", Rate, TokenBucket)
+
+
+class Alteration(NamedTuple):
+    """What is to become of an entity's quotas: by key, None removes."""
+
+    entity: Sequence[tuple[str, str | None]]
+    changes: Sequence[tuple[str, float | None]]
+
+
+def check_alteration(alteration: Alteration) -> Entity:
+    """The entity, sorted. Raises BrokerError(INVALID_REQUEST) for what cannot be set."""
+    entity = _entity(alteration.entity)
+    keys = (CONNECTIONS,) if entity[0][0] == IP else _OF_CLIENTS
+    seen = set()
+    for key, value in alteration.changes:
+        if key in seen:
+            raise BrokerError(Fault.INVALID_REQUEST, f"quota key {key} appears more than once")
+        seen.add(key)
+        if value is not None:
+            _check_value(key, value, keys)
+    return entity
+
+
+def _entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
+    if not parts:
+        raise BrokerError(Fault.INVALID_REQUEST, "invalid empty client quota entity")
+    named: dict[str, str | None] = {}
+    for kind, name in parts:
+        if kind in named:
+            raise BrokerError(Fault.INVALID_REQUEST, f"invalid client quota entity: {kind} appears more than once")
+        if kind not in (USER, CLIENT_ID, IP):
+            raise BrokerError(Fault.INVALID_REQUEST, f"unhandled client quota entity type: {kind}")
+        if name == "":
+            raise BrokerError(Fault.INVALID_REQUEST, f"empty {kind} is not supported")
+        named[kind] = name
+    if IP in named:
+        if len(named) > 1:
+            raise BrokerError(Fault.INVALID_REQUEST, "an ip cannot be combined with a user or client-id")
+        if named[IP] is not None:
+            named[IP] = _address(str(named[IP]))
+    return tuple(sorted(named.items()))
+
+
+def _address(text: str) -> str:
+    """Kafka resolves host names here; a name may mean another address tomorrow, so only addresses are taken."""
+    try:
+        return str(ipaddress.ip_address(text))
+    except ValueError:
+        raise BrokerError(Fault.INVALID_REQUEST, f"{text} is not an IP address") from None
+
+
+def _check_value(key: str, value: float, keys: Sequence[str]) -> None:
+    if key not in keys:
+        raise BrokerError(Fault.INVALID_REQUEST, f"invalid quota key {key}; here are possible: {', '.join(keys)}")
+    if not value > 0:
+        raise BrokerError(Fault.INVALID_REQUEST, f"quota {key} must be greater than 0")
+    most = _MOST.get(key)
+    if most is not None:
+        if value > most:
+            raise BrokerError(Fault.INVALID_REQUEST, f"quota {key} is too large: at most {most}")
+        if abs(value % 1.0) > 1e-6:
+            raise BrokerError(Fault.INVALID_REQUEST, f"quota {key} cannot be fractional")
+
+
+class Throttle(NamedTuple):
+    """How long a client has to wait, and because of which quota."""
+
+    ms: int
+    key: str
+
+
+class Quotas:
+    """All quotas of a broker, and what its clients have used of them. Everything runs in the loop's thread."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.enabled = False
+        """Whether any quota of clients (not of addresses) is set, or was since the start."""
+        self.connections_limited = False
+        """Whether any quota of addresses is set, or was since the start."""
+        self.on_enabled: list[Callable[[], None]] = []
+        """Called when one of the two becomes true."""
+        self.throttled: Counter[str] = Counter()
+        """Answers that told a client to wait (for addresses: connections closed), by key."""
+        self.throttled_ms: Counter[str] = Counter()
+        """For how long altogether."""
+        self._limits: dict[str, dict[_Key, float]] = {}
+        self._addresses: dict[str, float] = {}
+        self._rates: dict[tuple[str, _Key], Rate] = {}
+        self._buckets: dict[tuple[str, _Key], TokenBucket] = {}
+
+    # -- setting them ----------------------------------------------------------------------------------------------
+
+    def alter(self, alteration: Alteration, *, validate_only: bool = False) -> int | None:
+        """Change the quotas of an entity; the log position to wait for, None if nothing changes. Raises BrokerError."""
+        entity = check_alteration(alteration)
+        known = self._broker.catalog.administration.quotas.get(entity, {})
+        changed = dict(known)
+        for key, value in alteration.changes:
+            if value is None:
+                changed.pop(key, None)
+            else:
+                changed[key] = float(value)
+        if validate_only or changed == known:
+            return None
+        position = self._broker.append_control(QuotasSet(list(entity), changed))
+        self._set(entity, changed)
+        return position
+
+    def apply(self) -> None:
+        """Make true what the catalog says, at start."""
+        self._limits, self._addresses = {}, {}
+        for entity, quotas in self._broker.catalog.administration.quotas.items():
+            self._set(entity, quotas)
+
+    def _set(self, entity: Entity, quotas: Mapping[str, float]) -> None:
+        """These are all the quotas of the entity."""
+        parts = dict(entity)
+        if IP in parts:
+            address = parts[IP] or _DEFAULT
+            self._addresses.pop(address, None)
+            if CONNECTIONS in quotas:
+                self._addresses[address] = quotas[CONNECTIONS]
+        else:
+            place = _part(parts, USER), _part(parts, CLIENT_ID)
+            for key in _OF_CLIENTS:
+                limits = self._limits.setdefault(key, {})
+                limits.pop(place, None)
+                if key in quotas:
+                    limits[place] = quotas[key]
+        before = self.enabled, self.connections_limited
+        self.enabled = self.enabled or any(self._limits.values())
+        self.connections_limited = self.connections_limited or bool(self._addresses)
+        if (self.enabled, self.connections_limited) != before:
+            for callback in self.on_enabled:
+                callback()
+
+    # -- using them ------------------------------------------------------------------------------------------------
+
+    def limit(self, key: str, client_id: str, user: str = ANONYMOUS) -> tuple[float, _Key] | None:
+        """The quota that holds for a client, and whose usage counts against it: (user, client id), None = of all."""
+        limits = self._limits.get(key)
+        if not limits:
+            return None
+        both, of_user, of_client = (user, client_id), (user, None), (None, client_id)
+        for place, counted in (
+            (both, both),
+            ((user, _DEFAULT), both),
+            (of_user, of_user),
+            ((_DEFAULT, client_id), both),
+            ((_DEFAULT, _DEFAULT), both),
+            ((_DEFAULT, None), of_user),
+            (of_client, of_client),
+            ((None, _DEFAULT), of_client),
+        ):
+            if place in limits and (client_id or counted[1] is None):
+                return limits[place], counted
+        return None
+
+    def record(self, key: str, client_id: str, value: float) -> int:
+        """A client has used `value` of a quota; how many ms it has to wait now."""
+        found = self.limit(key, client_id)
+        if found is None:
+            return 0
+        bound, counted = found
+        now_ms = self._broker.clock.mono_ms()
+        rate = self._rate(key, counted)
+        rate.record(value, now_ms)
+        wait_ms = rate.throttle_ms(bound, now_ms)
+        # Time is not to be caught up with: one slow request must not close the door for minutes.
+        return min(wait_ms, self._broker.settings.limits.quota_window_ms) if key == REQUEST_TIME else wait_ms
+
+    def take_back(self, key: str, client_id: str, value: float) -> None:
+        """What was recorded did not happen after all."""
+        found = self.limit(key, client_id)
+        if found is not None:
+            self._rate(key, found[1]).record(-value, self._broker.clock.mono_ms())
+
+    def most_at_once(self, key: str, client_id: str) -> float:
+        """More than this in one answer would make the client wait even if it had had nothing before."""
+        found = self.limit(key, client_id)
+        if found is None:
+            return float("inf")
+        limits = self._broker.settings.limits
+        return found[0] * max(limits.quota_windows - 1, 1) * limits.quota_window_ms / 1000
+
+    def mutate(self, client_id: str, count: int, *, strict: bool) -> int:
+        """A client changes `count` partitions; how many ms it has to wait now.
+
+        A strict client is refused while its bucket is in debt; one that does not know that refusal only waits.
+        Raises BrokerError(THROTTLING_QUOTA_EXCEEDED).
+        """
+        found = self.limit(MUTATIONS, client_id)
+        if found is None:
+            return 0
+        bound, counted = found
+        bucket = self._bucket(counted)
+        now_ms = self._broker.clock.mono_ms()
+        wait_ms = bucket.throttle_ms(bound, now_ms)
+        if wait_ms and strict:
+            raise ThrottledError(wait_ms)
+        bucket.take(count, bound, now_ms)
+        return 0 if strict else bucket.throttle_ms(bound, now_ms)
+
+    def connect(self, address: str) -> int:
+        """Somebody has connected from an address; how many ms it is too early for that."""
+        bound = self._addresses.get(address, self._addresses.get(_DEFAULT))
+        if bound is None:
+            return 0
+        now_ms = self._broker.clock.mono_ms()
+        rate = self._rate(CONNECTIONS, (None, address))
+        rate.record(1, now_ms)
+        wait_ms = rate.throttle_ms(bound, now_ms)
+        if wait_ms:
+            rate.record(-1, now_ms)
+        return min(wait_ms, self._broker.settings.limits.quota_window_ms)
+
+    def told(self, throttle: Throttle) -> None:
+        """A client was told to wait."""
+        self.throttled[throttle.key] += 1
+        self.throttled_ms[throttle.key] += throttle.ms
+
+    def _rate(self, key: str, counted: _Key) -> Rate:
+        rate = self._rates.get((key, counted))
+        if rate is None:
+            limits = self._broker.settings.limits
+            _make_room(self._rates, self._broker.clock.mono_ms())
+            rate = self._rates[key, counted] = Rate(limits.quota_windows, limits.quota_window_ms)
+        return rate
+
+    def _bucket(self, counted: _Key) -> TokenBucket:
+        bucket = self._buckets.get((MUTATIONS, counted))
+        if bucket is None:
+            limits = self._broker.settings.limits
+            _make_room(self._buckets, self._broker.clock.mono_ms())
+            bucket = TokenBucket(limits.quota_windows * limits.quota_window_ms / 1000)
+            self._buckets[MUTATIONS, counted] = bucket
+        return bucket
+
+
+class ThrottledError(BrokerError):
+    """A change was refused because a quota is used up; `wait_ms` says for how long."""
+
+    def __init__(self, wait_ms: int) -> None:
+        super().__init__(Fault.THROTTLING_QUOTA_EXCEEDED)
+        self.wait_ms = wait_ms
+
+
+def _part(parts: Mapping[str, str | None], kind: str) -> str | None:
+    """One part of a key."""
+    return (parts[kind] or _DEFAULT) if kind in parts else None
+
+
+def _make_room(meters: dict[tuple[str, _Key], MeterT], now_ms: int) -> None:
+    """Forget who has not been here for long, before another is added. Looked at when their number has doubled."""
+    count = len(meters)
+    if count < 1_000 or (count & (count - 1) and count < MOST_METERS):
+        return
+    for key in [key for key, meter in meters.items() if now_ms - meter.idle_since_ms() >= FORGET_MS]:
+        del meters[key]
+    while len(meters) >= MOST_METERS:
+        del meters[next(iter(meters))]

@@ -1,0 +1,172 @@
+"""Runs the cleaner's tasks (core/cleaning.py) in a process of their own, beside the broker's.
+
+Compaction looks at every record. A thread that does so in Python takes the interpreter away from the loop for
+milliseconds at a time; a process takes a core, and with a lower priority only what nobody else wants. Its memory is
+given back when it ends, and it ends with its broker.
+
+The task goes in and the outputs come out through pipes, each a message: 4 bytes of length, then msgpack.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from halfmoon.core import cleaning
+from halfmoon.core.clean_reading import SourceGoneError
+from halfmoon.core.cleaning import Output, Task
+from halfmoon.core.errors import HalfmoonError
+from halfmoon.core.files import OsFileSystem
+
+NICE = 10
+_LENGTH = struct.Struct("<I")
+_PR_SET_PDEATHSIG = 1
+_STARTED = "import sys; from halfmoon.server.cleaning import main; main(sys.argv[1], int(sys.argv[2]))"
+
+
+class Failed(msgspec.Struct, tag=True):
+    """The task could not be done. `gone`: what it was to read is not there any more."""
+
+    reason: str
+    gone: bool
+
+
+class Written(msgspec.Struct, tag=True):
+    output: Output
+
+
+class Done(msgspec.Struct, tag=True):
+    pass
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_task = msgspec.msgpack.Decoder(Task)
+_answer = msgspec.msgpack.Decoder(Failed | Written | Done)
+
+
+class CleaningError(HalfmoonError):
+    """What the process says of why it could not go on."""
+
+
+def _send(pipe: IO[bytes], message: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(message)))
+    pipe.write(message)
+    pipe.flush()
+
+
+def _receive(pipe: IO[bytes]) -> bytes:
+    """Raises EOFError."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise EOFError
+    (length,) = _LENGTH.unpack(head)
+    message = pipe.read(length)
+    if len(message) < length:
+        raise EOFError
+    return message
+
+
+class CleaningProcess:
+    """`run` is what `Cleaner.execute` wants: call it, and what it returns, in one thread. `stop` may be called in
+    another."""
+
+    def __init__(self, root: Path, bytes_per_second: int | None) -> None:
+        self._root = root
+        self._bytes_per_second = bytes_per_second or 0
+        self._child: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def run(self, task: Task) -> Iterator[Output]:
+        """Raises CleaningError, SourceGoneError, OSError."""
+        with self._lock:
+            if self._stopped:
+                raise CleaningError("the broker is being stopped")
+            arguments = [sys.executable, "-c", _STARTED, str(self._root), str(self._bytes_per_second)]
+            child = self._child = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        try:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            _send(child.stdin, _encode(task))
+            while True:
+                answer = _answer.decode(_receive(child.stdout))
+                if isinstance(answer, Done):
+                    return
+                if isinstance(answer, Failed):
+                    raise SourceGoneError(answer.reason) if answer.gone else CleaningError(answer.reason)
+                yield answer.output
+        except (EOFError, BrokenPipeError):
+            raise CleaningError(f"its process ended with {child.wait()}") from None
+        finally:
+            with self._lock:
+                self._child = None
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+
+    def stop(self) -> None:
+        """End what is under way; nothing new is begun."""
+        with self._lock:
+            self._stopped = True
+            if self._child is not None:
+                self._child.kill()
+
+
+class Pace:
+    """Keeps reading and writing below a number of bytes per second."""
+
+    def __init__(
+        self,
+        bytes_per_second: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._clock = clock
+        self._sleep = sleep
+        self._free_at_s = clock()
+        """When what was done so far is paid for."""
+
+    def __call__(self, nbytes: int) -> None:
+        now_s = self._clock()
+        self._free_at_s = max(self._free_at_s, now_s) + nbytes / self._bytes_per_second
+        if self._free_at_s > now_s:
+            self._sleep(self._free_at_s - now_s)
+
+
+def main(root: str, bytes_per_second: int) -> None:
+    """The process: one task from stdin, its outputs to stdout."""
+    parent = os.getppid()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the broker says when
+    os.nice(NICE)
+    task = _task.decode(_receive(sys.stdin.buffer))
+    pace = Pace(bytes_per_second) if bytes_per_second else lambda nbytes: None
+    answers = sys.stdout.buffer
+    try:
+        for output in cleaning.run(OsFileSystem(root), task, pace):
+            _send(answers, _encode(Written(output)))
+    except SourceGoneError as error:
+        _send(answers, _encode(Failed(str(error), True)))
+    except (OSError, HalfmoonError) as error:
+        _send(answers, _encode(Failed(str(error), False)))
+    else:
+        _send(answers, _encode(Done()))

@@ -1,0 +1,287 @@
+"""Quotas at the connection: what clients are told, for how long they are not read from, and that their rate holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from kafka_rig import Rig, RigClient, batch
+
+from halfmoon.adapters.kafka import throttling
+from halfmoon.adapters.kafka.protocol import REQUESTS
+from halfmoon.core.quotas import CONNECTIONS, CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Alteration
+
+PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE, DELETE, PARTITIONS, DESCRIBE_PARTITIONS = 0, 1, 3, 18, 19, 20, 37, 75
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.topic("t")
+    return rig
+
+
+def limit(rig: Rig, key: str, value: float, **entity: str | None) -> None:
+    parts = [(kind.replace("_", "-"), name) for kind, name in (entity or {"client_id": "rig"}).items()]
+    rig.broker.quotas.alter(Alteration(parts, [(key, value)]))
+    rig.turn()
+
+
+def struct(key: int, path: str, **fields: Any) -> Any:
+    found = REQUESTS[key]
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found(**fields)
+
+
+def produce(client: RigClient, size: int, version: int = 9, acks: int = 1) -> bytes:
+    data = struct(PRODUCE, "TopicProduceData.PartitionProduceData", index=0, records=batch(b"x" * size))
+    topic = struct(PRODUCE, "TopicProduceData", name="t", partition_data=[data])
+    return client.encode(PRODUCE, version, transactional_id=None, acks=acks, timeout_ms=1000, topic_data=[topic])
+
+
+def fetch(client: RigClient, version: int = 12, offset: int = 0, **fields: Any) -> bytes:
+    wanted = struct(
+        FETCH, "FetchTopic.FetchPartition", partition=0, current_leader_epoch=-1, fetch_offset=offset,
+        last_fetched_epoch=-1, log_start_offset=-1, partition_max_bytes=1 << 20,
+    )  # fmt: skip
+    topic = struct(FETCH, "FetchTopic", topic="t", partitions=[wanted])
+    given = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26} | fields
+    return client.encode(
+        FETCH, version, replica_id=-1, isolation_level=0, session_id=0, session_epoch=-1, topics=[topic],
+        forgotten_topics_data=[], rack_id="", **given,
+    )  # fmt: skip
+
+
+def test_nothing_is_measured_while_no_quota_is_set(rig: Rig) -> None:
+    assert rig.server.throttling is None
+    limit(rig, PRODUCED, 1, client_id="somebody else")
+    assert rig.server.throttling is not None
+    client = rig.client()
+    client.feed(produce(client, 10_000))
+    rig.turn()
+    assert client.answers()[0].throttle_time_ms == 0
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_a_producer_is_told_to_wait_and_not_read_from_meanwhile(rig: Rig, version: int) -> None:
+    limit(rig, PRODUCED, 1_000)
+    client = rig.client()
+    requests = [produce(client, 20_000, version) for _ in range(3)]
+    client.feed(b"".join(requests))
+    rig.turn()
+    (answer,) = client.answers()
+    (stored,) = answer.responses[0].partition_responses
+    assert stored.error_code == 0
+    wait_ms = answer.throttle_time_ms
+    assert wait_ms == len(requests[0]) - 4 - 10_000  # ten seconds' worth is free, and a byte more is a millisecond
+    assert not client.transport.reading
+    rig.pass_time(wait_ms - 1)
+    rig.turn()
+    assert client.answers() == []
+    rig.pass_time(1)
+    rig.turn()
+    (second,) = client.answers()
+    assert second.throttle_time_ms > 0
+    rig.pass_time(second.throttle_time_ms)
+    rig.turn()
+    (third,) = client.answers()
+    rig.pass_time(third.throttle_time_ms)
+    assert client.transport.reading
+    assert rig.broker.quotas.throttled == {PRODUCED: 3}
+    assert rig.broker.quotas.throttled_ms[PRODUCED] == wait_ms + second.throttle_time_ms + third.throttle_time_ms
+
+
+def test_a_producer_that_waits_for_no_answer_is_not_read_from(rig: Rig) -> None:
+    limit(rig, PRODUCED, 1_000)
+    client = rig.client()
+    client.feed(produce(client, 20_000, acks=0))
+    rig.turn()
+    assert client.frames() == []
+    assert not client.transport.reading
+    rig.pass_time(12_000)
+    assert client.transport.reading
+
+
+def test_a_producers_rate_holds(rig: Rig) -> None:
+    """In virtual time, one request after the other: within 10 % once the first windows are over."""
+    limit(rig, PRODUCED, 100_000)
+    client = rig.client()
+    sent, begun_ms, start_ms = 0, 0, rig.clock.now_ms
+    while rig.clock.now_ms < start_ms + 120_000:
+        request = produce(client, 20_000)
+        client.feed(request)
+        rig.turn()
+        if rig.clock.now_ms >= start_ms + 20_000:
+            begun_ms = begun_ms or rig.clock.now_ms
+            sent += len(request)
+        rig.pass_time(max(client.answers()[0].throttle_time_ms, 1))
+    assert sent / (rig.clock.now_ms - begun_ms) * 1000 == pytest.approx(100_000, rel=0.1)
+
+
+@pytest.mark.parametrize("version", [4, 7, 12])
+def test_a_consumer_gets_nothing_and_is_told_to_wait(rig: Rig, version: int) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    for _ in range(30):
+        rig.append(partition, b"y" * 1_000)
+    limit(rig, CONSUMED, 1_000)
+    client = rig.client()
+    client.feed(fetch(client, version))
+    rig.turn()
+    (answer,) = client.answers()
+    size = len(answer.responses[0].partitions[0].records)
+    assert 9_000 < size <= 10_000  # never more at once than ten seconds' worth
+    assert answer.throttle_time_ms == 0
+    client.feed(fetch(client, version))
+    rig.turn()
+    (answer,) = client.answers()
+    assert answer.responses == []
+    assert 8_000 < answer.throttle_time_ms <= 10_000
+    assert not client.transport.reading
+    assert rig.broker.quotas.throttled == {CONSUMED: 1}
+    rig.pass_time(11_000)
+    client.feed(fetch(client, version))
+    rig.turn()
+    (answer,) = client.answers()
+    assert len(answer.responses[0].partitions[0].records) == size
+
+
+def test_a_consumers_rate_holds(rig: Rig) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    rig.append(partition, b"y" * 20_000)
+    limit(rig, CONSUMED, 100_000)
+    client = rig.client()
+    got, begun_ms, start_ms = 0, 0, rig.clock.now_ms
+    while rig.clock.now_ms < start_ms + 120_000:
+        client.feed(fetch(client))
+        rig.turn()
+        size = len(client.transport.received)
+        (answer,) = client.answers()
+        if answer.responses and rig.clock.now_ms >= start_ms + 20_000:
+            begun_ms = begun_ms or rig.clock.now_ms
+            got += size
+        rig.pass_time(max(answer.throttle_time_ms, 1))
+    assert got / (rig.clock.now_ms - begun_ms) * 1000 == pytest.approx(100_000, rel=0.1)
+
+
+def test_a_parked_fetch_counts_when_it_is_answered(rig: Rig) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, CONSUMED, 100)
+    client = rig.client()
+    client.feed(fetch(client, max_wait_ms=5_000))
+    rig.turn()
+    assert client.answers() == []
+    rig.append(partition, b"z" * 2_000)
+    rig.turn()
+    (answer,) = client.answers()
+    assert answer.responses == []
+    assert answer.throttle_time_ms > 9_000
+
+
+def test_another_request_still_ends_the_wait_of_a_fetch(rig: Rig) -> None:
+    limit(rig, CONSUMED, 100)
+    client = rig.client()
+    client.feed(fetch(client, max_wait_ms=5_000))
+    client.feed(client.encode(API_VERSIONS, 0))
+    rig.turn()
+    assert len(client.answers()) == 2
+
+
+@pytest.mark.parametrize(
+    ("key", "version"), [(METADATA, 2), (METADATA, 3), (METADATA, 13), (DESCRIBE_PARTITIONS, 0), (32, 4)]
+)
+def test_time_counts_for_every_api(rig: Rig, monkeypatch: pytest.MonkeyPatch, key: int, version: int) -> None:
+    limit(rig, REQUEST_TIME, 1)
+    clock = iter(range(0, 10**12, 400_000_000))
+    monkeypatch.setattr(throttling.time, "perf_counter_ns", lambda: next(clock))
+    client = rig.client()
+    fields: dict[str, Any] = {
+        METADATA: {"topics": [], "allow_auto_topic_creation": False},
+        DESCRIBE_PARTITIONS: {"topics": [], "response_partition_limit": 10, "cursor": None},
+        32: {"resources": [], "include_synonyms": False, "include_documentation": False},
+    }[key]
+    client.feed(client.encode(key, version, **fields))
+    rig.turn()
+    (answer,) = client.answers()
+    if (key, version) != (METADATA, 2):  # which has no place for it
+        assert answer.throttle_time_ms == 1_000
+    assert not client.transport.reading
+    rig.pass_time(1_000)
+    assert client.transport.reading
+
+
+def test_asking_for_the_versions_is_free(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(rig, REQUEST_TIME, 1)
+    clock = iter(range(0, 10**12, 400_000_000))
+    monkeypatch.setattr(throttling.time, "perf_counter_ns", lambda: next(clock))
+    client = rig.client()
+    assert client.ask(API_VERSIONS, 3, client_software_name="a", client_software_version="1").throttle_time_ms == 0
+    assert client.transport.reading
+
+
+def test_changes_of_topics(rig: Rig) -> None:
+    limit(rig, MUTATIONS, 1)
+    client = rig.client()
+
+    def create(version: int, *names: str) -> Any:
+        given = {"num_partitions": 6, "replication_factor": 1, "assignments": [], "configs": []}
+        topics = [struct(CREATE, "CreatableTopic", name=name, **given) for name in names]
+        return client.ask(CREATE, version, topics=topics, timeout_ms=1000, validate_only=False)
+
+    answer = create(7, "a", "b", "c")
+    assert [topic.error_code for topic in answer.topics] == [0, 0, 89]
+    assert answer.throttle_time_ms == 1_000
+    rig.pass_time(1_000)
+    answer = create(5, "d")  # of before the refusal was known: is only made to wait
+    assert [topic.error_code for topic in answer.topics] == [0]
+    assert answer.throttle_time_ms == 6_000
+    rig.pass_time(5_000)
+    assert not client.transport.reading
+    rig.pass_time(1_000)
+    wanted = struct(PARTITIONS, "CreatePartitionsTopic", name="t", count=13, assignments=None)
+    answer = client.ask(PARTITIONS, 3, topics=[wanted], timeout_ms=1000, validate_only=False)
+    assert [topic.error_code for topic in answer.results] == [0]
+    deleted = struct(DELETE, "DeleteTopicState", name="a", topic_id=None)
+    answer = client.ask(DELETE, 6, topics=[deleted], topic_names=[], timeout_ms=1000)
+    assert [topic.error_code for topic in answer.responses] == [89]
+    assert answer.throttle_time_ms == 12_000
+
+
+def test_a_connection_that_comes_too_early_is_closed_after_a_while(rig: Rig) -> None:
+    limit(rig, CONNECTIONS, 1, ip="10.0.0.9")
+    clients = [rig.client() for _ in range(11)]
+    assert [client.transport.reading for client in clients] == [True] * 10 + [False]
+    assert not clients[-1].transport.closed
+    rig.pass_time(1_000)
+    assert clients[-1].transport.closed
+    assert not clients[0].transport.closed
+    assert rig.broker.quotas.throttled == {CONNECTIONS: 1}
+
+
+def test_a_muted_connection_that_is_lost_leaves_no_timer(rig: Rig) -> None:
+    limit(rig, PRODUCED, 1)
+    client = rig.client()
+    client.feed(produce(client, 1_000))
+    rig.turn()
+    assert len(rig.loop.later) == 1
+    client.connection.connection_lost(None)
+    assert rig.loop.later == []
+
+
+def test_a_longer_wait_takes_the_place_of_a_shorter_one(rig: Rig) -> None:
+    client = rig.client()
+    client.connection.mute(1_000)
+    client.connection.mute(500)
+    client.connection.mute(2_000)
+    rig.pass_time(1_000)
+    assert not client.transport.reading
+    rig.pass_time(1_000)
+    assert client.transport.reading
+
+
+def test_a_default_for_client_ids(rig: Rig) -> None:
+    limit(rig, PRODUCED, 1_000, client_id=None)
+    client = rig.client()
+    client.feed(produce(client, 20_000))
+    rig.turn()
+    assert client.answers()[0].throttle_time_ms > 10_000

@@ -1,0 +1,165 @@
+"""Configurations of the node that are changed at run time: what follows from them, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from halfmoon.core.administration import ALL_NODES
+from halfmoon.core.broker import Broker
+from halfmoon.core.broker_configs import BROKER_CONFIGS, NOT_HERE, validate
+from halfmoon.core.config import Settings
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_configs import TOPIC_CONFIGS
+from tests.adapters.rig import BrokerRig
+
+NODE = "0"
+
+
+@pytest.fixture
+def rig() -> BrokerRig:
+    return BrokerRig()
+
+
+def put(rig: BrokerRig, name: str, **configs: str) -> None:
+    rig.broker.dynamic_configs.alter(name, {key.replace("_", "."): value for key, value in configs.items()})
+    rig.turn()
+
+
+CHANGES = {
+    "auto.create.topics.enable": ("false", lambda s: s.topics.auto_create, False),
+    "connections.max.idle.ms": ("1234", lambda s: s.limits.idle_timeout_ms, 1234),
+    "group.initial.rebalance.delay.ms": ("0", lambda s: s.groups.initial_rebalance_delay_ms, 0),
+    "group.max.session.timeout.ms": ("50000", lambda s: s.groups.max_session_timeout_ms, 50000),
+    "group.max.size": ("3", lambda s: s.groups.max_size, 3),
+    "group.min.session.timeout.ms": ("2000", lambda s: s.groups.min_session_timeout_ms, 2000),
+    "max.connections": ("7", lambda s: s.limits.max_connections, 7),
+    "num.partitions": ("9", lambda s: s.topics.partitions, 9),
+    "offsets.retention.minutes": ("2", lambda s: s.groups.offsets_retention_ms, 120_000),
+}
+
+
+def test_every_setting_that_can_be_changed_is_tested() -> None:
+    assert CHANGES.keys() == {name for name, row in BROKER_CONFIGS.items() if row.place is not None}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_settings_follow(rig: BrokerRig, name: str) -> None:
+    value, read, expected = CHANGES[name]
+    before = read(rig.broker.settings)  # type: ignore[no-untyped-call]
+    told = []
+    rig.broker.dynamic_configs.watch(lambda: told.append(read(rig.broker.settings)))  # type: ignore[no-untyped-call]
+    rig.broker.dynamic_configs.alter(NODE, {name: f" {value} "})
+    assert read(rig.broker.settings) == expected != before  # type: ignore[no-untyped-call]
+    assert BROKER_CONFIGS[name].value(rig.broker.settings) == value
+    rig.broker.dynamic_configs.alter(NODE, {})
+    assert read(rig.broker.settings) == before  # type: ignore[no-untyped-call]
+    assert told == [expected, before]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("connections.max.idle.ms", "-1", None),
+        ("offsets.retention.minutes", "2147483647", None),
+    ],
+)
+def test_for_ever(rig: BrokerRig, name: str, value: str, expected: object) -> None:
+    put(rig, NODE, **{name.replace(".", "_"): value})
+    assert CHANGES[name][1](rig.broker.settings) is expected  # type: ignore[no-untyped-call]
+
+
+def test_groups_and_their_coordinator_follow(rig: BrokerRig) -> None:
+    put(rig, ALL_NODES, group_max_size="2", group_initial_rebalance_delay_ms="77")
+    coordinator = rig.broker.groups.coordinator
+    assert (coordinator.settings.max_size, coordinator.settings.initial_rebalance_delay_ms) == (2, 77)
+    assert coordinator._rebalances.settings is coordinator.settings
+
+
+def test_topics_follow_where_they_do_not_say_otherwise(rig: BrokerRig) -> None:
+    rig.topic("own", retention_ms="5")
+    rig.topic("plain")
+    put(rig, ALL_NODES, log_retention_ms="1000", message_max_bytes="2000")
+    broker = rig.broker
+    rules = {topic.name: topic.rules for topic in broker.topics()}
+    assert (rules["own"].retention_ms, rules["own"].max_message_bytes) == (5, 2000)
+    assert (rules["plain"].retention_ms, rules["plain"].max_message_bytes) == (1000, 2000)
+    put(rig, NODE, log_retention_ms="3000")
+    rig.topic("later")
+    rules = {topic.name: topic.rules for topic in broker.topics()}
+    assert [rules[name].retention_ms for name in ("own", "plain", "later")] == [5, 3000, 3000]
+    put(rig, NODE)
+    put(rig, ALL_NODES)
+    rules = {topic.name: topic.rules for topic in broker.topics()}
+    assert [rules[name].retention_ms for name in ("own", "plain", "later")] == [5, 604_800_000, 604_800_000]
+
+
+def test_a_message_that_has_become_too_large_is_refused(rig: BrokerRig) -> None:
+    (partition,) = rig.topic("t")
+    rig.append(partition, b"x" * 500)
+    put(rig, NODE, message_max_bytes="300")
+    with pytest.raises(BrokerError) as caught:
+        rig.append(partition, b"x" * 500)
+    assert caught.value.fault is Fault.MESSAGE_TOO_LARGE
+
+
+def test_partitions_of_new_topics(rig: BrokerRig) -> None:
+    put(rig, NODE, num_partitions="6")
+    topic, _ = rig.broker.create_topic("t")
+    assert len(topic.partitions) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("no.such.config", "1", Fault.INVALID_CONFIG),
+        *((name, "1", Fault.INVALID_REQUEST) for name in NOT_HERE),
+        *((name, "1", Fault.INVALID_REQUEST) for name, row in BROKER_CONFIGS.items() if row.read_only),
+        ("num.partitions", "0", Fault.INVALID_REQUEST),
+        ("num.partitions", "many", Fault.INVALID_REQUEST),
+        ("auto.create.topics.enable", "yes", Fault.INVALID_REQUEST),
+        ("log.retention.ms", "-2", Fault.INVALID_REQUEST),
+        ("compression.type", "gzip", Fault.INVALID_REQUEST),
+    ],
+)
+def test_what_is_refused(rig: BrokerRig, name: str, value: str, fault: Fault) -> None:
+    with pytest.raises(BrokerError, match=name.replace(".", r"\.")) as caught:
+        rig.broker.dynamic_configs.alter(NODE, {name: value})
+    assert caught.value.fault is fault
+    assert rig.broker.catalog.administration.configs == {}
+
+
+def test_values_that_contradict_each_other(rig: BrokerRig) -> None:
+    put(rig, ALL_NODES, group_max_session_timeout_ms="5000")
+    with pytest.raises(BrokerError, match="min_session_timeout"):
+        put(rig, NODE, group_min_session_timeout_ms="6000")
+    put(rig, NODE, group_min_session_timeout_ms="6000", group_max_session_timeout_ms="7000")
+    with pytest.raises(BrokerError, match="min_session_timeout"):
+        put(rig, NODE, group_min_session_timeout_ms="6000")
+
+
+def test_validate_only(rig: BrokerRig) -> None:
+    end = rig.broker.log.end
+    assert rig.broker.dynamic_configs.alter(NODE, {"num.partitions": "6"}, validate_only=True) == 0
+    assert rig.broker.log.end == end
+    assert rig.broker.settings.topics.partitions == 4
+
+
+def test_they_stand_above_the_settings_after_a_restart(rig: BrokerRig) -> None:
+    rig.topic("t")
+    put(rig, ALL_NODES, num_partitions="6", log_retention_ms="1000")
+    for fs in (rig.fs.kill(), rig.fs.power_loss()):
+        broker = Broker(fs, rig.settings, rig.clock, bytes)
+        broker.open()
+        assert broker.settings.topics.partitions == 6
+        assert broker.catalog.by_name["t"].rules.retention_ms == 1000
+        assert broker.dynamic_configs.base.topics.partitions == 4
+
+
+def test_every_default_would_be_taken() -> None:
+    """What is shown can be set again."""
+    settings = Settings()
+    validate({name: row.value(settings) for name, row in BROKER_CONFIGS.items() if not row.read_only})
+
+
+def test_every_topic_config_has_a_row_for_the_node() -> None:
+    assert {row.node_name for row in TOPIC_CONFIGS.values() if row.node_name} <= BROKER_CONFIGS.keys()

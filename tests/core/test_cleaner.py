@@ -1,0 +1,468 @@
+"""Compaction, emptying and tidying, as readers see it."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
+from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import Partition
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.provenance import Origin
+from halfmoon.core.records import iter_records, parse_header
+from halfmoon.core.transactions.aborted import Aborted
+from halfmoon.core.transactions.partition import PartitionTransactions
+from tests.core.bench import open_broker, partition_of, relay, send, turn, values
+from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
+
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
+
+
+def test_of_each_key_the_last_record_stays_at_its_offset() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    put(broker, "t", (b"a", b"1"), (b"b", b"1"), (b"a", b"2"))
+    put(broker, "t", (b"c", b"1"))
+    put(broker, "t", (b"b", b"2"), (b"c", b"2"), (b"d", b"1"))
+    put(broker, "t", (b"e", b"1"))
+    clean(broker, clock)
+    left = [(2, b"a", b"2"), (4, b"b", b"2"), (5, b"c", b"2"), (6, b"d", b"1"), (7, b"e", b"1")]
+    assert pairs(broker, "t") == left
+    first, second, _ = map(parse_header, batches(broker, "t"))
+    assert (first.base_offset, first.last_offset_delta, first.record_count) == (0, 2, 1)
+    assert second.base_offset == 4, "a batch of which nothing is left is gone"
+    broker.close()
+    assert pairs(open_broker(fs.kill(), clock), "t") == left
+    assert pairs(open_broker(fs.power_loss(), clock), "t") == left
+
+
+def test_the_last_batch_is_not_looked_into() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    put(broker, "t", (b"a", b"1"), (b"a", b"2"))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 2
+    put(broker, "t", (b"b", b"1"))
+    clean(broker, clock)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [1, 2]
+
+
+def test_space_comes_back() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for round_ in range(40):
+        put(broker, "t", *((b"key-%d" % at, b"%d-" % round_ + b"x" * 1000) for at in range(10)))
+        turn(broker)
+    put(broker, "t", (b"end", b""))
+    log = broker.log
+    assert log.end - log.start > 400_000
+    clean(broker, clock)
+    assert log.segments[-1].end - log.start <= 2 * 65536
+    assert broker.cleaner.files.bytes < 30_000
+    assert partition_of(broker, "t").size_bytes < 40_000
+    assert state(broker, "t") == {b"key-%d" % at: b"39-" + b"x" * 1000 for at in range(10)} | {b"end": b""}
+    assert broker.cleaner.counts.records >= 400
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_tombstones_stay_until_their_horizon(codec: int) -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"delete.retention.ms": "60000"})
+    put(broker, "t", (b"a", b"1"), (b"b", b"1"), codec=codec, timestamp=5000)
+    put(broker, "t", (b"a", None), (b"x", b"1"), (b"b", b"2"), codec=codec, timestamp=6000)
+    put(broker, "t", (b"c", b"1"))
+    clean(broker, clock)
+    cleaned_ms = clock.now_ms
+    assert pairs(broker, "t")[0] == (2, b"a", None)
+    batch = next(batches(broker, "t"))
+    header = parse_header(batch)
+    assert header.attributes & 64
+    assert header.attributes & 7 == codec
+    assert header.base_timestamp == cleaned_ms + 60_000
+    assert [record.timestamp for record in iter_records(batch)] == [6000, 6001, 6002]
+    assert header.max_timestamp == 6002
+    clock.now_ms += 30_000
+    put(broker, "t", (b"d", b"1"))
+    clean(broker, clock)
+    assert pairs(broker, "t")[0] == (2, b"a", None)
+    assert parse_header(next(batches(broker, "t"))) == header, "the horizon is set once"
+    clock.now_ms += 60_000
+    put(broker, "t", (b"e", b"1"))
+    clean(broker, clock)
+    assert pairs(broker, "t")[0] == (3, b"x", b"1")
+    assert [record.timestamp for record in iter_records(next(batches(broker, "t")))] == [6001, 6002]
+
+
+def test_the_dirty_ratio_is_waited_for() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"min.cleanable.dirty.ratio": "0.5"})
+    for _ in range(10):
+        put(broker, "t", (b"a", b"x" * 100))
+    put(broker, "t", (b"end", b"x" * 100))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 2, "all of it was new"
+    for at in range(6):
+        put(broker, "t", (b"%d" % at, b"x" * 100))
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 2
+    put(broker, "t", (b"0", b"x" * 100))
+    put(broker, "t", (b"0", b"x" * 100))
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 2, "1 of 8 batches is new"
+    for _ in range(9):
+        put(broker, "t", (b"0", b"x" * 100))
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 3
+
+
+def test_young_records_stay() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"min.compaction.lag.ms": str(HOUR_MS)})
+    put(broker, "t", (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"2"))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 3
+    clock.now_ms += HOUR_MS
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 2
+
+
+def test_old_records_are_looked_into_although_little_is_new() -> None:
+    broker, clock, _ = fresh()
+    configs = COMPACT | {"min.cleanable.dirty.ratio": "1", "max.compaction.lag.ms": str(HOUR_MS)}
+    broker.create_topic("t", 1, configs)
+    put(broker, "t", (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"2"))
+    turn(broker)
+    clock.now_ms += HOUR_MS // 2
+    broker.housekeeping.turn()
+    turn(broker)
+    assert len(pairs(broker, "t")) == 3
+    clock.now_ms += HOUR_MS // 2
+    for _ in range(2):  # the first look asks for an index
+        clock.now_ms += 15_000
+        broker.housekeeping.turn()
+        turn(broker)
+    assert len(pairs(broker, "t")) == 2
+    assert broker.cleaner.tasks == 1
+
+
+def test_records_without_a_key_are_refused_where_they_would_be_lost() -> None:
+    broker, _, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    with pytest.raises(BrokerError, match="record 1 of the batch has no key") as caught:
+        put(broker, "t", (b"a", b"1"), (None, b"2"))
+    assert caught.value.fault is Fault.INVALID_RECORD
+    put(broker, "t", (b"", b"empty keys are keys"))
+
+
+def test_records_of_a_compacted_topic_are_not_deleted_on_demand_or_by_age() -> None:
+    broker, clock, _ = fresh(retention="1h")
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("both", 1, COMPACT | {"cleanup.policy": "compact,delete"})
+    for topic in ("t", "both"):
+        put(broker, topic, (b"a", b"1"))
+        put(broker, topic, (b"b", b"1"))
+    seal(broker)
+    with pytest.raises(BrokerError) as caught:
+        broker.delete_records(partition_of(broker, "t"), 1)
+    assert caught.value.fault is Fault.POLICY_VIOLATION
+    assert broker.delete_records(partition_of(broker, "both"), 1)[0] == 1
+    clock.now_ms += 2 * HOUR_MS
+    while not broker.housekeeping.retain():
+        pass
+    assert partition_of(broker, "t").start_offset == 0
+    assert partition_of(broker, "both").start_offset == 2
+
+
+def test_compact_and_delete_together() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"cleanup.policy": "compact, delete", "retention.ms": str(5 * DAY_MS // 2)})
+    for day in range(4):
+        put(broker, "t", (b"day-%d" % day, b"1"), (b"always", b"%d" % day))
+        clean(broker, clock)
+        clock.now_ms += DAY_MS
+    while not broker.housekeeping.retain():
+        pass
+    assert [key for _, key, _ in pairs(broker, "t")] == [b"day-2", b"always", b"day-3", b"always"]
+    turn(broker)
+    clean(broker, clock)
+    clock.now_ms += 30 * DAY_MS
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    broker.housekeeping.turn()
+    turn(broker)
+    broker.housekeeping.turn()
+    assert pairs(broker, "t") == []
+    assert len(broker.cleaner.files) == 0
+
+
+def test_a_policy_that_changes() -> None:
+    broker, clock, _ = fresh()
+    topic, _ = broker.create_topic("t", 1)
+    put(broker, "t", (None, b"no key"), (b"a", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"b", b"1"))
+    clean(broker, clock)
+    assert len(pairs(broker, "t")) == 4
+    broker.alter_configs(topic, COMPACT)
+    clean(broker, clock)
+    assert pairs(broker, "t") == [(2, b"a", b"2"), (3, b"b", b"1")], "what has no key goes, as in Kafka"
+    broker.alter_configs(topic, {"retention.ms": "1000"})
+    put(broker, "t", (None, b"no key"))
+    put(broker, "t", (b"b", b"2"))
+    put(broker, "t", (b"c", b"1"))
+    clean(broker, clock)
+    broker.alter_configs(topic, COMPACT)
+    clean(broker, clock)
+    assert [key for _, key, _ in pairs(broker, "t")] == [b"a", b"b", b"c"]
+
+
+def test_more_keys_than_memory() -> None:
+    for memory in (1, 2_000, 1 << 20):
+        broker, clock, _ = fresh(cleaner={"memory_bytes": memory})
+        broker.create_topic("t", 1, COMPACT)
+        expected = {}
+        for part in range(3):
+            for at in range(60):
+                key = b"key-%d" % (at * 7 % 45 + part)
+                expected[key] = b"%d-%d" % (part, at)
+                put(broker, "t", (key, expected[key]), (b"twice", b"1"), (b"twice", b"%d" % at))
+            expected[b"twice"] = b"59"
+            clean(broker, clock)
+            assert state(broker, "t") == expected
+            seen = [key for _, key, _ in pairs(broker, "t")[:-3]]
+            assert len(set(seen)) == len(seen)
+        assert (broker.cleaner.counts.walks > 3) is (memory < 1 << 20)
+
+
+def test_one_topic_that_lives_long_does_not_keep_everybodys_segments() -> None:
+    broker, clock, fs = fresh(retention="1h")
+    broker.create_topic("long", 2, {"retention.ms": "-1"})
+    broker.create_topic("short", 1)
+    for at in range(20):
+        send(broker, "long", b"%d" % at, index=at % 2)
+        for _ in range(3):
+            send(broker, "short", b"x" * 9000)
+        turn(broker)
+    assert len(broker.log.segments) > 8
+    clock.now_ms += 2 * HOUR_MS
+    send(broker, "short", b"end")
+    seal(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    clean(broker, clock)
+    assert len(broker.log.segments) <= 2
+    assert len(broker.cleaner.files) == 1
+
+    def check() -> None:
+        assert values(broker, "long", 0) == [b"%d" % at for at in range(0, 20, 2)]
+        assert values(broker, "long", 1) == [b"%d" % at for at in range(1, 20, 2)]
+
+    check()
+    broker.close()
+    broker = open_broker(fs.power_loss(), clock, retention="1h")
+    check()
+    assert not broker.health()
+
+
+def test_many_small_clean_files_become_one() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("u", 20, COMPACT)
+    for at in range(20):
+        put(broker, "u", (b"a", b"%d" % at), index=at)
+        put(broker, "u", (b"b", b"%d" % at), index=at)
+        clean(broker, clock)
+        assert len(broker.cleaner.files) <= 13
+    for at in range(20):
+        assert state(broker, "u", at) == {b"a": b"%d" % at, b"b": b"%d" % at}
+
+
+def test_clean_files_that_are_mostly_dead_are_left() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("gone", 1, COMPACT)
+    for topic, size in (("t", 100), ("gone", 20_000)):
+        put(broker, topic, (b"a", b"x" * size))
+        put(broker, topic, (b"b", b"x"))
+    clean(broker, clock)
+    assert broker.cleaner.files.bytes > 20_000
+    gone = broker.topic("gone")
+    assert gone is not None
+    broker.delete_topic(gone)
+    clean(broker, clock)
+    assert broker.cleaner.files.bytes < 1_000
+    assert state(broker, "t") == {b"a": b"x" * 100, b"b": b"x"}
+
+
+def test_a_file_is_cut_where_it_is_full() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(40):
+        put(broker, "t", (b"key-%d" % at, b"x" * 8000))
+    clean(broker, clock)
+    assert len(broker.cleaner.files) > 3
+    assert all(file.segment.size <= 65536 + 300 for file in broker.cleaner.files)
+    expected = {b"key-%d" % at: b"x" * 8000 for at in range(40)}
+    assert state(broker, "t") == expected
+    for at in range(0, 40, 2):
+        put(broker, "t", (b"key-%d" % at, b"y" * 8000))
+        expected[b"key-%d" % at] = b"y" * 8000
+    clean(broker, clock)
+    assert state(broker, "t") == expected
+    broker.close()
+    assert state(open_broker(fs.kill(), clock), "t") == expected
+
+
+def store(broker: Broker, batch: memoryview) -> int:
+    """Append a batch as it stands, whatever clients may send; its base offset."""
+    header = parse_header(batch)
+    partition = partition_of(broker, "t")
+    offset, count = partition.next_offset, header.record_count
+    broker.store(partition, batch, count, count, header.max_timestamp, broker.clock.wall_ms())
+    return offset
+
+
+def transactional(producer_id: int, *rows: Pair) -> memoryview:
+    batch = keyed(*rows, producer_id=producer_id, producer_epoch=0, base_sequence=0)
+    header = parse_header(batch)._replace(attributes=TRANSACTIONAL)
+    return memoryview(bytearray(assemble(header, batch[61:])))
+
+
+def end(producer_id: int, *, commit: bool) -> memoryview:
+    batch = keyed((struct.pack(">hh", 0, int(commit)), bytes(6)), producer_id=producer_id, producer_epoch=0)
+    header = parse_header(batch)._replace(attributes=TRANSACTIONAL | CONTROL)
+    return memoryview(bytearray(assemble(header, batch[61:])))
+
+
+def test_aborted_records_go_and_hide_nothing_and_markers_go_when_they_are_not_needed() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT | {"delete.retention.ms": str(HOUR_MS)})
+    store(broker, transactional(1, (b"a", b"kept"), (b"b", b"old")))  # 0, 1
+    store(broker, transactional(2, (b"a", b"aborted"), (b"x", b"aborted")))  # 2, 3
+    store(broker, end(1, commit=True))  # 4
+    abort = store(broker, end(2, commit=False))  # 5
+    store(broker, transactional(2, (b"b", b"new")))  # 6
+    store(broker, end(2, commit=True))  # 7
+    store(broker, end(3, commit=True))  # 8: of a transaction without records here
+    put(broker, "t", (b"end", b""))  # 9
+    transactions = partition_of(broker, "t").transactions = PartitionTransactions()
+    transactions.aborted.add(Aborted(2, 2, abort), abort + 1)
+
+    def offsets() -> list[int]:
+        return [offset for offset, *_ in pairs(broker, "t")]
+
+    clean(broker, clock)
+    assert offsets() == [0, 4, 5, 6, 7, 8, 9]
+    clock.now_ms += 30 * 60_000
+    put(broker, "t", (b"end", b""))  # 10
+    clean(broker, clock)
+    assert offsets() == [0, 4, 5, 6, 7, 8, 9, 10], "the abort's horizon begins when its records are gone"
+    clock.now_ms += 45 * 60_000
+    put(broker, "t", (b"end", b""))  # 11
+    clean(broker, clock)
+    assert offsets() == [0, 4, 5, 6, 7, 10, 11], "9 was the last batch, and 8 is over"
+    clock.now_ms += HOUR_MS
+    put(broker, "t", (b"b", b"newest"), (b"end", b""))
+    put(broker, "t", (b"end", b""))
+    clean(broker, clock)
+    assert offsets() == [0, 4, 7, 12, 13, 14], "7 was needed when its record went"
+    for _ in range(2):
+        clock.now_ms += HOUR_MS
+        put(broker, "t", (b"end", b""))
+        clean(broker, clock)
+    assert offsets() == [0, 4, 12, 15, 16]
+
+
+def test_nothing_is_cleaned_above_the_stable_offset(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(6):
+        put(broker, "t", (b"a", b"%d" % at))
+    with monkeypatch.context() as patched:
+        patched.setattr(Partition, "stable_offset", property(lambda partition: 3))
+        clean(broker, clock)
+        assert [offset for offset, *_ in pairs(broker, "t")] == [2, 3, 4, 5]
+    clean(broker, clock)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [4, 5]
+
+
+def test_batches_that_cannot_be_read_are_kept() -> None:
+    """Their header is whole, and that is what was checked when they came."""
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1)
+    garbage = keyed((b"a", b"1"), (b"b", b"2"))
+    store(broker, memoryview(bytearray(assemble(parse_header(garbage), b"\xff" * 40))))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"a", b"3"))
+    topic = broker.topic("t")
+    assert topic is not None
+    broker.alter_configs(topic, COMPACT)
+    put(broker, "t", (b"a", b"4"))
+    clean(broker, clock)
+    assert [parse_header(batch).base_offset for batch in batches(broker, "t")] == [0, 3, 4]
+
+
+def test_a_view_of_a_compacted_topic_goes_on_over_holes() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("v", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "yes"})
+    put(broker, "t", (b"a", b"yes 1"), (b"b", b"no"))
+    relay(broker)
+    for at in range(5):
+        put(broker, "t", (b"a", b"yes %d" % at))
+    put(broker, "t", (b"c", b"yes"))
+    clean(broker, clock)
+    relay(broker)
+    assert values(broker, "v") == [b"yes 1", b"yes 4", b"yes"]
+    broker.create_topic("late", 1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "yes"})
+    relay(broker)
+    assert values(broker, "late") == [b"yes 4", b"yes"]
+    assert not broker.health()
+
+
+def test_deleting_records_cuts_into_clean_files() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT | {"cleanup.policy": "compact,delete"})
+    for at in range(0, 12, 2):
+        put(broker, "t", (b"%d" % at, b"x"), (b"%d" % (at + 1), b"x"))
+    clean(broker, clock)
+    broker.delete_records(partition_of(broker, "t"), 5)
+    assert [offset for offset, *_ in pairs(broker, "t")] == list(range(5, 12))
+    put(broker, "t", (b"7", b"y"))
+    put(broker, "t", (b"end", b"y"))
+    clean(broker, clock)
+    left = [5, 6, 8, 9, 10, 11, 12, 13]
+    assert [offset for offset, *_ in pairs(broker, "t")] == left
+    assert len(partition_of(broker, "t").cleaned) == 1
+    assert len(broker.cleaner.files) == 1
+    assert [offset for offset, *_ in pairs(open_broker(fs.kill(), clock), "t")] == left
+
+
+def test_messages_that_wait_are_left_to_rolling() -> None:
+    broker, clock, _ = fresh(retention="1h", cleaner={"min_dead_ratio": 0.1})
+    broker.create_topic("t", 1)
+    broker.create_topic("waiting", 1)
+    waiting = partition_of(broker, "waiting")
+    broker.append_relayed(
+        waiting, bytearray(keyed((b"k", b"v"))), origin=Origin(0, 0), due_ms=clock.now_ms + 40 * DAY_MS
+    )
+    for _ in range(40):
+        send(broker, "t", b"x" * 9000)
+        relay(broker)
+    clock.now_ms += 2 * HOUR_MS
+    while not broker.housekeeping.retain():
+        pass
+    clean(broker, clock)
+    relay(broker)
+    assert broker.cleaner.tasks == 0
+    assert waiting.moved_upto == 0
+    assert len(waiting.pending or ()) == 1

@@ -1,0 +1,139 @@
+"""The cleaner's process, and a broker that has one: real files, real clients' batches."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from halfmoon.core import cleaning
+from halfmoon.core.clean_reading import SourceGoneError
+from halfmoon.core.cleaning import Task, Work
+from halfmoon.core.files import OsFileSystem
+from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace
+from tests.core.bench import VirtualClock, jobs, open_broker, turn
+from tests.core.clean_bench import COMPACT, clean, pairs, put, seal, state
+
+
+def test_the_process_does_what_the_thread_does(tmp_path: Path) -> None:
+    found = []
+    for nth, own_process in enumerate((False, True)):
+        clock, fs = VirtualClock(), OsFileSystem(tmp_path / str(nth))
+        broker = open_broker(fs, clock)
+        if own_process:
+            broker.cleaner.execute = CleaningProcess(fs.root, 100 << 20).run
+        broker.create_topic("t", 1, COMPACT)
+        chance = random.Random(1)
+        for at in range(60):
+            put(broker, "t", *((b"%d" % chance.randrange(60), chance.randbytes(3000)) for _ in range(3)), codec=at % 5)
+        clean(broker, clock)
+        assert len(broker.cleaner.files) > 1
+        found.append([(offset, key) for offset, key, _ in pairs(broker, "t")])
+        assert broker.cleaner.counts.records >= 170
+        broker.close()
+    assert found[0] == found[1]
+
+
+def test_what_goes_wrong_in_the_process_is_told(tmp_path: Path) -> None:
+    fs = OsFileSystem(tmp_path / "data")
+    fs.make_directory("cleaned")
+    process = CleaningProcess(fs.root, None)
+    start = 1 << 62
+    gone = Task([Work(0, 0, 0, 9, [("index/gone", 0, 9)], 0)], [], start, 0, 1, 1)
+    with pytest.raises(SourceGoneError, match="gone"):
+        next(process.run(gone))
+    process.stop()
+    with pytest.raises(CleaningError, match="stopped"):
+        next(process.run(gone))
+
+
+def test_a_process_that_dies_is_an_error_and_its_file_a_leftover(tmp_path: Path) -> None:
+    clock, fs = VirtualClock(), OsFileSystem(tmp_path / "data")
+    broker = open_broker(fs, clock)
+    process = CleaningProcess(fs.root, 50_000)  # slow enough to be met
+    broker.cleaner.execute = process.run
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(40):
+        put(broker, "t", (b"%d" % (at % 20), b"x" * 3000))
+    seal(broker)
+    before = state(broker, "t")
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    job = broker.cleaner.next_job()
+    assert job is not None
+
+    async def kill() -> None:
+        running = asyncio.get_running_loop().run_in_executor(None, job.run)
+        while process._child is None:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)
+        process.stop()
+        with pytest.raises(CleaningError, match="ended with -9") as caught:
+            await running
+        job.failed(caught.value)
+
+    asyncio.run(kill())
+    assert broker.cleaner.failures == 1
+    broker.cleaner.execute = lambda task: cleaning.run(fs, task)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    jobs(broker)
+    turn(broker)
+    assert state(broker, "t") == before
+    assert broker.cleaner.tasks == 2
+    broker.close()
+
+
+BROKER = """
+import subprocess, sys, time
+from pathlib import Path
+from halfmoon.core.cleaning import Task
+from halfmoon.server.cleaning import CleaningProcess
+
+begun = subprocess.Popen
+
+def told(*arguments, **named):
+    print(begun(*arguments, **named).pid, flush=True)
+    time.sleep(60)
+
+subprocess.Popen = told
+next(CleaningProcess(Path(sys.argv[1]), None).run(Task([], [], 1 << 62, 0, 1, 1)))
+"""
+"""Its cleaner waits for a task that never comes."""
+
+
+def test_the_process_ends_with_its_broker(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", BROKER, str(tmp_path)], stdout=subprocess.PIPE) as broker:
+        assert broker.stdout is not None
+        status = Path(f"/proc/{int(broker.stdout.readline())}/status")
+        deadline = time.monotonic() + 20
+        while "SigIgn:\t0000000000000000" in status.read_text():  # until it ignores SIGINT
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        broker.kill()
+    while status.exists() and "Z (zombie)" not in status.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_the_pace_is_kept() -> None:
+    now_s = 100.0
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        nonlocal now_s
+        slept.append(seconds)
+        now_s += seconds
+
+    pace = Pace(1000, lambda: now_s, sleep)
+    for _ in range(10):
+        pace(500)
+    assert sum(slept) == pytest.approx(5.0)
+    now_s += 60
+    pace(1000)
+    assert sum(slept) == pytest.approx(6.0), "what was not used is not saved up"
