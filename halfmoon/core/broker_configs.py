@@ -30,6 +30,7 @@ from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS
 from halfmoon.core.sections import SettingError
+from halfmoon.core.share.options import SETTINGS, ShareSettings
 from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, integer
 
 if TYPE_CHECKING:
@@ -182,6 +183,14 @@ _NODE_SETTINGS = {
 """Where the defaults of topics stand in broker.yaml."""
 
 
+def _always(value: str) -> Callable[[Settings], str]:
+    return lambda settings: value
+
+
+def _of_share(value: Callable[[ShareSettings], str]) -> Callable[[Settings], str]:
+    return lambda settings: value(settings.groups.share)
+
+
 def _rows() -> dict[str, BrokerConfig]:
     rows = {row.name: row for row in _SETTINGS}
     for topic in TOPIC_CONFIGS.values():
@@ -193,9 +202,13 @@ def _rows() -> dict[str, BrokerConfig]:
             )  # fmt: skip
     for group in GROUP_CONFIGS.values():
         if group.node_name:
+            setting, value = "", _always(group.default)
+            if group.name in SETTINGS:
+                field, of = SETTINGS[group.name]
+                setting, value = f"groups.share.{field}", _of_share(of)
             rows[group.node_name] = BrokerConfig(
-                group.node_name, group.kind, lambda s, default=group.default: default, group.check,  # type: ignore[misc]
-                f"Of groups that do not say {group.name}. {group.documentation}", "", False, None,
+                group.node_name, group.kind, value, group.check,
+                f"Of groups that do not say {group.name}. {group.documentation}", setting, False, None,
             )  # fmt: skip
     return dict(sorted(rows.items()))
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.core.administration import GROUP
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX
 from halfmoon.core.topic_configs import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
 
@@ -99,7 +100,10 @@ def _reset(value: str) -> tuple[str, int]:
     return BY_DURATION, minutes * 60_000 + round(float(found["seconds"] or 0) * 1000)
 
 
-def _topic_or_none(value: str) -> str:
+def _letters_or_none(value: str) -> str:
+    """Only such a topic: who may produce to one topic must not have the broker write to any other (KIP-1191)."""
+    if value and not value.startswith(DEAD_LETTER_PREFIX):
+        raise ValueError(f"expected a topic that is called {DEAD_LETTER_PREFIX}…, or nothing")
     if value:
         try:
             check_topic_name(value)
@@ -127,12 +131,14 @@ _ROWS = (
         "After how long without a heartbeat a member is taken out of a consumer group (KIP-848).",
     ),
     GroupConfig(
-        "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, "false", boolean,
+        "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, "true", boolean,
         "Whether a dead letter has the key, value and headers of the record; else only what says which one it was.", "",
     ),
     GroupConfig(
-        "errors.deadletterqueue.topic.name", Kind.STRING, "", _topic_or_none,
-        "The topic for records that a share group has rejected, or that were delivered too often. Empty: none.", "",
+        "errors.deadletterqueue.topic.name", Kind.STRING, "", _letters_or_none,
+        "The topic for records that a share group has rejected, or that were delivered too often; it is called dlq.… "
+        "Empty: none. Where nothing is said, it is dlq. and the group, or none if groups.share.dead_letters is false.",
+        "",
     ),
     _row(
         "share.assignment.interval.ms", Kind.INT, "1000", integer(0, 15_000),

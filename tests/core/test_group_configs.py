@@ -37,7 +37,7 @@ def rig() -> BrokerRig:
 def test_the_defaults_are_kafkas(rig: BrokerRig) -> None:
     ours = {name: row.default for name, row in GROUP_CONFIGS.items()}
     assert ours == KAFKAS_DEFAULTS | {
-        "errors.deadletterqueue.copy.record.enable": "false",
+        "errors.deadletterqueue.copy.record.enable": "true",
         "errors.deadletterqueue.topic.name": "",
     }
     assert list(ours) == sorted(ours)
@@ -45,7 +45,7 @@ def test_the_defaults_are_kafkas(rig: BrokerRig) -> None:
         consumer_assignment_interval_ms=1000,
         consumer_heartbeat_interval_ms=5000,
         consumer_session_timeout_ms=45000,
-        dead_letter_copy_record=False,
+        dead_letter_copy_record=True,
         dead_letter_topic="",
         share_assignment_interval_ms=1000,
         share_auto_offset_reset=LATEST,
@@ -64,7 +64,7 @@ CHANGED = {
     "consumer.assignment.interval.ms": "0",
     "consumer.heartbeat.interval.ms": "100",
     "consumer.session.timeout.ms": "1000",
-    "errors.deadletterqueue.copy.record.enable": "TRUE",
+    "errors.deadletterqueue.copy.record.enable": "FALSE",
     "errors.deadletterqueue.topic.name": "dlq.orders",
     "share.assignment.interval.ms": "15000",
     "share.auto.offset.reset": "by_duration:P1DT2H3M4.5S",
@@ -130,7 +130,8 @@ def test_a_group_its_node_and_all_nodes(rig: BrokerRig) -> None:
         ("share.auto.offset.reset", "by_duration:1h"),
         ("share.isolation.level", "committed"),
         ("share.renew.acknowledge.enable", "yes"),
-        ("errors.deadletterqueue.topic.name", "a b"),
+        ("errors.deadletterqueue.topic.name", "dlq.a b"),
+        ("errors.deadletterqueue.topic.name", "orders"),
         ("no.such.config", "1"),
         *((name, "1") for name in NOT_HERE),
     ],

@@ -244,8 +244,8 @@ class ShareCrashes(RuleBasedStateMachine):
 
 
 STEPS = 50
-EXAMPLES = 1_000 if os.environ.get("HALFMOON_LONG") else 100
-TestShareCrashes = ShareCrashes.TestCase
+EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "100"))
+TestShareCrashes = pytest.mark.timeout(60 + EXAMPLES)(ShareCrashes.TestCase)
 TestShareCrashes.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

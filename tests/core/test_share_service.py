@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
 from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
@@ -436,3 +437,21 @@ def test_what_a_group_sees_of_transactions(isolation: str, decided: dict[int, in
         acknowledge(bench.broker, part, "a", offset, offset, ACCEPT)
     assert fetch(bench.broker, part, "a") is None
     assert part.start == partition_of(bench.broker, "t").high_watermark == 8
+
+
+def test_a_group_s_configurations_are_shown_as_they_hold() -> None:
+    bench = Bench(record_lock_duration="20s")
+    shown_first = {each.name: each for each in group_entries(bench.broker, "a team")}
+    lock = shown_first["share.record.lock.duration.ms"]
+    assert (lock.value, lock.source) == ("20000", STATIC_BROKER_CONFIG)
+    reset = shown_first["share.auto.offset.reset"]
+    assert (reset.value, reset.source) == ("earliest", STATIC_BROKER_CONFIG)
+    letters_to = shown_first["errors.deadletterqueue.topic.name"]
+    assert letters_to.value == "dlq.a_x20_team"
+    bench.broker.group_configs.alter("a team", {"share.record.lock.duration.ms": "10000"})
+    assert bench.broker.shares.options("a team").terms.lock_ms == 10_000
+    bench.broker.dynamic_configs.alter("", {"group.share.delivery.count.limit": "7"})
+    assert bench.broker.shares.options("a team").terms.count_limit == 7
+    after = {each.name: each.value for each in group_entries(bench.broker, "a team")}
+    assert after["share.record.lock.duration.ms"] == "10000"
+    assert after["share.delivery.count.limit"] == "7"
