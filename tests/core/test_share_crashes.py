@@ -22,6 +22,7 @@ from halfmoon.core.share.ledger import ACQUIRED, FINISHED
 from halfmoon.core.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
+from tests.core.relay_bench import lose_derived
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of
 
 LOCK_MS, LIMIT, LOCKS = 5_000, 3, 100
@@ -68,10 +69,13 @@ class ShareCrashes(RuleBasedStateMachine):
 
     # -- what members do -----------------------------------------------------------------------------------------------
 
-    @rule(index=st.sampled_from(INDEXES), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4))
-    def produce(self, index: int, sizes: list[int]) -> None:
+    @rule(
+        index=st.sampled_from(INDEXES), sizes=st.lists(st.integers(1, 12), min_size=1, max_size=4), large=st.booleans()
+    )
+    def produce(self, index: int, sizes: list[int], large: bool) -> None:
         for size in sizes:
-            values = [b"%d" % self.broker.clock.wall_ms() + b"-%d" % at for at in range(size)]
+            # Segments are small here: large ones come to their end.
+            values = [b"%d-%d-" % (self.broker.clock.wall_ms(), at) + b"x" * (large * 3_000) for at in range(size)]
             base = send(self.broker, "t", *values, index=index).base_offset
             self.values.update({(index, base + at): value for at, value in enumerate(values)})
         turn(self.broker)
@@ -168,12 +172,15 @@ class ShareCrashes(RuleBasedStateMachine):
     def letters_are_written(self) -> None:
         relay(self.broker)
 
-    @rule(power=st.booleans(), written=st.booleans())
-    def crash(self, power: bool, written: bool) -> None:
+    @rule(power=st.booleans(), written=st.booleans(), derived=st.booleans())
+    def crash(self, power: bool, written: bool, derived: bool) -> None:
+        """`derived`: index files and the checkpoint are lost, too."""
         if written:
             self.broker.write()
         durable = self.broker.durable_position
         self.fs = self.fs.power_loss() if power else self.fs.kill()
+        if derived:
+            lose_derived(self.fs)
         self.gone(durable)
 
     @rule()
@@ -237,8 +244,8 @@ class ShareCrashes(RuleBasedStateMachine):
 
 
 STEPS = 50
-EXAMPLES = 1_000 if os.environ.get("HALFMOON_LONG") else 100
-TestShareCrashes = ShareCrashes.TestCase
+EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "100"))
+TestShareCrashes = pytest.mark.timeout(60 + EXAMPLES)(ShareCrashes.TestCase)
 TestShareCrashes.settings = settings(
     max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],

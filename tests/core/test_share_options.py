@@ -35,7 +35,7 @@ def test_a_group_may_say_otherwise() -> None:
         {
             "share.record.lock.duration.ms": "15000", "share.delivery.count.limit": "2",
             "share.partition.max.record.locks": "300", "share.renew.acknowledge.enable": "false",
-            "share.session.timeout.ms": "50000", "share.heartbeat.interval.ms": "1000",
+            "share.session.timeout.ms": " 50000 ", "share.heartbeat.interval.ms": "1000",
             "share.auto.offset.reset": "by_duration:PT1H", "share.isolation.level": "read_committed",
             "errors.deadletterqueue.topic.name": "dlq.mine", "errors.deadletterqueue.copy.record.enable": "false",
         },

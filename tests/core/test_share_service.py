@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
+from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
@@ -14,7 +16,7 @@ from halfmoon.core.share.membership import Beat
 from halfmoon.core.share.reading import Loading
 from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn
+from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of, shown
 from tests.core.transaction_bench import TxnClient
 
@@ -361,6 +363,35 @@ def test_a_topic_that_cannot_take_letters_holds_up_nothing() -> None:
     assert bench.broker.shares.letters.unwritten == 1
 
 
+def test_letters_do_not_go_round_in_circles() -> None:
+    bench = Bench()
+    bench.broker.create_topic("dlq.g", 1)
+    send(bench.broker, "dlq.g", b"a letter")
+    turn(bench.broker)
+    part = part_of(bench.broker, "dlq.g")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert len(letters(bench.broker, "dlq.g")) == 1
+
+
+def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
+    bench = Bench()
+    made = bytearray(batch(b"x" * 100))
+    made[-30:] = b"\xff" * 30
+    header = parse_header(made)
+    damaged = memoryview(bytearray(assemble(header, made[HEADER_BYTES:])))
+    bench.broker.append(partition_of(bench.broker, "t"), damaged, bench.clock.now_ms)
+    turn(bench.broker)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, REJECT)
+    relay(bench.broker)
+    assert shown(part) == "start=1"
+    assert bench.broker.shares.letters.unwritten == 1
+
+
 def test_a_reset_group_owes_no_letters() -> None:
     bench = Bench()
     bench.send(3)
@@ -406,3 +437,21 @@ def test_what_a_group_sees_of_transactions(isolation: str, decided: dict[int, in
         acknowledge(bench.broker, part, "a", offset, offset, ACCEPT)
     assert fetch(bench.broker, part, "a") is None
     assert part.start == partition_of(bench.broker, "t").high_watermark == 8
+
+
+def test_a_group_s_configurations_are_shown_as_they_hold() -> None:
+    bench = Bench(record_lock_duration="20s")
+    shown_first = {each.name: each for each in group_entries(bench.broker, "a team")}
+    lock = shown_first["share.record.lock.duration.ms"]
+    assert (lock.value, lock.source) == ("20000", STATIC_BROKER_CONFIG)
+    reset = shown_first["share.auto.offset.reset"]
+    assert (reset.value, reset.source) == ("earliest", STATIC_BROKER_CONFIG)
+    letters_to = shown_first["errors.deadletterqueue.topic.name"]
+    assert letters_to.value == "dlq.a_x20_team"
+    bench.broker.group_configs.alter("a team", {"share.record.lock.duration.ms": "10000"})
+    assert bench.broker.shares.options("a team").terms.lock_ms == 10_000
+    bench.broker.dynamic_configs.alter("", {"group.share.delivery.count.limit": "7"})
+    assert bench.broker.shares.options("a team").terms.count_limit == 7
+    after = {each.name: each.value for each in group_entries(bench.broker, "a team")}
+    assert after["share.record.lock.duration.ms"] == "10000"
+    assert after["share.delivery.count.limit"] == "7"

@@ -14,6 +14,7 @@ KIP-1191 (`ShareGroupDLQRecordHelper`), and by those of all other dead letters h
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.errors import BrokerError, Fault
@@ -77,12 +78,13 @@ class DeadLetters:
         if read.cold is not None:
             slices = yield read.cold
         end = min(run.end, rows[-1][0] + rows[-1][1]) if rows else run.end
+        records = yield lambda: _records(slices, run.first, end)
         if self._shares.known(group, partition) is not part or part.start > run.first:
             return  # the group was reset meanwhile
         letters: list[Row] = []
         runs: list[SourceRun] = []
         number = partition.topic.number
-        for offset, record in _records(slices, run.first, end):
+        for offset, record in records:
             letters.append(letter(group, partition, offset, record, run, copy=options.copy_records))
             if runs and runs[-1].first_offset + runs[-1].count == offset:
                 runs[-1] = SourceRun(number, partition.index, runs[-1].first_offset, runs[-1].count + 1)
@@ -97,6 +99,9 @@ class DeadLetters:
             if error.fault in (Fault.KAFKA_STORAGE_ERROR, Fault.INVALID_PARTITIONS):
                 raise  # this may pass
             self._give_up(part, run.first, end, str(error))
+            return
+        if target.topic is partition.topic:
+            self._give_up(part, run.first, end, "they would come to where they come from")
             return
         self._broker.append_relayed(target, bytearray(build_batch(letters)), given_up=GivenUp(group, tuple(runs)))
         self.written += len(letters)
@@ -116,12 +121,14 @@ class DeadLetters:
 
 
 def _records(slices: Sequence[memoryview | bytes], first: int, end: int) -> list[tuple[int, Record]]:
+    """In a thread: batches may have to be decompressed. What cannot be read is left out, as nobody could read it."""
     found = []
     for piece in slices:
         base = parse_header(piece).base_offset
-        for record in iter_records(piece, created=True):
-            if first <= base + record.offset_delta < end:
-                found.append((base + record.offset_delta, record))
+        with suppress(BrokerError):
+            for record in iter_records(piece, created=True):
+                if first <= base + record.offset_delta < end:
+                    found.append((base + record.offset_delta, record))
     return found
 
 

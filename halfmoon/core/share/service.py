@@ -175,9 +175,11 @@ class ShareService:
         self, part: Part, member: str, loading: Loading, slices: Sequence[memoryview], demand: Demand, options: Options
     ) -> Found:
         """The reading that `fetch` has asked for is done."""
-        self.load_failed(part)
+        part.is_loading = False
         found = Found(slices, loading.batches)
-        return self._give_out(part, member, loading.first, found, demand, options)
+        given = self._give_out(part, member, loading.first, found, demand, options)
+        self._broker.hold.wake_partition(part)
+        return given
 
     def load_failed(self, part: Part) -> None:
         part.is_loading = False

@@ -36,6 +36,7 @@ from halfmoon.core.share.ledger import (
     OWED,
     REJECTED,
     Ledger,
+    Mark,
     Run,
     Saved,
 )
@@ -246,6 +247,10 @@ class SharePartition(Ledger):
             self.change(run.first, run.end, lambda _, settled=settled: settled)  # type: ignore[misc]
         self._settle()
         return changed
+
+    def back_to(self, mark: Mark) -> None:
+        super().back_to(mark)
+        self._settle()
 
     def _settle(self) -> None:
         self.finish()
