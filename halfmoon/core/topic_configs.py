@@ -4,12 +4,13 @@ A topic stores only its *overrides*, as strings, exactly as a client sent them. 
 table and the node's settings: what is accepted (`validate`), what is shown (`effective`), and what the core acts on
 (`resolve`).
 
-A configuration is accepted only if it is obeyed. So there are three kinds:
+A configuration is accepted only if it is obeyed, but for `segment.bytes`, without which there is no Kafka Streams. So
+there are three kinds:
 
 - those the core acts on (`retention.ms`, ...);
 - those with a single true value here (`min.insync.replicas` is 1 on a single node):
   stating it is accepted, since tools write such defaults out, and any other value is refused;
-- those of Kafka's that cannot hold here (`segment.bytes`: all topics share one commitlog): refused with the reason.
+- those of Kafka's that cannot hold here (`segment.ms`: all topics share one commitlog): refused with the reason.
   Some are still shown, read-only, because tools look for them.
 
 The definition of a view (`halfmoon.view.source`, `.from`, and the filter, `halfmoon.view.<language>`) is stored and
@@ -181,10 +182,6 @@ def _ratio(value: str) -> float:
     return ratio
 
 
-def _refused(value: str) -> str:
-    raise ValueError("it is read-only: all topics share one commitlog, so set log.segment_bytes in broker.yaml")
-
-
 def _or_unlimited(limit: int | None) -> str:
     """broker.yaml says null where Kafka says -1."""
     return "-1" if limit is None else str(limit)
@@ -340,10 +337,10 @@ _ROWS = (
         "segment.bytes",
         Kind.INT,
         lambda settings: str(settings.log.segment_bytes),
-        _refused,
-        "The size of a file of the commitlog, which all topics share; set by log.segment_bytes in broker.yaml.",
+        integer(1 << 20, INT_MAX),
+        "Kept and shown, since Kafka Streams sets it for its topics; changes nothing. All topics share one commitlog, "
+        "whose files are log.segment_bytes large (broker.yaml).",
         "log.segment.bytes",
-        read_only=True,
     ),
     TopicConfig(
         "unclean.leader.election.enable",

@@ -60,7 +60,7 @@ def test_taken(name, value):
         ("retention.ms", "", "an integer"),
         ("retention.ms", str(2**63), "an integer"),
         ("retention.ms", "9" * 100_000, "an integer"),
-        ("segment.bytes", str(1 << 30), "read-only"),
+        ("segment.bytes", "1000", "1048576"),
         ("segment.ms", "1", "one commitlog"),
         ("remote.storage.enable", "true", "tiered"),
     ],

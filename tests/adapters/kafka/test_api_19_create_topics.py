@@ -56,7 +56,7 @@ def test_created_once_the_log_has_them(client, broker, version):
         configs = {c.name: (c.value, c.config_source, c.read_only) for c in a.configs}
         assert configs["retention.ms"] == ("1000", 1, False)
         assert configs["cleanup.policy"] == ("delete", 5, False)
-        assert configs["segment.bytes"] == (str(1 << 30), 5, True)
+        assert configs["segment.bytes"] == (str(1 << 30), 5, False)
         assert old.configs == []
     if version >= 7:
         assert [t.topic_id and t.topic_id.bytes for t in (a, old)] == [broker.topic("a").id, None]

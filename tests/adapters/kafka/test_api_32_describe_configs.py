@@ -59,7 +59,7 @@ def test_topic(client, version, keys):
         "min.insync.replicas": ("1", 5, False),
         "retention.bytes": ("-1", 5, False),
         "retention.ms": ("5", 1, False),
-        "segment.bytes": (str(1 << 30), 5, True),
+        "segment.bytes": (str(1 << 30), 5, False),
         "unclean.leader.election.enable": ("false", 5, False),
     }
     assert not any(c.is_sensitive for c in found.values())
