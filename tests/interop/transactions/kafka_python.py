@@ -90,7 +90,7 @@ class KafkaPythonKit(Kit):
         )
 
     def is_fenced(self, error: Exception) -> bool:
-        found: BaseException | None = error
-        while found is not None and not isinstance(found, ProducerFencedError | InvalidProducerEpochError):
-            found = next((each for each in found.args if isinstance(each, KafkaError)), found.__cause__)
-        return found is not None
+        # Where its thread has found out before the call, all there is of the reason is the text.
+        fenced = (ProducerFencedError, InvalidProducerEpochError)
+        named = any(kind.__name__ in str(error) for kind in fenced)
+        return isinstance(error, fenced) or (isinstance(error, KafkaError) and named)
