@@ -151,6 +151,9 @@ class Cleaner:
         try:
             self._publish(*found)
         except BrokerError as error:
+            if found[1] is not None:  # what nobody knows of is a leftover
+                found[1].segment.mapping.release()
+                found[1].segment.file.close()
             self._give_up(error)
 
     def _publish(self, output: Output, file: CleanFile | None) -> None:

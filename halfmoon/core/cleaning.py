@@ -34,6 +34,7 @@ from halfmoon.core.compaction import (
     filter_marker,
     filter_records,
     read_keys,
+    sources_left,
 )
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
@@ -451,6 +452,8 @@ class _Cleaning:
             self._writer.add(piece, payload, row.max_ms, piece.frame.record_count)
         else:
             header = parse_header(payload)
+            if piece.provenance:
+                piece = piece._replace(provenance=sources_left(piece.provenance, piece.payload, payload))
             self._writer.add(piece, payload, header.max_timestamp, header.record_count)
 
     def _note(self, work: Work, low: int, high: int) -> None:

@@ -25,7 +25,9 @@ from hashlib import blake2b
 from itertools import compress
 from typing import NamedTuple
 
-from halfmoon.core import record_codec
+from msgspec.structs import replace
+
+from halfmoon.core import provenance, record_codec
 from halfmoon.core.batch_header import (
     CODEC_MASK,
     CONTROL,
@@ -37,8 +39,10 @@ from halfmoon.core.batch_header import (
 )
 from halfmoon.core.compression import compress as compressed
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.files import Buffer
+from halfmoon.core.provenance import SourceRun
 from halfmoon.core.record_codec import MalformedError
-from halfmoon.core.records import batch_body
+from halfmoon.core.records import batch_body, iter_records
 from halfmoon.core.transactions.aborted import Aborted
 
 DEAD, LIVE, TOMBSTONE = 0, 1, 2
@@ -301,3 +305,27 @@ def _rebuilt(
         ),
         compressed(codec, kept) if codec else kept,
     )
+
+
+def sources_left(proof: bytes, batch: memoryview, left: Buffer) -> bytes:
+    """The provenance list of a batch of which records have gone: its nth source is what its nth record was made of."""
+    try:
+        said = provenance.decode(proof)
+    except provenance.UnknownProvenanceError:
+        return proof
+    if not said.sources:
+        return proof
+    kept = {record.offset_delta for record in iter_records(left)}
+    places = (
+        (run.topic_number, run.partition, run.first_offset + at) for run in said.sources for at in range(run.count)
+    )
+    found: list[SourceRun] = []
+    for record, (number, partition, offset) in zip(iter_records(batch), places, strict=False):
+        if record.offset_delta in kept:
+            last = found[-1] if found else None
+            follows = last is not None and (last.topic_number, last.partition) == (number, partition)
+            if last is not None and follows and last.first_offset + last.count == offset:
+                found[-1] = SourceRun(number, partition, last.first_offset, last.count + 1)
+            else:
+                found.append(SourceRun(number, partition, offset, 1))
+    return provenance.encode(replace(said, sources=tuple(found)))

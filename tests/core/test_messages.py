@@ -13,6 +13,7 @@ from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.messages import Found, Results, Shown, Steps
 from halfmoon.core.plugins import load_plugins
+from halfmoon.core.records import build_batch
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -447,3 +448,22 @@ def test_what_compaction_has_taken_is_not_found(fs: FaultyFileSystem, clock: Vir
     assert places(find(broker, "t", b"k")) == ["t-0@3"]
     with pytest.raises(BrokerError):
         show(broker, "t", 1)
+
+
+def test_of_a_batch_that_was_compacted_each_message_keeps_its_own_history(broker: Broker, clock: VirtualClock) -> None:
+    broker.create_topic("t", 1, COMPACT)
+    records = [(key, b"later", 500, (("DELAY", b"1"),)) for key in (b"a", b"b", b"c")]
+    broker.append(partition_of(broker, "t"), memoryview(bytearray(build_batch(records))), clock.now_ms)
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    assert partition_of(broker, "t").high_watermark == 3
+    before = [history(broker, "t", offset) for offset in range(3)]
+    assert len({tuple(events) for events in before}) == 3
+    put(broker, "t", (b"a", b"new"), (b"b", b"new"))
+    put(broker, "t", (b"end", b""))
+    relay(broker)
+    clean(broker, clock)
+    relay(broker)
+    assert history(broker, "t", 2) == before[2]
+    with pytest.raises(BrokerError):
+        show(broker, "t", 0)
