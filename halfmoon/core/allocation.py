@@ -108,7 +108,8 @@ def allocate_topics(
     previous: Mapping[str, Sequence[Queue]],
 ) -> Assignment:
     """Ask `allocator` for a whole group, whose members may read different topics: each topic's queues go only to
-    members that read it. Raises what the strategy raises, and ValueError as `allocate`."""
+    members that read it. `previous` matters only if it wants that. Raises what the strategy raises, and ValueError as
+    `allocate`."""
     if getattr(allocator, "wants_all_topics", False):
         everything = [queue for queues in topics.values() for queue in queues]
         assignment = allocate(allocator, members, everything, previous)

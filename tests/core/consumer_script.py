@@ -99,6 +99,11 @@ def subscription_bytes(topics: Sequence[str], owned: Mapping[str, Sequence[int]]
     return body
 
 
+def indexes(numbers: Iterable[int]) -> str:
+    found = sorted(numbers)
+    return f"{found[0]}…({len(found)})" if len(found) > 20 else ",".join(map(str, found))
+
+
 def fault(value: Fault | None) -> str:
     return "ok" if value is None else value.name
 
@@ -175,7 +180,7 @@ class Script:
         found: dict[str, list[int]] = {}
         for number, index, *_ in sorted(places):
             found.setdefault(self.topics.name(number) or f"#{number}", []).append(index)
-        return "+".join(f"{name}:{','.join(map(str, sorted(each)))}" for name, each in sorted(found.items())) or "-"
+        return "+".join(f"{name}:{indexes(each)}" for name, each in sorted(found.items())) or "-"
 
     # -- topics
 
@@ -422,4 +427,4 @@ class Script:
         found = parse_assignment(assignment)
         if found is None:
             return "unreadable"
-        return "+".join(f"{name}:{','.join(map(str, each))}" for name, each in found.items()) or "-"
+        return "+".join(f"{name}:{indexes(each)}" for name, each in found.items()) or "-"

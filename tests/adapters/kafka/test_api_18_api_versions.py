@@ -7,6 +7,8 @@ import struct
 import pytest
 from kafka_rig import Rig
 
+from halfmoon.adapters.kafka import features
+from halfmoon.adapters.kafka.api import api_18_api_versions
 from halfmoon.adapters.kafka.protocol import ApiVersionsResponse
 from halfmoon.adapters.kafka.registry import registered
 
@@ -71,3 +73,32 @@ def test_version_3_written_by_hand_from_the_schema(rig):
     (frame,) = client.frames()
     assert frame[:5] == b"\x00\x00\x00\x01\x00", "the header has no tagged fields: the error code follows"
     assert table(ApiVersionsResponse.decode(frame[4:], version=3)) == offered()
+
+
+@pytest.mark.parametrize("version", [3, 4])
+def test_features(rig, version):
+    """Before version 4 no feature that may be 0 is said to be supported (KAFKA-17011)."""
+    answer = rig.client().ask(18, version, **SOFTWARE)
+    supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
+    assert supported == {each.name: (each.min_level, each.max_level) for each in features.supported(version)}
+    assert ("group.version" in supported) == (version >= 4)
+    assert answer.finalized_features_epoch == 0
+    finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
+    assert finalized == {each.name: (each.level, each.level) for each in features.FEATURES}
+    assert finalized["group.version"] == (1, 1)
+
+
+def test_the_tagged_fields_to_the_byte(monkeypatch):
+    """What follows the table and the throttle time, in version 4, with one feature."""
+    monkeypatch.setattr(features, "FEATURES", features.FEATURES[:1])
+    monkeypatch.setattr(api_18_api_versions, "_answers", {})
+    written = bytes.fromhex(
+        "03"  # three tagged fields
+        "00 14"  # tag 0, 20 bytes: supported features
+        "02 0e 67726f75702e76657273696f6e"  # one: 'group.version'
+        "0000 0001 00"  # from 0 to 1
+        "01 08 0000000000000000"  # tag 1: epoch of those in force
+        "02 14"  # tag 2, 20 bytes: features in force
+        "02 0e 67726f75702e76657273696f6e 0001 0001 00"
+    )
+    assert api_18_api_versions.answer(4, 0).endswith(written)

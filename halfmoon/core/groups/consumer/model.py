@@ -39,6 +39,7 @@ class ConsumerGroup:
         "_new_targets",
         "_new_topics",
         "_unsaved",
+        "assigned_ms",
         "assignment_epoch",
         "epoch",
         "members",
@@ -67,6 +68,8 @@ class ConsumerGroup:
         """Classic protocol → how many of the members that speak the classic protocol support it."""
         self.seen_changes: int | None = None
         """`Topics.changes` when the group last looked."""
+        self.assigned_ms: int | None = None
+        """When a strategy was asked last, since the start."""
         self.problem: str | None = None
         """Why the last assignment was kept instead of a new one."""
         self._new_members: set[str] = set()

@@ -57,14 +57,13 @@ def _ask(
         topic: [Queue(topic, broker_name, index) for index in range(group.topics[numbers[topic]])]
         for topic in sorted(numbers)
     }
-    previous: dict[str, list[Queue]] = {
-        members[member_id]: [
+    previous: dict[str, list[Queue]] = {}
+    for member_id, places in group.targets.items() if getattr(allocator, "wants_previous", False) else ():
+        previous[members[member_id]] = [
             Queue(names[number], broker_name, index)
             for number, index in sorted(places)
             if number in names and index < group.topics[number]
         ]
-        for member_id, places in group.targets.items()
-    }
     assignment = allocate_topics(allocator, list(members.values()), queues, previous)
     return {
         ids[str(member)]: frozenset((numbers[queue.topic], queue.queue_id) for queue in owned)
