@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.adapters.kafka.registry import registered
-from halfmoon.adapters.kafka.unsupported import COMING, NEVER_LISTED, UNSUPPORTED, table
+from halfmoon.adapters.kafka.unsupported import NEVER_LISTED, UNSUPPORTED, table
 from halfmoon.core.quotas import _OF_CLIENTS, CONNECTIONS
 from tools.config_tables import DOCS, tables
 
@@ -41,8 +41,7 @@ def test_every_api_of_kafkas_is_there_or_said_to_be_missing() -> None:
     here = registered()
     missing = {each.key: each.name for each in UNSUPPORTED}
     assert not missing.keys() & here.keys(), "what is offered is not missing"
-    assert not COMING & missing.keys()
-    assert kafka.keys() - here.keys() - COMING == missing.keys()
+    assert kafka.keys() - here.keys() == missing.keys()
     assert all(kafka[key][0] == name for key, name in missing.items())
     assert not {each.key for each in NEVER_LISTED} & (kafka.keys() | here.keys())
     # What is offered is not less than in Kafka.

@@ -34,7 +34,12 @@ def tables() -> dict[str, str]:
         for row in broker_configs.BROKER_CONFIGS.values()
     ]
     groups = [
-        (f"`{row.name}`", _code(row.default), f"`{row.node_name}`" if row.node_name else "", row.documentation)
+        (
+            f"`{row.name}`",
+            _code(row.default(_DEFAULTS, "GROUP")),
+            f"`{row.node_name}`" if row.node_name else "",
+            row.documentation,
+        )
         for row in group_configs.GROUP_CONFIGS.values()
     ]
     return {

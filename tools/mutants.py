@@ -19,7 +19,20 @@ ROOT = Path(__file__).resolve().parent.parent
 CORE = Path("halfmoon/core")
 
 
-QUICKEST = ("scan", "recovery", "frame", "commitlog", "broker", "producer_state", "housekeeping", "crash_points")
+QUICKEST = (
+    "scan",
+    "recovery",
+    "frame",
+    "commitlog",
+    "broker",
+    "producer_state",
+    "housekeeping",
+    "crash_points",
+    "cleaner",
+    "compaction",
+    "clean_files",
+    "crash_compaction",
+)
 """Their tests are run first, because they notice most."""
 
 
@@ -51,6 +64,49 @@ MUTANTS = (
     Mutant("recycled-at-once", "commitlog.py", "self._recycled = segment.file", "self._spare = segment.file"),
     Mutant("uncondemned", "housekeeping.py", "self._condemned_at = upto, log.end", "self._condemned_at = upto, 0"),
     Mutant("headless-segment", "commitlog.py", "self.segments[-1].start >= end:", "self.segments[-1].start > end:"),
+    Mutant(
+        "moved-still-lives", "housekeeping.py", "max(partition.start_offset, partition.moved_upto):",
+        "partition.start_offset:",
+    ),
+    Mutant("replaced-goes-at-once", "clean_files.py", "if position <= log.flushed]", "]"),
+    Mutant(
+        "clean-file-unsynced", "cleaning.py", "        self._file.sync()\n        self._file.close()",
+        "        self._file.close()",
+    ),
+    Mutant("clean-names-unsynced", "cleaning.py", "    fs.sync_directory(clean_files.FOLDER)\n", "    pass\n"),
+    Mutant(
+        "index-after-data", "cleaning.py",
+        "(clean_files.index_path(record.start), clean_files.data_path(record.start)):\n        fs.rename",
+        "(clean_files.data_path(record.start),):\n        fs.rename",
+    ),
+    Mutant("rot-is-copied", "clean_reading.py", "check_payload(found, payload)", "pass"),
+    Mutant(
+        "last-batch-cleaned", "cleaner.py", "min(partition.stable_offset, queue.last_base())",
+        "partition.stable_offset",
+    ),
+    Mutant("unstable-cleaned", "cleaner.py", "min(partition.stable_offset, queue.last_base())", "queue.last_base()"),
+    Mutant(
+        "tail-below-moved", "recovery.py", "if any(partition.queue.reaches_below(",
+        "if False and any(partition.queue.reaches_below(",
+    ),
+    Mutant(
+        "unpublished-kept", "clean_files.py", "            fs.remove(path)\n        if unwanted:",
+        "            pass\n        if unwanted:",
+    ),
+    Mutant(
+        "aborted-hides", "cleaning.py", "if header.attributes & CONTROL or self._aborted.hold(header):",
+        "if header.attributes & CONTROL:",
+    ),
+    Mutant("marker-not-needed", "cleaning.py", "unmarked.add(header.producer_id)", "pass"),
+    Mutant(
+        "tombstones-go-at-once", "compaction.py", "if has_tombstones and horizon_ms is not None and",
+        "if has_tombstones and",
+    ),
+    Mutant("undecided-stay", "cleaning.py", "max(self._marks) >= UNDECIDED", "False"),
+    Mutant(
+        "compacted-expires", "housekeeping.py", "if rules.deletes and rules.retention_ms >= 0:",
+        "if rules.retention_ms >= 0:",
+    ),
     Mutant("duplicates-taken", "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),
 )  # fmt: skip
 

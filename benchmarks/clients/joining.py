@@ -47,21 +47,25 @@ def joining(bootstrap: str, topic: str, protocol: str, times: int) -> dict[str, 
 
 class _Member:
     def __init__(self, bootstrap: str, group: str, protocol: str) -> None:
-        more = {} if protocol == "consumer" else {"partition.assignment.strategy": "cooperative-sticky"}
+        # All but the protocol as it is by default: classic members give everything back and get it anew.
+        self._incremental = protocol == "consumer"
         self.consumer = Consumer({
             "bootstrap.servers": bootstrap, "group.id": group, "group.protocol": protocol,
-            "enable.auto.commit": False, "log_level": 2, **more,
+            "enable.auto.commit": False, "log_level": 2,
         })  # fmt: skip
         # Connected, so that what is timed is the group's doing.
         self.consumer.list_topics(timeout=LIMIT_S)
         self.partitions = 0
 
     def assigned(self, consumer: Any, partitions: list[Any]) -> None:
-        consumer.incremental_assign(partitions)
+        (consumer.incremental_assign if self._incremental else consumer.assign)(partitions)
         self.partitions += len(partitions)
 
     def revoked(self, consumer: Any, partitions: list[Any]) -> None:
-        consumer.incremental_unassign(partitions)
+        if self._incremental:
+            consumer.incremental_unassign(partitions)
+        else:
+            consumer.unassign()
         self.partitions -= len(partitions)
 
 

@@ -166,6 +166,10 @@ def reset_offsets(
 
 def _describe(client: KafkaAdminClient, group: str) -> dict[str, Any]:
     described: dict[str, Any] = patiently(lambda: client.describe_groups([group]))[group]
+    if described["group_state"] == "Dead":  # or a group of the new protocol, of which this request knows nothing
+        from halfmoon.kafka.describing import describe_consumer_group
+
+        return patiently(lambda: describe_consumer_group(client, group)) or described
     return described
 
 

@@ -20,6 +20,7 @@ only some of these at run time (DynamicBrokerConfig); here all can be that do no
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -28,9 +29,8 @@ from halfmoon.core.administration import ALL_NODES, BROKER
 from halfmoon.core.config import Settings
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_configs import GROUP_CONFIGS
+from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
 from halfmoon.core.sections import SettingError
-from halfmoon.core.share.options import SETTINGS, ShareSettings
 from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, integer
 
 if TYPE_CHECKING:
@@ -183,12 +183,8 @@ _NODE_SETTINGS = {
 """Where the defaults of topics stand in broker.yaml."""
 
 
-def _always(value: str) -> Callable[[Settings], str]:
-    return lambda settings: value
-
-
-def _of_share(value: Callable[[ShareSettings], str]) -> Callable[[Settings], str]:
-    return lambda settings: value(settings.groups.share)
+def _of_groups(group: GroupConfig, settings: Settings) -> str:
+    return group.default(settings, "")
 
 
 def _rows() -> dict[str, BrokerConfig]:
@@ -202,13 +198,9 @@ def _rows() -> dict[str, BrokerConfig]:
             )  # fmt: skip
     for group in GROUP_CONFIGS.values():
         if group.node_name:
-            setting, value = "", _always(group.default)
-            if group.name in SETTINGS:
-                field, of = SETTINGS[group.name]
-                setting, value = f"groups.share.{field}", _of_share(of)
             rows[group.node_name] = BrokerConfig(
-                group.node_name, group.kind, value, group.check,
-                f"Of groups that do not say {group.name}. {group.documentation}", setting, False, None,
+                group.node_name, group.kind, partial(_of_groups, group), group.check,
+                f"Of groups that do not say {group.name}. {group.documentation}", "", False, None,
             )  # fmt: skip
     return dict(sorted(rows.items()))
 

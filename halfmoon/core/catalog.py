@@ -150,6 +150,13 @@ class Partition:
         while self.cleaned and self.cleaned[0][1] <= offset:
             del self.cleaned[0]
 
+    def stands_at(self, offset: int, position: int) -> bool:
+        """Whether a frame with this offset, at this log position, has not been moved since, or gone by compaction."""
+        if offset >= self.moved_upto:
+            return position < CLEAN_BASE
+        # What is moved again goes to a file that begins behind the one it was in.
+        return any(low <= offset < high and start <= position for low, high, start in self.cleaned)
+
     def move(self, low: int, high: int, clean_file: int | None, compacted_upto: int) -> None:
         """What lives of the offsets [low, high) stands in this clean file now; None where nothing does."""
         kept = []

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -195,6 +195,8 @@ class CleanFiles:
         self._files: dict[int, CleanFile] = {}
         self._condemned: list[tuple[int, int]] = []
         """(log position, start): a file that may go once the log is on disk up to there."""
+        self.on_removed: Callable[[int], None] = lambda start: None
+        """Called with where a file began that is gone."""
         self.lost: list[int] = []
         """Where files begin that are needed and not there."""
 
@@ -313,5 +315,6 @@ class CleanFiles:
             file.indexed.close()
             log.remove_cleaned(file.segment, data_path(start))
             log.fs.remove(index_path(start))
+            self.on_removed(start)
         if gone:
             self._condemned = [each for each in self._condemned if each[1] not in gone]

@@ -79,6 +79,17 @@ class RowList(Sequence[Row]):
             raise IndexError(at)
         return self._row(self._low + at)
 
+    def __iter__(self) -> Iterator[Row]:
+        left, before = len(self), self._low
+        for run, end in zip(self._runs, self._ends, strict=True):
+            count = run.high - run.low
+            skipped = max(0, min(count, before - (end - count)))
+            columns = run.columns
+            for row in range(run.low + skipped, min(run.high, run.low + skipped + left)):
+                length = columns.total[row] - run.before(row)
+                yield Row(columns.base[row], columns.span[row], columns.position[row], length, columns.max_ms[row])
+                left -= 1
+
     def _row(self, at: int) -> Row:
         nth = bisect_right(self._ends, at)
         run = self._runs[nth]
@@ -114,18 +125,20 @@ class Sources:
                 raise SourceGoneError(str(error)) from None
         return file
 
-    def stretches(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+    def stretches(self, rows: Iterable[Row]) -> Iterator[list[Row]]:
         """Rows that stand close together."""
         found: list[Row] = []
-        low = high = 0
+        low = high = segment_end = 0
         for row in rows:
-            near = found and high <= row.position <= high + GAP_BYTES and row.position < self._segment_end(low)
-            if not near or row.position + row.length - low > STRETCH_BYTES:
+            _, _, position, length, _ = row
+            end = position + length
+            near = high <= position <= high + GAP_BYTES and position < segment_end
+            if not found or not near or end - low > STRETCH_BYTES:
                 if found:
                     yield found
-                found, low = [], row.position
+                found, low, segment_end = [], position, self._segment_end(position)
             found.append(row)
-            high = row.position + row.length
+            high = end
         if found:
             yield found
 

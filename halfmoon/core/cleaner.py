@@ -80,6 +80,7 @@ class Cleaner:
     def __init__(self, broker: Broker, files: CleanFiles) -> None:
         self._broker = broker
         self.files = files
+        files.on_removed = broker.key_index.clean_file_went
         self.execute: Callable[[Task], Iterator[Output]] = partial(cleaning.run, broker.fs)
         """Does a task, in a thread. To be replaced by whoever has a better place for it."""
         self._due = False
@@ -158,6 +159,7 @@ class Cleaner:
         broker.append_control(record)
         if file is not None:
             self.files.add(file)
+            broker.key_index.clean_file_came(record.start)
         for each in record.moved:
             partition = broker.catalog.partition(each.number, each.partition)
             if partition is not None:

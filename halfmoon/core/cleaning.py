@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import compress
 
 import msgspec
@@ -140,7 +140,9 @@ class _Decided:
         self._clean, self._dirty = rows[:dirty], rows[dirty:]
         self._dirty_from = work.compacted_upto
         self._marks = bytearray()
-        """Of the dirty batches, the newest first."""
+        """Of the dirty batches, the newest first, but for those of which nothing is left."""
+        self._gone = array("q")
+        """Base offsets of the latter, which need not be read again, the newest first."""
         self._clean_marks: bytearray | None = None
         """Of the clean batches, the oldest first; None where `_last` still knows all later keys."""
         self._starts: array[int] | None = array("I")
@@ -153,6 +155,16 @@ class _Decided:
         self._at = len(self._marks)
         self._start_at = len(self._starts or ())
         self._clean_at = 0
+
+    def left(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Without the batches that are gone."""
+        gone = self._gone
+        at = len(gone) - 1
+        for row in rows:
+            if at >= 0 and gone[at] == row.base:
+                at -= 1
+            else:
+                yield row
 
     def starts(self, row: Row, marks: bytearray) -> Sequence[int] | None:
         """Where the records that are not dead begin, if that is known: asked for after the marks."""
@@ -184,6 +196,10 @@ class _Decided:
             keys = self._keys(row, piece)
             if keys is not None:
                 marks = self._last.mark(keys)[::-1]
+                if not any(marks) and not parse_header(piece.payload).attributes & TRANSACTIONAL:
+                    self._gone.append(row.base)
+                    self._counts.records += len(marks)
+                    continue
                 self._marks += marks
                 if self._starts is not None:
                     self._starts.extend(compress(reversed(keys.starts), marks))
@@ -200,8 +216,11 @@ class _Decided:
     def _further_walk(self, key_bytes: int) -> None:
         self._counts.walks += 1
         last = LastOfKey(key_bytes)
-        at = 0
+        at = gone = 0
         for row, piece in self._backwards(self._dirty):
+            if gone < len(self._gone) and self._gone[gone] == row.base:
+                gone += 1
+                continue
             keys = self._keys(row, piece)
             if keys is not None:
                 marks = self._marks[at : at + len(keys.keys)][::-1]
@@ -380,7 +399,7 @@ class _Cleaning:
         unmarked: set[int] = set()
         """Producers of whose transactions records were met, and no marker yet."""
         begun = work.from_offset
-        for stretch in self._sources.stretches(rows):
+        for stretch in self._sources.stretches(rows if decided is None else decided.left(rows)):
             for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
                 if piece is None:
                     self._lost.append((work.number, work.partition, row.base, row.end_offset))

@@ -1,19 +1,18 @@
 """Configurations of single groups: what each is called, what it takes, what it defaults to, what it means.
 
 A group stores only its overrides; what it does not say comes from the node's configuration of the same name with
-`group.` in front, and else from this table. Whoever runs a group reads them typed: `broker.group_configs.of(group)`.
+`group.` in front, and else from broker.yaml (`$.groups`). Whoever runs a group asks for what holds:
+`broker.group_configs.of(group)` has it typed for consumer groups, `core/share/options.py` for share groups.
 
-Names, types and defaults are Kafka's (GroupConfig, GroupCoordinatorConfig, ShareGroupConfig; 4.3). The two of
-dead-letter queues are KIP-1191's. Kafka lets an administrator set the bounds of each; here they are fixed, and the
-lower ones are lower, so that tests of users need not wait so long.
+Names and types are Kafka's (GroupConfig; 4.3). The two of dead-letter queues are KIP-1191's. Kafka lets an
+administrator set the bounds of each; here they are fixed, and wider, so that tests of users need not wait so long.
 
-Any other name is refused. Kafka's configurations of Streams groups (KIP-1071) are refused with the reason: there are no
-such groups here.
+A configuration is accepted only if it is obeyed: any other name is refused, those of Streams groups (KIP-1071) with the
+reason, since there are no such groups here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.core.administration import GROUP
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_topics import DEAD_LETTER_PREFIX
+from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
+from halfmoon.core.share.options import reset_ms
 from halfmoon.core.topic_configs import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from halfmoon.core.broker import Broker
+    from halfmoon.core.config import Settings
 
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -42,7 +43,8 @@ class GroupConfig(NamedTuple):
 
     name: str
     kind: Kind
-    default: str
+    default: Callable[[Settings, str], str]
+    """What broker.yaml says, for the group of that name."""
     check: Callable[[str], object]
     documentation: str
     node_name: str
@@ -51,35 +53,12 @@ class GroupConfig(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupRules:
-    """What holds for one group, parsed. Times are in ms."""
+    """What the configurations of a consumer group say (KIP-848), or the node's for all of them. Times are in ms."""
 
-    consumer_assignment_interval_ms: int
     consumer_heartbeat_interval_ms: int | None
     """None: the broker chooses, by how many members there are (`$.groups.consumer_heartbeat_min` and `…_max`)."""
     consumer_session_timeout_ms: int | None
     """None: as `$.groups.consumer_session_timeout` says."""
-    dead_letter_copy_record: bool
-    """Whether a dead-lettered record is copied with its key, value and headers, or only named."""
-    dead_letter_topic: str
-    """Where a share group's rejected records go; empty: nowhere."""
-    share_assignment_interval_ms: int
-    share_auto_offset_reset: str
-    """EARLIEST, LATEST, or BY_DURATION, whose duration is `share_reset_duration_ms`."""
-    share_reset_duration_ms: int
-    share_delivery_count_limit: int
-    share_heartbeat_interval_ms: int
-    share_read_committed: bool
-    share_partition_max_record_locks: int
-    share_record_lock_duration_ms: int
-    share_renew_acknowledge: bool
-    share_session_timeout_ms: int
-
-
-_DURATION = re.compile(
-    r"(?P<sign>[+-]?)P(?:(?P<days>[0-9]+)D)?(?:T(?=[0-9])(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?"
-    r"(?:(?P<seconds>[0-9]+(?:\.[0-9]{1,9})?)S)?)?\Z",
-    re.IGNORECASE,
-)
 
 
 def _isolation(value: str) -> bool:
@@ -88,23 +67,22 @@ def _isolation(value: str) -> bool:
     return value == READ_COMMITTED
 
 
-def _reset(value: str) -> tuple[str, int]:
-    """Where a share group begins, and for BY_DURATION how far back in ms."""
-    if value in (EARLIEST, LATEST):
-        return value, 0
-    found = _DURATION.match(value.removeprefix(BY_DURATION)) if value.startswith(BY_DURATION) else None
-    parts = () if found is None else found.group("days", "hours", "minutes", "seconds")
-    if found is None or found["sign"] == "-" or not any(parts):
+def _reset(value: str) -> str:
+    if reset_ms(value) is None:
         raise ValueError(f"expected {EARLIEST}, {LATEST} or {BY_DURATION} with a duration such as PT1H or P1DT2H")
-    minutes = (int(found["days"] or 0) * 24 + int(found["hours"] or 0)) * 60 + int(found["minutes"] or 0)
-    return BY_DURATION, minutes * 60_000 + round(float(found["seconds"] or 0) * 1000)
+    return value
 
 
-def _letters_or_none(value: str) -> str:
-    """Only such a topic: who may produce to one topic must not have the broker write to any other (KIP-1191)."""
-    if value and not value.startswith(DEAD_LETTER_PREFIX):
-        raise ValueError(f"expected a topic that is called {DEAD_LETTER_PREFIX}…, or nothing")
+def _at_once(value: str) -> str:
+    if value != "0":
+        raise ValueError("only 0 is supported: assignments are made as soon as they are needed")
+    return value
+
+
+def _topic_or_none(value: str) -> str:
     if value:
+        if not value.startswith(DEAD_LETTER_PREFIX):
+            raise ValueError(f"expected a name that begins with {DEAD_LETTER_PREFIX}, or nothing")
         try:
             check_topic_name(value)
         except BrokerError as error:
@@ -112,68 +90,82 @@ def _letters_or_none(value: str) -> str:
     return value
 
 
-def _row(name: str, kind: Kind, default: str, check: Callable[[str], object], documentation: str) -> GroupConfig:
-    return GroupConfig(name, kind, default, check, documentation, f"group.{name}")
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _row(
+    name: str, kind: Kind, default: Callable[[Settings], object], check: Callable[[str], object], documentation: str
+) -> GroupConfig:
+    return GroupConfig(name, kind, lambda s, group: str(default(s)), check, documentation, f"group.{name}")
+
+
+def _letters(settings: Settings, group: str) -> str:
+    return dead_letter_topic(group) if settings.groups.share.dead_letters else ""
 
 
 _ROWS = (
     _row(
-        "consumer.assignment.interval.ms", Kind.INT, "1000", integer(0, 15_000),
-        "How far apart assignments of a consumer group (KIP-848) are made, unless its members change.",
+        "consumer.assignment.interval.ms", Kind.INT, lambda s: 0, _at_once,
+        "How far apart assignments of a consumer group (KIP-848) are made. Only 0: at once.",
     ),
     _row(
-        "consumer.heartbeat.interval.ms", Kind.INT, "200", integer(100, 15_000),
+        "consumer.heartbeat.interval.ms", Kind.INT, lambda s: s.groups.consumer_heartbeat_min_ms,
+        integer(100, 15_000),
         "How often members of a consumer group (KIP-848) are told to send a heartbeat. Where nothing is said, from "
         "groups.consumer_heartbeat_min in small groups to groups.consumer_heartbeat_max in large ones.",
     ),
     _row(
-        "consumer.session.timeout.ms", Kind.INT, "45000", integer(1_000, 60_000),
+        "consumer.session.timeout.ms", Kind.INT, lambda s: s.groups.consumer_session_timeout_ms,
+        integer(1_000, 3_600_000),
         "After how long without a heartbeat a member is taken out of a consumer group (KIP-848).",
     ),
     GroupConfig(
-        "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, "true", boolean,
+        "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, lambda s, group: "true", boolean,
         "Whether a dead letter has the key, value and headers of the record; else only what says which one it was.", "",
     ),
     GroupConfig(
-        "errors.deadletterqueue.topic.name", Kind.STRING, "", _letters_or_none,
-        "The topic for records that a share group has rejected, or that were delivered too often; it is called dlq.… "
-        "Empty: none. Where nothing is said, it is dlq. and the group, or none if groups.share.dead_letters is false.",
-        "",
+        "errors.deadletterqueue.topic.name", Kind.STRING, _letters, _topic_or_none,
+        "The topic for records that a share group has rejected, or that were delivered too often, `dlq.…`. "
+        "Empty: none.", "",
     ),
     _row(
-        "share.assignment.interval.ms", Kind.INT, "1000", integer(0, 15_000),
-        "How far apart assignments of a share group are made, unless its members change.",
+        "share.assignment.interval.ms", Kind.INT, lambda s: 0, _at_once,
+        "How far apart assignments of a share group are made. Only 0: at once.",
     ),
     GroupConfig(
-        "share.auto.offset.reset", Kind.STRING, LATEST, _reset,
+        "share.auto.offset.reset", Kind.STRING, lambda s, group: s.groups.share.auto_offset_reset, _reset,
         "Where a share group begins in a partition it has not read: earliest, latest, or by_duration:PT1H ago.", "",
     ),
     _row(
-        "share.delivery.count.limit", Kind.INT, "5", integer(2, 10),
+        "share.delivery.count.limit", Kind.INT, lambda s: s.groups.share.delivery_count_limit, integer(2, 100),
         "How often a record is delivered to a share group at most.",
     ),
     _row(
-        "share.heartbeat.interval.ms", Kind.INT, "5000", integer(100, 15_000),
+        "share.heartbeat.interval.ms", Kind.INT, lambda s: s.groups.share.heartbeat_interval_ms,
+        integer(100, 15_000),
         "How often members of a share group are told to send a heartbeat.",
     ),
     GroupConfig(
-        "share.isolation.level", Kind.STRING, READ_UNCOMMITTED, _isolation,
+        "share.isolation.level", Kind.STRING, lambda s, group: s.groups.share.isolation_level, _isolation,
         "Whether a share group gets records of transactions that are not committed.", "",
     ),
     _row(
-        "share.partition.max.record.locks", Kind.INT, "2000", integer(100, 4_000),
+        "share.partition.max.record.locks", Kind.INT, lambda s: s.groups.share.partition_max_record_locks,
+        integer(100, 100_000),
         "How many records of a partition a share group may be working on at a time.",
     ),
     _row(
-        "share.record.lock.duration.ms", Kind.INT, "30000", integer(1_000, 60_000),
+        "share.record.lock.duration.ms", Kind.INT, lambda s: s.groups.share.record_lock_duration_ms,
+        integer(1_000, 3_600_000),
         "How long a member of a share group has for a record before it is delivered again.",
     ),
     GroupConfig(
-        "share.renew.acknowledge.enable", Kind.BOOLEAN, "true", boolean,
-        "Whether members of a share group may ask for more time for a record.", "",
+        "share.renew.acknowledge.enable", Kind.BOOLEAN, lambda s, group: _truth(s.groups.share.renew_acknowledge),
+        boolean, "Whether members of a share group may ask for more time for a record.", "",
     ),
     _row(
-        "share.session.timeout.ms", Kind.INT, "45000", integer(1_000, 60_000),
+        "share.session.timeout.ms", Kind.INT, lambda s: s.groups.share.session_timeout_ms, integer(1_000, 3_600_000),
         "After how long without a heartbeat a member is taken out of a share group.",
     ),
 )  # fmt: skip
@@ -245,9 +237,10 @@ class GroupConfigs:
 
     def check(self, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> None:
         """Raise BrokerError(INVALID_CONFIG) unless what each says makes sense beside the others."""
+        settings = self._broker.dynamic_configs.base
         for kind in ("consumer", "share"):
             session_ms, heartbeat_ms = (
-                int(_value(name, overrides, node_defaults))
+                int(_value(name, overrides, node_defaults) or GROUP_CONFIGS[name].default(settings, ""))
                 for name in (f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms")
             )
             if heartbeat_ms >= session_ms:
@@ -280,37 +273,19 @@ def validate(overrides: Mapping[str, str]) -> None:
             ) from None
 
 
-def _value(name: str, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> str:
-    return overrides.get(name, node_defaults.get(name, GROUP_CONFIGS[name].default)).strip()
+def _value(name: str, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> str | None:
+    value = overrides.get(name, node_defaults.get(name))
+    return None if value is None else value.strip()
 
 
 def resolve(overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> GroupRules:
     """What holds for a group with these overrides, which must have passed `validate`."""
 
-    def value(name: str) -> str:
-        return _value(name, overrides, node_defaults)
+    def number(name: str) -> int | None:
+        value = _value(name, overrides, node_defaults)
+        return None if value is None else int(value)
 
-    def number(name: str) -> int:
-        return int(value(name))
-
-    def said(name: str) -> int | None:
-        return number(name) if name in overrides or name in node_defaults else None
-
-    reset, duration_ms = _reset(value("share.auto.offset.reset"))
     return GroupRules(
-        consumer_assignment_interval_ms=number("consumer.assignment.interval.ms"),
-        consumer_heartbeat_interval_ms=said("consumer.heartbeat.interval.ms"),
-        consumer_session_timeout_ms=said("consumer.session.timeout.ms"),
-        dead_letter_copy_record=boolean(value("errors.deadletterqueue.copy.record.enable")),
-        dead_letter_topic=value("errors.deadletterqueue.topic.name"),
-        share_assignment_interval_ms=number("share.assignment.interval.ms"),
-        share_auto_offset_reset=reset,
-        share_reset_duration_ms=duration_ms,
-        share_delivery_count_limit=number("share.delivery.count.limit"),
-        share_heartbeat_interval_ms=number("share.heartbeat.interval.ms"),
-        share_read_committed=_isolation(value("share.isolation.level")),
-        share_partition_max_record_locks=number("share.partition.max.record.locks"),
-        share_record_lock_duration_ms=number("share.record.lock.duration.ms"),
-        share_renew_acknowledge=boolean(value("share.renew.acknowledge.enable")),
-        share_session_timeout_ms=number("share.session.timeout.ms"),
+        consumer_heartbeat_interval_ms=number("consumer.heartbeat.interval.ms"),
+        consumer_session_timeout_ms=number("consumer.session.timeout.ms"),
     )

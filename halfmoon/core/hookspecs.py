@@ -94,8 +94,9 @@ def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
 def halfmoon_allocators(ctx: PluginContext) -> Mapping[str, AnyAllocator]:
     """Offer allocation strategies: name → pure function of (members, queues), see halfmoon.core.allocation.
 
-    Called: per rebalance and topic. Cost: none between rebalances. Error: the last assignment is kept, health turns
-    yellow; in a Kafka client (`halfmoon.kafka.assignor`) it is raised there.
+    Called: in the loop, per rebalance and topic, or once for all topics where the strategy asks for that. Cost: none
+    between rebalances. Error: the last assignment is kept, health turns yellow; in a Kafka client
+    (`halfmoon.kafka.assignor`) it is raised there.
     """
 
 

@@ -3,7 +3,8 @@
 It follows the log behind the appends, as a mover (core/relay.py), and costs only what is to be found: whoever appends a
 frame that is to be looked into says so in the frame (flag INDEXED) and notes its position here. Entries gather in
 memory until there are many, or their segment ends; then they become a file (core/key_file.py). Where files are
-missing, after a crash or because somebody deleted them, the log is scanned again, in the background.
+missing, after a crash or because somebody deleted them, the log is scanned again, in the background; and so is each
+clean file (core/clean_files.py) once, when it comes.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import control, frame, key_file, provenance, record_codec
+from halfmoon.core import clean_files, control, frame, key_file, provenance, record_codec
 from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
+from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
 from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hashes
@@ -70,6 +72,8 @@ class KeyIndex:
         """Position of noted frames that were looked into already → header and hashes."""
         self._gaps: list[tuple[int, int]] = []
         """Stretches of the log [from, to) that are to be scanned again."""
+        self._clean_gaps: list[int] = []
+        """Where clean files begin that are to be scanned."""
         self._rebuilt: Stretch | None = None
         """What the scan has found."""
         self._superseded: str | None = None
@@ -89,7 +93,11 @@ class KeyIndex:
         fs.sync_directory("")
         unwanted = list(key_file.leftovers(fs))
         at = log.start
+        cleaned = {}
         for begin, end, path in key_file.listed(fs):
+            if begin >= CLEAN_BASE:
+                cleaned[begin, end] = path
+                continue
             inside = any(segment.start <= begin and end <= segment.end for segment in log.segments)
             if at <= begin < end <= log.end and inside:
                 try:
@@ -102,14 +110,26 @@ class KeyIndex:
                     continue
             unwanted.append(path)
         self._add_gap(at, log.end)
+        last = self.files[-1] if self.files else None
+        for segment in log.cleaned:
+            found = cleaned.get((segment.start, segment.end))
+            try:
+                if found is None:
+                    raise ValueError("there is none")
+                self.files.append(key_file.open_file(fs, found))
+            except ValueError:
+                self._clean_gaps.append(segment.start)
+            else:
+                del cleaned[segment.start, segment.end]
+        unwanted += cleaned.values()
         for path in unwanted:
             fs.remove(path)
         if unwanted:
             fs.sync_directory(key_file.FOLDER)
         self._begin(log.end)
-        last = self.files[-1] if self.files else None
         if last is not None and last.end == log.end < self._segment_end and self._may_go_on(last):
-            self._superseded = self.files.pop().path
+            self.files.remove(last)
+            self._superseded = last.path
             self._tail = Stretch.going_on(last)
             self._limit()
 
@@ -170,6 +190,17 @@ class KeyIndex:
         if self._noted or upto >= self._close_at:
             self._broker.relays.wake(self)
 
+    def clean_file_came(self, start: int) -> None:
+        self._clean_gaps.append(start)
+        self._broker.relays.wake(self)
+
+    def clean_file_went(self, start: int) -> None:
+        for file in self.files:
+            if file.start == start:
+                self.files.remove(file)
+                self._broker.log.fs.remove(file.path)
+                break
+
     def covers(self, position: int) -> bool:
         """Whether all frames below a log position are in the index."""
         if self._gaps or self._broker.dispatch.position < position:
@@ -180,6 +211,7 @@ class KeyIndex:
     def behind_bytes(self) -> int:
         """How much of the log is visible and not in the index."""
         behind = sum(high - low for low, high in self._gaps)
+        behind += sum(segment.size for segment in self._broker.log.cleaned if segment.start in self._clean_gaps)
         if self._done < len(self._noted):
             behind += max(0, self._broker.dispatch.position - self._noted[self._done])
         return behind
@@ -234,8 +266,8 @@ class KeyIndex:
 
     def run(self) -> Steps:
         yield from self._follow()
-        while self._gaps:
-            yield from self._scan()
+        while self._gaps or self._clean_gaps:
+            yield from self._scan() if self._gaps else self._scan_clean()
 
     def _follow(self) -> Steps:
         """Take in what was noted and is visible."""
@@ -274,6 +306,8 @@ class KeyIndex:
     def _close_upto(self, position: int) -> Steps:
         """Nothing comes any more before `position`, where a frame group ends: write the files that are due. None ends
         within a group, or a scan that begins there would take the rest of it for torn."""
+        if self._tail.start < self._broker.log.start:  # it has expired before it was looked at
+            self._begin(self._broker.log.start)
         while self._close_at <= position:
             if self._segment_end == self._tail.start:
                 self._limit()
@@ -348,6 +382,36 @@ class KeyIndex:
         # What has expired meanwhile is out of it already.
         self._gaps = [(max(begin, end) if upto == high else begin, upto) for begin, upto in self._gaps]
         self._gaps = [(begin, upto) for begin, upto in self._gaps if begin < upto]
+
+    def _scan_clean(self) -> Steps:
+        """Index one clean file."""
+        start = self._clean_gaps[-1]
+        log = self._broker.log
+        segment = next((each for each in log.cleaned if each.start == start), None)
+        if segment is None:  # it has been replaced already
+            self._clean_gaps.remove(start)
+            return
+        guard = segment.view[:0]  # keeps its file open
+        found = self._rebuilt = Stretch(start)
+        ahead = start
+        for looked, (low, _, seen, payload) in enumerate(clean_files.frames(segment)):
+            if low + AHEAD_BYTES // 2 > ahead:
+                begin, ahead = ahead, min(max(low, ahead) + AHEAD_BYTES, segment.end)
+                yield _reading(segment.file.pread, ahead - begin, begin - start)
+            if seen is not None and payload is not None and seen.kind == Kind.BATCH and seen.flags & INDEXED:
+                yield from self._take_parts(found, seen, bytes(read_provenance(segment, seen)), payload)
+            if looked % SCANNED == SCANNED - 1:
+                yield None
+                yield from self._follow()
+        self._rebuilt = None
+        guard.release()
+        if segment in log.cleaned:
+            found.upto = segment.end
+            file = yield lambda: self._write(found)
+            self._add(file)
+            if segment not in log.cleaned:  # it was replaced while that was written
+                self.clean_file_went(start)
+        self._clean_gaps.remove(start)
 
     # -- looking into a frame ----------------------------------------------------------------------------------------
 

@@ -228,7 +228,7 @@ class Messages:
         frame = whole.frame
         partition = self._broker.catalog.partition(frame.topic_number, frame.partition)
         offset = frame.base_offset + record.offset_delta
-        if partition is None:
+        if partition is None or not partition.stands_at(offset, frame.position):
             return None
         pending = partition.pending
         if pending is None and not partition.start_offset <= offset < partition.stable_offset:
@@ -288,12 +288,20 @@ class Messages:
             search = self._broker.key_index.find([block_hash(*here)])
             frames = FrameReader(self._broker.log)
             for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, first_id))):  # noqa: B023
+                if not self._counts(whole):
+                    continue
                 if followed is None:
                     events[whole.frame.position, here] = self._named(whole, here)
                 elif followed not in seen:
                     seen[followed] = group
                     ahead.append(followed)
         return tuple(event for _, event in sorted(events.items(), key=lambda entry: entry[0][0]))
+
+    def _counts(self, whole: WholeFrame) -> bool:
+        """Whether a frame has not been moved: then there is another one that says the same."""
+        frame = whole.frame
+        partition = self._broker.catalog.partition(frame.topic_number, frame.partition)
+        return frame.kind != Kind.BATCH or partition is None or partition.stands_at(frame.base_offset, frame.position)
 
     def _root(self, place: Place) -> Steps[tuple[Place, bytes]]:
         """Where a message came into the broker, as far back as can be told; and that place as a header names it."""

@@ -5,6 +5,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
+from confluent_kafka import Consumer
 
 from tests.cli.conftest import CommandLine
 
@@ -26,6 +27,27 @@ def test_list_by_state(broker_cli: CommandLine, group: str) -> None:
     assert listed[group]["protocol"] == "consumer"
     assert group in broker_cli.ok("group", "list", "--state", "empty").out
     assert group not in broker_cli.ok("group", "list", "--state", "Stable").out
+
+
+def test_groups_of_the_new_protocol(broker_cli: CommandLine, bootstrap_servers: str, group: str, topic: str) -> None:
+    config = {"bootstrap.servers": bootstrap_servers, "group.id": group, "client.id": "c"}
+    consumer = Consumer(config | {"group.protocol": "consumer"})
+    try:
+        consumer.subscribe([topic])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        listed = {row["group"]: row for row in broker_cli.ok("group", "list", "-o", "json").json()}
+        assert (listed[group]["state"], listed[group]["type"]) == ("Stable", "consumer")
+        described = broker_cli.ok("group", "describe", group, "-o", "json").json()
+        assert (described["state"], described["protocol"], described["lag"]) == ("Stable", "averagely", 6)
+        (member,) = described["members"]
+        assert (member["client"], member["host"]) == ("c", "/127.0.0.1")
+        assert [row["member"] for row in described["partitions"]] == [member["member"]]
+        refused = broker_cli("group", "reset", group, "--to-earliest", "--execute")
+        assert "is Stable with 1 member: stop them first" in refused.failed_with(1)
+    finally:
+        consumer.close()
+    assert broker_cli.ok("group", "reset", group, "--to-latest", "--execute", "-o", "json").json()["executed"]
 
 
 def test_describe_shows_how_far_it_is(broker_cli: CommandLine, group: str, topic: str) -> None:

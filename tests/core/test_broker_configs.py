@@ -70,7 +70,7 @@ def test_for_ever(rig: BrokerRig, name: str, value: str, expected: object) -> No
 
 def test_groups_and_their_coordinator_follow(rig: BrokerRig) -> None:
     put(rig, ALL_NODES, group_max_size="2", group_initial_rebalance_delay_ms="77")
-    coordinator = rig.broker.groups.coordinator
+    coordinator = rig.broker.groups.coordinator.classic
     assert (coordinator.settings.max_size, coordinator.settings.initial_rebalance_delay_ms) == (2, 77)
     assert coordinator._rebalances.settings is coordinator.settings
 

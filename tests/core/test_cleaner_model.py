@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import random
 
-from hypothesis import HealthCheck, Phase, settings
+import pytest
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -18,6 +19,8 @@ from halfmoon.core.housekeeping import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, sync, turn
 from tests.core.clean_bench import batches, clean, keyed, records, seal
+
+pytestmark = pytest.mark.timeout(300)
 
 RETENTION_MS = 3_600_000
 PARTITIONS = 2
@@ -201,12 +204,10 @@ def turn_without_cleaning(machine: Compacted) -> None:
 EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "0"))
 TestCompacted = Compacted.TestCase
 TestCompacted.settings = settings(
-    max_examples=EXAMPLES or 80,
+    max_examples=EXAMPLES or 60,
     derandomize=not EXAMPLES,
     stateful_step_count=60 if EXAMPLES else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
-    phases=[Phase.explicit, Phase.generate],
-    report_multiple_bugs=False,
 )

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 
 from halfmoon.core.administration import ALL_NODES
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_configs import BY_DURATION, EARLIEST, GROUP_CONFIGS, LATEST, NOT_HERE, GroupRules, resolve
+from halfmoon.core.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
+from halfmoon.core.share.options import resolve as share_options
 from tests.adapters.rig import BrokerRig
 
-KAFKAS_DEFAULTS = {
-    "consumer.assignment.interval.ms": "1000",
-    "consumer.heartbeat.interval.ms": "5000",
+DEFAULTS = {
+    "consumer.assignment.interval.ms": "0",
+    "consumer.heartbeat.interval.ms": "200",
     "consumer.session.timeout.ms": "45000",
-    "share.assignment.interval.ms": "1000",
+    "errors.deadletterqueue.copy.record.enable": "true",
+    "errors.deadletterqueue.topic.name": "dlq.g",
+    "share.assignment.interval.ms": "0",
     "share.auto.offset.reset": "latest",
     "share.delivery.count.limit": "5",
     "share.heartbeat.interval.ms": "5000",
@@ -26,50 +27,16 @@ KAFKAS_DEFAULTS = {
     "share.renew.acknowledge.enable": "true",
     "share.session.timeout.ms": "45000",
 }
-"""What Kafka 4.3.1 tells of a group that has none of its own, without those of Streams groups."""
-
-
-@pytest.fixture
-def rig() -> BrokerRig:
-    return BrokerRig()
-
-
-def test_the_defaults_are_kafkas(rig: BrokerRig) -> None:
-    ours = {name: row.default for name, row in GROUP_CONFIGS.items()}
-    assert ours == KAFKAS_DEFAULTS | {
-        "errors.deadletterqueue.copy.record.enable": "true",
-        "errors.deadletterqueue.topic.name": "",
-    }
-    assert list(ours) == sorted(ours)
-    assert rig.broker.group_configs.of("g") == GroupRules(
-        consumer_assignment_interval_ms=1000,
-        consumer_heartbeat_interval_ms=5000,
-        consumer_session_timeout_ms=45000,
-        dead_letter_copy_record=True,
-        dead_letter_topic="",
-        share_assignment_interval_ms=1000,
-        share_auto_offset_reset=LATEST,
-        share_reset_duration_ms=0,
-        share_delivery_count_limit=5,
-        share_heartbeat_interval_ms=5000,
-        share_read_committed=False,
-        share_partition_max_record_locks=2000,
-        share_record_lock_duration_ms=30000,
-        share_renew_acknowledge=True,
-        share_session_timeout_ms=45000,
-    )
-
+"""Kafka's, but for the intervals of assignments, the heartbeats of consumer groups, and dead letters."""
 
 CHANGED = {
-    "consumer.assignment.interval.ms": "0",
     "consumer.heartbeat.interval.ms": "100",
     "consumer.session.timeout.ms": "1000",
     "errors.deadletterqueue.copy.record.enable": "FALSE",
-    "errors.deadletterqueue.topic.name": "dlq.orders",
-    "share.assignment.interval.ms": "15000",
+    "errors.deadletterqueue.topic.name": "dlq.elsewhere",
     "share.auto.offset.reset": "by_duration:P1DT2H3M4.5S",
     "share.delivery.count.limit": "10",
-    "share.heartbeat.interval.ms": " 15000 ",
+    "share.heartbeat.interval.ms": "15000",
     "share.isolation.level": "read_committed",
     "share.partition.max.record.locks": "4000",
     "share.record.lock.duration.ms": "60000",
@@ -78,33 +45,48 @@ CHANGED = {
 }
 
 
-def test_each_has_its_effect() -> None:
-    """Each configuration, changed alone, changes a field of the rules."""
-    default = resolve({}, {})
-    seen = set()
+@pytest.fixture
+def rig() -> BrokerRig:
+    return BrokerRig()
+
+
+def test_the_defaults(rig: BrokerRig) -> None:
+    assert {name: row.default(rig.settings, "g") for name, row in GROUP_CONFIGS.items()} == DEFAULTS
+    assert list(DEFAULTS) == list(GROUP_CONFIGS) == sorted(DEFAULTS)
+    assert rig.broker.group_configs.of("g") == GroupRules(None, None)
+    validate(DEFAULTS)
+
+
+def test_what_is_shown_is_what_share_groups_have(rig: BrokerRig) -> None:
+    shown = {name: row.default(rig.settings, "g") for name, row in GROUP_CONFIGS.items()}
+    assert share_options("g", rig.settings.groups.share, shown) == share_options("g", rig.settings.groups.share, {})
+
+
+def test_each_has_its_effect(rig: BrokerRig) -> None:
+    """Those that can be changed, changed alone, change what their kind of group does."""
     for name, value in CHANGED.items():
-        rules = resolve({name: value}, {})
-        different = {f.name for f in fields(GroupRules) if getattr(rules, f.name) != getattr(default, f.name)}
-        assert different, name
-        assert not different & seen
-        seen |= different
-    assert seen == {f.name for f in fields(GroupRules)}
-    assert CHANGED.keys() == GROUP_CONFIGS.keys()
+        validate({name: value})
+        if name.startswith("consumer."):
+            assert resolve({name: value}, {}) != resolve({}, {}), name
+        else:
+            given = rig.settings.groups.share
+            assert share_options("g", given, {name: value}) != share_options("g", given, {}), name
+    assert GROUP_CONFIGS.keys() - CHANGED.keys() == {"consumer.assignment.interval.ms", "share.assignment.interval.ms"}
 
 
 def test_a_group_its_node_and_all_nodes(rig: BrokerRig) -> None:
     broker = rig.broker
-    assert broker.group_configs.of("g").share_delivery_count_limit == 5
-    broker.dynamic_configs.alter(ALL_NODES, {"group.share.delivery.count.limit": "6"})
-    assert broker.group_configs.of("g").share_delivery_count_limit == 6
-    broker.dynamic_configs.alter("0", {"group.share.delivery.count.limit": "7"})
-    assert broker.group_configs.of("g").share_delivery_count_limit == 7
-    broker.group_configs.alter("g", {"share.delivery.count.limit": "8"})
-    assert broker.group_configs.of("g").share_delivery_count_limit == 8
-    assert broker.group_configs.of("other").share_delivery_count_limit == 7
+    assert broker.group_configs.of("g").consumer_session_timeout_ms is None
+    broker.dynamic_configs.alter(ALL_NODES, {"group.consumer.session.timeout.ms": "6000"})
+    assert broker.group_configs.of("g").consumer_session_timeout_ms == 6000
+    broker.dynamic_configs.alter("0", {"group.consumer.session.timeout.ms": "7000"})
+    assert broker.group_configs.of("g").consumer_session_timeout_ms == 7000
+    broker.group_configs.alter("g", {"consumer.session.timeout.ms": "8000"})
+    assert broker.group_configs.of("g").consumer_session_timeout_ms == 8000
+    assert broker.group_configs.of("other").consumer_session_timeout_ms == 7000
     assert broker.group_configs.configured() == ["g"]
     broker.group_configs.alter("g", {})
-    assert broker.group_configs.of("g").share_delivery_count_limit == 7
+    assert broker.group_configs.of("g").consumer_session_timeout_ms == 7000
     assert broker.group_configs.configured() == []
 
 
@@ -113,14 +95,14 @@ def test_a_group_its_node_and_all_nodes(rig: BrokerRig) -> None:
     [
         ("consumer.heartbeat.interval.ms", "99"),
         ("consumer.heartbeat.interval.ms", "15001"),
-        ("consumer.session.timeout.ms", "60001"),
+        ("consumer.session.timeout.ms", "3600001"),
         ("consumer.session.timeout.ms", "1s"),
-        ("consumer.session.timeout.ms", "5000"),
+        ("consumer.heartbeat.interval.ms", "x"),
         ("share.heartbeat.interval.ms", "-1"),
         ("share.session.timeout.ms", "999"),
-        ("share.record.lock.duration.ms", "60001"),
+        ("share.record.lock.duration.ms", "3600001"),
         ("share.delivery.count.limit", "1"),
-        ("share.delivery.count.limit", "11"),
+        ("share.delivery.count.limit", "101"),
         ("share.partition.max.record.locks", "99"),
         ("share.auto.offset.reset", "EARLIEST"),
         ("share.auto.offset.reset", "by_duration:"),
@@ -132,6 +114,8 @@ def test_a_group_its_node_and_all_nodes(rig: BrokerRig) -> None:
         ("share.renew.acknowledge.enable", "yes"),
         ("errors.deadletterqueue.topic.name", "dlq.a b"),
         ("errors.deadletterqueue.topic.name", "orders"),
+        ("consumer.assignment.interval.ms", "1000"),
+        ("share.session.timeout.ms", "5000"),
         ("no.such.config", "1"),
         *((name, "1") for name in NOT_HERE),
     ],
@@ -143,23 +127,9 @@ def test_what_is_refused(rig: BrokerRig, name: str, value: str) -> None:
     assert rig.broker.group_configs.configured() == []
 
 
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ("earliest", (EARLIEST, 0)),
-        ("by_duration:PT1H", (BY_DURATION, 3_600_000)),
-        ("by_duration:P2D", (BY_DURATION, 172_800_000)),
-        ("by_duration:pt0.5s", (BY_DURATION, 500)),
-    ],
-)
-def test_where_a_share_group_begins(value: str, expected: tuple[str, int]) -> None:
-    rules = resolve({"share.auto.offset.reset": value}, {})
-    assert (rules.share_auto_offset_reset, rules.share_reset_duration_ms) == expected
-
-
 def test_a_default_of_the_node_that_makes_no_sense_is_refused(rig: BrokerRig) -> None:
     with pytest.raises(BrokerError, match="must be less"):
-        rig.broker.dynamic_configs.alter(ALL_NODES, {"group.consumer.session.timeout.ms": "4000"})
+        rig.broker.dynamic_configs.alter(ALL_NODES, {"group.share.session.timeout.ms": "4000"})
 
 
 def test_rules_are_kept_for_some_groups_only(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,9 +143,9 @@ def test_rules_are_kept_for_some_groups_only(rig: BrokerRig, monkeypatch: pytest
 
 def test_they_are_there_after_a_power_loss(rig: BrokerRig) -> None:
     rig.broker.group_configs.alter("g", {"share.isolation.level": "read_committed"})
-    rig.broker.dynamic_configs.alter(ALL_NODES, {"group.share.delivery.count.limit": "6"})
+    rig.broker.dynamic_configs.alter(ALL_NODES, {"group.consumer.session.timeout.ms": "6000"})
     rig.turn()
     broker = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     broker.open()
-    assert broker.group_configs.of("g").share_read_committed
-    assert broker.group_configs.of("g").share_delivery_count_limit == 6
+    assert broker.group_configs.overrides("g") == {"share.isolation.level": "read_committed"}
+    assert broker.group_configs.of("g").consumer_session_timeout_ms == 6000

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.messages import Found, Results, Shown, Steps
@@ -16,6 +17,7 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
+from tests.core.clean_bench import COMPACT, clean, put
 from tests.core.relay_bench import lose_derived, pass_ms, send
 
 END = "halfmoon.transactions"
@@ -374,3 +376,74 @@ def test_what_was_moved(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     (message,) = find(broker, "t", b"a").messages
     assert message.offset == 1
     assert history(broker, message.topic, 1, 17)[-1] == "moved SCHEDULE_TOPIC_XXXX-17@1 for t-0"
+
+
+# -- moved by the cleaner ----------------------------------------------------------------------------------------------
+
+
+def test_messages_are_found_where_the_cleaner_has_put_them(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    settings = {"retention": "1h", "cleaner": {"min_dead_ratio": 0.2}}
+    broker = reopen(fs, clock, **settings)
+    broker.create_topic("t", 1, {"retention.ms": "-1"})
+    broker.create_topic("short", 1)
+    send(broker, "t", (b"now", {"KEYS": "k"}))
+    send(broker, "t", (b"later", {"KEYS": "k", "DELAY": "1"}))
+    relay(broker)
+    pass_ms(broker, clock, 2_000)
+    said = history(broker, "t", 1)
+    assert [event.split()[0] for event in said] == ["waits", "delivered"]
+    for _ in range(40):
+        send(broker, "short", (b"x" * 9000, {}))
+        relay(broker)
+    clock.now_ms += 7_200_000
+    while not broker.housekeeping.retain():
+        pass
+    relay(broker)
+    clean(broker, clock)
+    assert partition_of(broker, "t").moved_upto == 2
+    relay(broker)
+
+    def check() -> None:
+        found = find(broker, "t", b"k")
+        assert places(found) == ["t-0@1", "t-0@0"]
+        assert found.behind_bytes == 0
+        assert history(broker, "t", 1)[-1] == said[-1]
+
+    check()
+    assert broker.log.start > 0
+    broker.close()
+    key_files = [path for path in fs.names if path.startswith(f"keys/0{CLEAN_BASE}")]
+    assert len(key_files) == 1
+    fs = fs.kill()
+    broker = reopen(fs, clock, **settings)
+    assert not broker.key_index.behind_bytes
+    check()
+    broker.close()
+    fs = fs.kill()
+    lose_derived(fs)
+    broker = reopen(fs, clock, **settings)
+    assert broker.key_index.behind_bytes
+    relay(broker)
+    check()
+    topic = broker.topic("t")
+    assert topic is not None
+    broker.delete_topic(topic)
+    clean(broker, clock)
+    assert not [path for path in fs.names if path.startswith((f"keys/0{CLEAN_BASE}", "cleaned/"))]
+
+
+def test_what_compaction_has_taken_is_not_found(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1, COMPACT | {"halfmoon.key.index": "true"})
+    for at in range(4):
+        put(broker, "t", (b"k", b"%d" % at))
+        relay(broker)
+    put(broker, "t", (b"end", b""))
+    relay(broker)
+    assert len(find(broker, "t", b"k").messages) == 4
+    clean(broker, clock)
+    assert places(find(broker, "t", b"k")) == [], "the file is not looked into yet"
+    relay(broker)
+    assert places(find(broker, "t", b"k")) == ["t-0@3"]
+    with pytest.raises(BrokerError):
+        show(broker, "t", 1)

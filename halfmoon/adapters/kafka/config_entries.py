@@ -13,8 +13,7 @@ from halfmoon.core.administration import ALL_NODES
 from halfmoon.core.broker_configs import BROKER_CONFIGS, BrokerConfig
 from halfmoon.core.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.core.config import Settings
-from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
-from halfmoon.core.share.options import DEAD_LETTER_TOPIC, SETTINGS, ShareSettings, letters_of
+from halfmoon.core.group_configs import GROUP_CONFIGS
 from halfmoon.core.topic_configs import VIEW_POSITION, VIEW_STATE, Kind, effective, find
 
 if TYPE_CHECKING:
@@ -138,20 +137,13 @@ def group_entries(broker: Broker, group: str) -> list[Entry]:
         if row.node_name:
             synonyms = _node_layers(broker, BROKER_CONFIGS[row.node_name])
         else:
-            value = _group_default(group, row, broker.settings.groups.share)
-            default = _group_default(group, row, _DEFAULTS.groups.share)
+            base = broker.dynamic_configs.base
+            value, default = row.default(base, group), row.default(_DEFAULTS, group)
             synonyms = [Synonym(row.name, value, DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG)]
         if row.name in overrides:
             synonyms.insert(0, Synonym(row.name, overrides[row.name].strip(), GROUP_CONFIG))
         entries.append(Entry(row.name, synonyms[0].value, row.kind, False, synonyms, row.documentation))
     return entries
-
-
-def _group_default(group: str, row: GroupConfig, settings: ShareSettings) -> str:
-    """What broker.yaml says for a group that says nothing."""
-    if row.name == DEAD_LETTER_TOPIC:
-        return letters_of(group, settings)
-    return SETTINGS[row.name][1](settings) if row.name in SETTINGS else row.default
 
 
 def client_metrics_entries(overrides: Mapping[str, str]) -> list[Entry]:

@@ -169,7 +169,10 @@ class GroupResource(Resource):
         return name in group_configs.NOT_HERE
 
     def default(self, name: str) -> str:
-        return self.broker.group_configs.node_defaults().get(name) or group_configs.find(name).default
+        settings = self.broker.dynamic_configs.base
+        return self.broker.group_configs.node_defaults().get(name) or group_configs.find(name).default(
+            settings, self.name
+        )
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
         if validate_only:

@@ -40,9 +40,6 @@ UNSUPPORTED = (
 )
 """By key."""
 
-COMING = frozenset({24, 25, 26, 27, 28, 61, 65, 66, 68, 69, 76, 77, 78, 79, 90, 91, 92})
-"""Transactions, the new group protocol and share groups: not there yet."""
-
 NEVER_LISTED = (
     Unsupported(71, "GetTelemetrySubscriptions", _NO_TELEMETRY),
     Unsupported(72, "PushTelemetry", _NO_TELEMETRY),

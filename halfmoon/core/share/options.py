@@ -9,7 +9,7 @@ may only produce to one topic has the broker write to any other.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta
@@ -58,21 +58,6 @@ class ShareSettings(Section, frozen=True, kw_only=True):
             )
 
 
-DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
-
-SETTINGS: Mapping[str, tuple[str, Callable[[ShareSettings], str]]] = {
-    "share.auto.offset.reset": ("auto_offset_reset", lambda s: s.auto_offset_reset),
-    "share.delivery.count.limit": ("delivery_count_limit", lambda s: str(s.delivery_count_limit)),
-    "share.heartbeat.interval.ms": ("heartbeat_interval", lambda s: str(s.heartbeat_interval_ms)),
-    "share.isolation.level": ("isolation_level", lambda s: s.isolation_level),
-    "share.partition.max.record.locks": ("partition_max_record_locks", lambda s: str(s.partition_max_record_locks)),
-    "share.record.lock.duration.ms": ("record_lock_duration", lambda s: str(s.record_lock_duration_ms)),
-    "share.renew.acknowledge.enable": ("renew_acknowledge", lambda s: str(s.renew_acknowledge).lower()),
-    "share.session.timeout.ms": ("session_timeout", lambda s: str(s.session_timeout_ms)),
-}
-"""Group configuration → the setting that holds where a group says nothing, below `$.groups.share`, and its value."""
-
-
 class Options(NamedTuple):
     """Of one group, now."""
 
@@ -88,9 +73,9 @@ class Options(NamedTuple):
 
 def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Options:
     given = {name: value.strip() for name, value in given.items()}
-    letters = given.get(DEAD_LETTER_TOPIC)
+    letters = given.get("errors.deadletterqueue.topic.name")
     if letters is None or (letters and not letters.startswith(DEAD_LETTER_PREFIX)):
-        letters = letters_of(group, settings)
+        letters = dead_letter_topic(group) if settings.dead_letters else ""
     reset = given.get("share.auto.offset.reset", settings.auto_offset_reset)
     return Options(
         Terms(
@@ -107,11 +92,6 @@ def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Op
         letters,
         _truth(given, "errors.deadletterqueue.copy.record.enable", True),
     )
-
-
-def letters_of(group: str, settings: ShareSettings) -> str:
-    """The topic for dead letters of a group that says nothing; empty if there is none."""
-    return dead_letter_topic(group) if settings.dead_letters else ""
 
 
 LATEST_MS, EARLIEST_MS = -1, -2

@@ -109,7 +109,7 @@ def test_other_resources(client, broker):
     assert changed(client, 4, "7", (DELETE, "num.partitions", None)) == (0, None)
     assert broker.settings.topics.partitions == 6
     assert changed(client, 32, "g", (SET, "share.isolation.level", "read_committed")) == (0, None)
-    assert broker.group_configs.of("g").share_read_committed
+    assert broker.group_configs.overrides("g") == {"share.isolation.level": "read_committed"}
     assert changed(client, 16, "m", (SET, "metrics", "a"), (APPEND, "match", "client_id=b")) == (0, None)
     assert changed(client, 16, "m", (APPEND, "metrics", "b")) == (0, None)
     assert changed(client, 16, "m", (SUBTRACT, "metrics", "a")) == (0, None)

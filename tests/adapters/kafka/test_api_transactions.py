@@ -357,6 +357,10 @@ def test_how_producers_and_transactions_stand(client, rig, partitions):
     rig.clock.now_ms += 5_000
     assert listed(duration_filter=4_000)[0] == [("x", "CompleteCommit"), ("y", "Empty")]
     assert listed(duration_filter=6_000)[0] == [("y", "Empty")]
+    for pattern, expected in ((None, ["x", "y"]), ("", ["x", "y"]), ("x|z", ["x"]), ("[a-y]", ["x", "y"]), ("z", [])):
+        assert [name for name, _ in listed(2, transactional_id_pattern=pattern)[0]] == expected
+    asked = {"state_filters": [], "producer_id_filters": [], "duration_filter": -1}
+    assert client.ask(LIST, 2, transactional_id_pattern="[", **asked).error_code == 128
 
 
 @pytest.mark.parametrize("version", versions(WRITE_MARKERS, 1))

@@ -1,13 +1,16 @@
-"""ListTransactions (66): the transactional ids, by state, producer id, or how long a transaction takes (KIP-664,
-KIP-994)."""
+"""ListTransactions (66): the transactional ids, by state, producer id, how long a transaction takes, or a pattern
+(KIP-664, KIP-994, KIP-1152)."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
-from halfmoon.adapters.kafka.errors import NONE
+from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ListTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.core.errors import Fault
+from halfmoon.core.groups.topic_regex import InvalidPattern, TopicPattern
 
 STATES = frozenset(
     (
@@ -24,15 +27,25 @@ STATES = frozenset(
 """That clients may ask for, whether they occur here or not (TransactionState)."""
 
 
-@api(66, "ListTransactions", 0, 1)
+@api(66, "ListTransactions", 0, 2)
 def list_transactions(ctx: Context, request: Any) -> object:
     now_ms = ctx.broker.clock.wall_ms()
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_ms = request.duration_filter
+    try:
+        names = _matching(ctx.broker.catalog.transactions.by_name, request.transactional_id_pattern)
+    except InvalidPattern:
+        return ListTransactionsResponse(
+            throttle_time_ms=0,
+            error_code=code(Fault.INVALID_REGULAR_EXPRESSION),
+            unknown_state_filters=[],
+            transaction_states=[],
+        )
     found = [
         entry
         for entry in ctx.broker.catalog.transactions.by_name.values()
-        if (not states or entry.state.value in states)
+        if entry.name in names
+        and (not states or entry.state.value in states)
         and (not producer_ids or entry.producer_id in producer_ids)
         and (longer_ms < 0 or now_ms - entry.start_ms > longer_ms)
     ]
@@ -47,3 +60,11 @@ def list_transactions(ctx: Context, request: Any) -> object:
             for entry in found
         ],
     )
+
+
+def _matching(names: Collection[str], regex: str | None) -> Collection[str]:
+    """The names that the pattern matches as a whole; all if it says nothing. Raises InvalidPattern."""
+    if not regex:
+        return names
+    pattern = TopicPattern(regex)
+    return {name for name in names if pattern.matches(name)}
