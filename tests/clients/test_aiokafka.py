@@ -180,16 +180,6 @@ async def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, ma
             assert [record.value for record in await take(consumer, 500)] == expected
 
 
-@in_loop
-async def test_a_transactional_producer_is_refused(bootstrap_servers: str, name: str) -> None:
-    sender = AIOKafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=name)
-    try:
-        with pytest.raises(KafkaError, match="53"):
-            await sender.start()
-    finally:
-        await sender.stop()
-
-
 # -- consume ----------------------------------------------------------------------------------------------------------
 
 

@@ -201,15 +201,6 @@ def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, make_top
             assert reader.get_watermark_offsets(TopicPartition(topic, partition)) == (0, 1_000)
 
 
-def test_a_transactional_producer_is_refused(bootstrap_servers: str, name: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": name})
-    with pytest.raises(KafkaException) as refusal:
-        producer.init_transactions(DEADLINE_S)
-    error = refusal.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert error.fatal()
-
-
 # -- consume ----------------------------------------------------------------------------------------------------------
 
 

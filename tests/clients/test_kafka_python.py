@@ -16,7 +16,6 @@ from kafka.errors import (
     MessageSizeTooLargeError,
     OffsetOutOfRangeError,
     TopicAlreadyExistsError,
-    TransactionalIdAuthorizationFailedError,
 )
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp
 
@@ -154,12 +153,6 @@ def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, make_top
             consumer.assign([TopicPartition(topic, partition)])
             expected = [b"%d" % number for number in range(partition, 3_000, 3)]
             assert [record.value for record in take(consumer, 1_000)] == expected
-
-
-def test_a_transactional_producer_is_refused(bootstrap_servers: str, name: str) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap_servers, transactional_id=name)
-    with closing(producer), pytest.raises(TransactionalIdAuthorizationFailedError):
-        producer.init_transactions()
 
 
 # -- consume ----------------------------------------------------------------------------------------------------------

@@ -58,6 +58,9 @@ class ShareSettings(Section, frozen=True, kw_only=True):
             )
 
 
+DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
+
+
 class Options(NamedTuple):
     """Of one group, now."""
 
@@ -73,9 +76,9 @@ class Options(NamedTuple):
 
 def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Options:
     given = {name: value.strip() for name, value in given.items()}
-    letters = given.get("errors.deadletterqueue.topic.name")
+    letters = given.get(DEAD_LETTER_TOPIC)
     if letters is None or (letters and not letters.startswith(DEAD_LETTER_PREFIX)):
-        letters = dead_letter_topic(group) if settings.dead_letters else ""
+        letters = letters_of(group, settings)
     reset = given.get("share.auto.offset.reset", settings.auto_offset_reset)
     return Options(
         Terms(
@@ -92,6 +95,11 @@ def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Op
         letters,
         _truth(given, "errors.deadletterqueue.copy.record.enable", True),
     )
+
+
+def letters_of(group: str, settings: ShareSettings) -> str:
+    """The topic for dead letters of a group that says nothing; empty if there is none."""
+    return dead_letter_topic(group) if settings.dead_letters else ""
 
 
 LATEST_MS, EARLIEST_MS = -1, -2
