@@ -56,6 +56,13 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_refused_batches_total", "counter", "Produced batches that were refused.", ("reason",)),
         Family("halfmoon_throttled_total", "counter", "Times that a quota made a client wait.", ("quota",)),
         Family("halfmoon_throttle_seconds_total", "counter", "Time that quotas made clients wait.", ("quota",)),
+        Family("halfmoon_share_sessions", "gauge", "Share sessions that are open: one for each member that fetches."),
+        Family(
+            "halfmoon_share_dead_letters_total",
+            "counter",
+            "Dead letters of share groups, by what became of them.",
+            ("outcome",),
+        ),
         Family("halfmoon_held_requests", "gauge", "Requests that wait for messages now."),
         Family("halfmoon_holds_total", "counter", "Requests that were made to wait for messages."),
         Family("halfmoon_holds_ended_total", "counter", "Waiting requests by what ended the wait.", ("by",)),

@@ -163,6 +163,10 @@ def _read_requests(app: App, readings: Readings) -> None:
     put("halfmoon_holds_ended_total", hold.counters.woken_by_deadline, "deadline")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_check, "check")
     put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
+    shares = app.broker.shares
+    put("halfmoon_share_sessions", len(shares.sessions))
+    put("halfmoon_share_dead_letters_total", shares.letters.written, "written")
+    put("halfmoon_share_dead_letters_total", shares.letters.unwritten, "unwritten")
     names = {route.key: route.name for route in app.kafka.routes.values()}
     _read_listener("kafka", app.kafka.counters, names, readings)
     if app.rocketmq is not None:

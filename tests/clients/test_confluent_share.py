@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -28,7 +30,10 @@ LOCK_S = 4.0
 @pytest.fixture(scope="module")
 def broker() -> Iterator[Broker]:
     share = {"auto_offset_reset": "earliest", "record_lock_duration": f"{LOCK_S:.0f}s", "delivery_count_limit": 3}
-    with Broker(config={"log": {"segment_bytes": "1MiB"}, "groups": {"share": share}}) as started:
+    config = {
+        "log": {"segment_bytes": "1MiB"}, "groups": {"share": share}, "listeners": {"http": {"bind": "127.0.0.1:0"}},
+    }  # fmt: skip
+    with Broker(config=config) as started:
         yield started
 
 
@@ -142,6 +147,10 @@ def test_released_records_come_again_and_rejected_ones_are_dead_letters(
     assert set(told) == {f"{topic}/0/{offset}" for offset in (1, 2, 3)}
     assert told[f"{topic}/0/2"]["__dlq.errors.message"] == "Offset rejected by client."
     assert told[f"{topic}/0/1"]["__dlq.errors.delivery.count"] == "3"
+    with urllib.request.urlopen(f"http://{broker.http}/metrics") as answer:
+        metrics = answer.read().decode()
+    assert 'halfmoon_share_dead_letters_total{outcome="written"} 3' in metrics
+    assert re.findall(r"^halfmoon_share_sessions (.*)$", metrics, re.MULTILINE) == ["1.0"]
     (listed,) = [row for row in halfmoon(broker, "dlq", "list") if row["group"] == topic]
     assert listed["letters"] == 3
     assert halfmoon(broker, "dlq", "replay", topic)["letters"] == 3
