@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-
 import pytest
 
 from halfmoon.core.groups.consumer import subscriptions
 from halfmoon.core.groups.consumer.settings import ConsumerSettings, GroupOverrides
 from halfmoon.core.groups.consumer.subscriptions import Subscriptions
-from halfmoon.core.groups.topic_regex import InvalidPattern
+from halfmoon.core.patterns import InvalidPattern
 from tests.core.consumer_script import FakeTopics
 
 
@@ -35,21 +33,6 @@ def test_a_pattern_that_is_none(topics: FakeTopics) -> None:
     with pytest.raises(InvalidPattern):
         Subscriptions(topics).check("(")
     Subscriptions(topics).check("")
-
-
-def test_a_costly_pattern_is_refused_and_finds_nothing_more_later(
-    topics: FakeTopics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    found = Subscriptions(topics)
-    found.check("(.*a.{3})*")
-    monkeypatch.setattr(subscriptions, "BUDGET", 40)
-    topics.make("a-" * 20, 1)
-    with caplog.at_level(logging.WARNING):
-        assert found.names((), "(.*a.{3})*") == set()
-        assert found.names((), "(.*a.{3})*") == set()
-    assert len([record for record in caplog.records if "pattern_too_costly" in record.message]) == 1
-    with pytest.raises(InvalidPattern, match="too long to match"):
-        found.check("(.*b.{3})*")
 
 
 def test_patterns_that_nobody_uses_are_forgotten(topics: FakeTopics, monkeypatch: pytest.MonkeyPatch) -> None:

