@@ -97,4 +97,3 @@ def test_console_consumers_and_the_group_tool(servers: str, consumer: Callable[.
     assert f"{group} " in groups(servers, "--list", "--type", "consumer").replace("\n", " \n")
     refused = groups(servers, "--reset-offsets", "--to-earliest", "--topic", topic, "--group", group, "--execute")
     assert "inactive, but the current state is Stable" in refused
-    admin.delete_topics([topic])[topic].result(20)
