@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant("replaced-goes-at-once", "clean_files.py", "if position <= log.flushed]", "]"),
     Mutant(
-        "clean-file-unsynced", "cleaning.py", "        self._file.sync()\n        self._file.close()",
+        "clean-file-unsynced", "clean_writing.py", "        self._file.sync()\n        self._file.close()",
         "        self._file.close()",
     ),
     Mutant("clean-names-unsynced", "cleaning.py", "    fs.sync_directory(clean_files.FOLDER)\n", "    pass\n"),

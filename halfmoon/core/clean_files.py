@@ -295,6 +295,8 @@ class CleanFiles:
 
     def condemn(self, catalog: Catalog) -> None:
         """Find what nobody needs any more. It goes when what made it so is on disk."""
+        if not self._files:
+            return
         needed = {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
         condemned = {start for _, start in self._condemned}
         for start in self._files.keys() - needed - condemned:

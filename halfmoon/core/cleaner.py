@@ -47,8 +47,10 @@ if TYPE_CHECKING:
 
 FILE_BYTES = 512 << 20
 """Clean files are no larger than this, nor than a segment: a partition is replaced in steps of so much."""
-LOOKED_AT = 256
-"""Of the oldest segments so many are looked at."""
+LOOKED_AT = 10_000
+"""Index runs of the oldest segments that are looked at, which takes about 10 ms; …"""
+FEWEST_SEGMENTS = 4
+"""… but so many segments in any case."""
 TASK_FILES = 8
 """A task that copies writes so many files at most."""
 SMALL_SHARE = 8
@@ -90,6 +92,10 @@ class Cleaner:
         self._guards: list[memoryview] = []
         """They keep the files that a task reads from being reused."""
         self._busy = False
+        self._nothing_to_empty: tuple[int, int, int, int] | None = None
+        """How things stood when the oldest segments were looked at in vain."""
+        self.published = 0
+        """Files, and what has left nothing."""
         self.counts = Counts()
         """Of all tasks since the start."""
         self.tasks = 0
@@ -160,6 +166,7 @@ class Cleaner:
         """Raises BrokerError where the log takes nothing any more."""
         broker, record = self._broker, output.record
         broker.append_control(record)
+        self.published += 1
         if file is not None:
             self.files.add(file)
             broker.key_index.clean_file_came(record.start)
@@ -301,13 +308,20 @@ class Cleaner:
         """Of the oldest segments, as many as are mostly dead together."""
         broker = self._broker
         log, indexes = broker.log, broker.housekeeping.indexes
-        size = live = upto = 0
+        state: tuple[int, int, int, int] | None
+        state = log.segments[-1].start, broker.housekeeping.start_offset_moves, broker.catalog.changes, self.published
+        if state == self._nothing_to_empty:
+            return []
+        size = live = looked = 0
         ends: dict[Key, int] = {}
         """Up to which offset each partition stands in the segments looked at so far."""
         taken: dict[Key, int] = {}
-        for segment in log.segments[:-1][:LOOKED_AT]:
+        for segment in log.segments[:-1]:
+            if looked > LOOKED_AT and size >= FEWEST_SEGMENTS * log.segment_bytes:
+                break
             covered = segment.start
             for file in indexes.between(segment.start, segment.end):
+                looked += len(file.runs)
                 if file.start != covered:
                     break
                 covered = file.end
@@ -316,13 +330,12 @@ class Cleaner:
                     if left is not None:
                         live += _size(left)
                         ends[key] = left.end_offset
-            if covered != segment.end:
+            if covered != segment.end:  # it is not indexed yet
+                state = None
                 break
             size += segment.size
             if size - live >= broker.settings.log.cleaner.min_dead_ratio * size and size - live >= log.segment_bytes:
-                upto, taken = segment.end, dict(ends)
-        if not upto:
-            return []
+                taken = dict(ends)
         works: list[Work] = []
         planned = 0
         for key, end in sorted(taken.items()):
@@ -332,6 +345,7 @@ class Cleaner:
             if partition.pending is None and low < end and planned < TASK_FILES * self.file_bytes:
                 works.append(self._work(partition, low, end))
                 planned += self._bytes_of(works[-1])
+        self._nothing_to_empty = None if works else state
         return works
 
     def _living(self, key: Key, run: Run) -> Run | None:
@@ -343,6 +357,8 @@ class Cleaner:
 
     def _tidying(self) -> list[Work]:
         """Of one clean file that is mostly dead, or of many small ones."""
+        if not len(self.files):
+            return []
         ranges: dict[int, list[tuple[Partition, int, int]]] = {}
         live: dict[int, int] = {}
         for partition in self._broker.catalog.partitions():

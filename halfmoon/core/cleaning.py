@@ -14,7 +14,6 @@ four for each that stays, and 52 for each batch of the file being written.
 
 from __future__ import annotations
 
-import contextlib
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,9 +21,10 @@ from itertools import compress
 
 import msgspec
 
-from halfmoon.core import clean_files, control, frame, index
+from halfmoon.core import clean_files, control, index
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
-from halfmoon.core.clean_reading import STRETCH_BYTES, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
+from halfmoon.core.clean_reading import Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
+from halfmoon.core.clean_writing import Writer, discard
 from halfmoon.core.compaction import (
     DEAD,
     UNDECIDED,
@@ -37,14 +37,11 @@ from halfmoon.core.compaction import (
     sources_left,
 )
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
-from halfmoon.core.frame import HEADER_BYTES, Kind
+from halfmoon.core.files import ASIDE, Buffer, FileSystem
 from halfmoon.core.index import Key, Run
 from halfmoon.core.records import batch_body
 from halfmoon.core.transactions.aborted import Aborted
 
-SYNC_BYTES = 32 << 20
-"""After so much a file is synced, so that the fdatasyncs of the log do not wait behind all of it."""
 BLOCK_ROWS = 4096
 """Batches that are looked up at once by a walk backwards."""
 MOST_ROWS = 2_000_000
@@ -116,13 +113,6 @@ def adopt(fs: FileSystem, record: control.Cleaned) -> clean_files.CleanFile:
     fs.sync_directory(clean_files.FOLDER)
     segment = clean_files.open_segment(fs, record.start)
     return clean_files.CleanFile(segment, clean_files.open_index(fs, segment))
-
-
-def discard(fs: FileSystem, start: int) -> None:
-    """Remove what an output would have become."""
-    for path in (clean_files.index_path(start) + ASIDE, clean_files.data_path(start) + ASIDE):
-        with contextlib.suppress(FileNotFoundError):
-            fs.remove(path)
 
 
 # -- deciding --------------------------------------------------------------------------------------------------------
@@ -267,85 +257,7 @@ class _Decided:
             return None
 
 
-# -- writing ---------------------------------------------------------------------------------------------------------
-
-
-class _Writer:
-    """One clean file on its way."""
-
-    def __init__(self, fs: FileSystem, start: int, pace: Pace) -> None:
-        self._fs = fs
-        self.start = start
-        self._pace = pace
-        discard(fs, start)
-        self._file = fs.open(clean_files.data_path(start) + ASIDE, create=True)
-        self._buffers: list[Buffer] = []
-        self._written = self._synced = 0
-        self.size = 0
-        self.rows = clean_files.Rows()
-        self._control(control.Cleaned(start, start, []), 0)
-
-    def add(self, piece: Piece, payload: Buffer, max_ms: int, record_count: int) -> None:
-        old = piece.frame
-        length = HEADER_BYTES + len(piece.provenance) + len(payload)
-        position = self.start + self.size
-        header = frame.encode(
-            Kind.BATCH, length, position, old.flushed, old.generation, old.topic_number, old.partition, record_count,
-            old.base_offset, old.span, old.original_span, old.store_ms, flags=old.flags, due_ms=old.due_ms,
-            provenance=piece.provenance,
-        )  # fmt: skip
-        key = Key(old.topic_number, old.partition)
-        self.rows.add(
-            key, old.base_offset, old.span, position + length - len(payload), len(payload), max_ms, old.store_ms
-        )
-        self._buffers += (header, payload)
-        self._grow(length)
-
-    def _control(self, record: control.Cleaned, now_ms: int) -> None:
-        payload = control.encode(record)
-        length = HEADER_BYTES + len(payload)
-        header = frame.encode(
-            Kind.CONTROL, length, self.start + self.size, 0, 0, -1, -1, 0, 0, 0, 0, now_ms,
-            payload_crc=frame.control_crc(payload),
-        )  # fmt: skip
-        self._buffers += (header, payload)
-        self._grow(length)
-
-    def _grow(self, length: int) -> None:
-        self.size += length
-        if self.size - self._written >= STRETCH_BYTES:
-            self._write()
-            if self._written - self._synced >= SYNC_BYTES:
-                self._file.sync()
-                self._synced = self._written
-
-    def _write(self) -> None:
-        write_all(self._file, self._buffers, self._written)
-        self._pace(self.size - self._written)
-        self._buffers, self._written = [], self.size
-
-    def finish(self, moved: list[control.Moved], lost: list[tuple[int, int, int, int]], now_ms: int) -> control.Cleaned:
-        """Raises OSError."""
-        self.rows.write(
-            self._fs, self.start, self.start + self.size + self._last_length(moved, lost),
-            clean_files.index_path(self.start) + ASIDE,
-        )  # fmt: skip
-        self._control(self._record(moved, lost), now_ms)
-        self._write()
-        self._file.sync()
-        self._file.close()
-        return control.Cleaned(self.start, self.start + self.size, moved, lost)
-
-    def _record(self, moved: list[control.Moved], lost: list[tuple[int, int, int, int]]) -> control.Cleaned:
-        """As it is to be repeated at the file's end, which is somewhere behind this."""
-        return control.Cleaned(self.start, self.start + self.size + self._last_length(moved, lost), moved, lost)
-
-    def _last_length(self, moved: list[control.Moved], lost: list[tuple[int, int, int, int]]) -> int:
-        # Numbers of 2⁶² and more take the same room, whatever they are.
-        return HEADER_BYTES + len(control.encode(control.Cleaned(self.start, self.start, moved, lost)))
-
-    def close(self) -> None:
-        self._file.close()
+# -- doing it ----------------------------------------------------------------------------------------------------------
 
 
 class _Cleaning:
@@ -357,7 +269,7 @@ class _Cleaning:
         self._sources = Sources(fs, task.segments, pace)
         self._indexes: dict[str, index.IndexFile] = {}
         self._next_start = task.start
-        self._writer: _Writer | None = None
+        self._writer: Writer | None = None
         self._moved: list[control.Moved] = []
         self._lost: list[tuple[int, int, int, int]] = []
 
@@ -447,7 +359,7 @@ class _Cleaning:
 
     def _add(self, row: Row, piece: Piece, payload: Buffer) -> None:
         if self._writer is None:
-            self._writer = _Writer(self._fs, self._next_start, self._pace)
+            self._writer = Writer(self._fs, self._next_start, self._pace)
         if payload is piece.payload:
             self._writer.add(piece, payload, row.max_ms, piece.frame.record_count)
         else:

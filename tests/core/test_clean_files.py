@@ -12,6 +12,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import CLEAN_BASE, segment_path
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.files import OsFileSystem
+from halfmoon.core.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.inspect import dump_files, verify, verify_files
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn, values
 from tests.core.clean_bench import COMPACT, clean, fresh, keyed, pairs, put, seal, state
@@ -232,3 +233,21 @@ def test_times_are_found_over_holes() -> None:
     newest = broker.max_timestamp(partition_of(broker, "t"))
     assert newest is not None
     assert newest() == (5, 5000)
+
+
+def test_a_framed_read_finds_store_times_in_clean_files_too() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    stored = []
+    for at in range(4):
+        clock.now_ms += 1000
+        stored.append(clock.now_ms)
+        put(broker, "t", (b"%d" % at, b"x" * 50))
+    clean(broker, clock)
+    places, read = broker.read_framed(partition_of(broker, "t"), 0, 10_000)
+    assert [position >= CLEAN_BASE for position, _ in places] == [True, True, True, False]
+    found = [
+        before_payload(memoryview(piece)[:BEFORE_BYTES], position)
+        for (position, _), piece in zip(places, read.slices, strict=True)
+    ]
+    assert [each[0] for each in found if each is not None] == stored
