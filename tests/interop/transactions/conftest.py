@@ -15,10 +15,12 @@ from tests.interop.transactions.java import JavaKit
 from tests.interop.transactions.kafka_python import KafkaPythonKit
 from tests.interop.transactions.kit import Kit
 
-KITS = [JavaKit, ConfluentKit, AioKit, KafkaPythonKit]
+LATER = [JavaKit, AioKit, KafkaPythonKit]
+"""Only in `make interop`: with all of them the scenarios take two minutes."""
+KITS = [ConfluentKit, *(pytest.param(kit, marks=pytest.mark.interop) for kit in LATER)]
 
 
-@pytest.fixture(params=KITS, ids=[kit.name for kit in KITS])
+@pytest.fixture(params=KITS, ids=[kit.name for kit in (ConfluentKit, *LATER)])
 def kit(request: pytest.FixtureRequest, bootstrap_servers: str) -> Iterator[Kit]:
     if request.param is JavaKit:
         made: Kit = JavaKit(bootstrap_servers, request.getfixturevalue("jvm"))

@@ -14,7 +14,7 @@ MakeTopic = Callable[..., str]
 Committed = Callable[[str, str, int], dict[int, int]]
 NOTHING = -1001
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.timeout(120)
 
 
 def test_what_is_committed_is_seen_by_all(kit: Kit, make_topic: MakeTopic, name: str) -> None:
