@@ -7,8 +7,8 @@ import struct
 import pytest
 from kafka_rig import Rig
 
-from halfmoon.adapters.kafka import features
 from halfmoon.adapters.kafka.api import api_18_api_versions
+from halfmoon.adapters.kafka.features import Feature
 from halfmoon.adapters.kafka.protocol import ApiVersionsResponse
 from halfmoon.adapters.kafka.registry import registered
 
@@ -75,22 +75,24 @@ def test_version_3_written_by_hand_from_the_schema(rig):
     assert table(ApiVersionsResponse.decode(frame[4:], version=3)) == offered()
 
 
+FEATURES = {"group.version": (0, 1), "share.version": (0, 1), "transaction.version": (0, 2)}
+"""KIP-848, KIP-932, KIP-890: levels from and to."""
+
+
 @pytest.mark.parametrize("version", [3, 4])
 def test_features(rig, version):
     """Before version 4 no feature that may be 0 is said to be supported (KAFKA-17011)."""
     answer = rig.client().ask(18, version, **SOFTWARE)
     supported = {each.name: (each.min_version, each.max_version) for each in answer.supported_features}
-    assert supported == {each.name: (each.min_level, each.max_level) for each in features.supported(version)}
-    assert ("group.version" in supported) == (version >= 4)
+    assert supported == (FEATURES if version >= 4 else {})
     assert answer.finalized_features_epoch == 0
     finalized = {each.name: (each.min_version_level, each.max_version_level) for each in answer.finalized_features}
-    assert finalized == {each.name: (each.level, each.level) for each in features.FEATURES}
-    assert finalized["group.version"] == (1, 1)
+    assert finalized == {name: (level, level) for name, (_, level) in FEATURES.items()}
 
 
 def test_the_tagged_fields_to_the_byte(monkeypatch):
     """What follows the table and the throttle time, in version 4, with one feature."""
-    monkeypatch.setattr(features, "FEATURES", features.FEATURES[:1])
+    monkeypatch.setattr(api_18_api_versions, "present", lambda: (Feature("group.version", 0, 1),))
     monkeypatch.setattr(api_18_api_versions, "_answers", {})
     written = bytes.fromhex(
         "03"  # three tagged fields
