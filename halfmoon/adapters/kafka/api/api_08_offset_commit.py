@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
-from halfmoon.adapters.kafka.errors import NONE, code, code_of
-from halfmoon.adapters.kafka.group_errors import MAX_METADATA_LENGTH, OFFSET_METADATA_TOO_LARGE, coordinator_code
-from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import OffsetCommitResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog import Topic
 
 WITH_EPOCHS = 9
 """From this version on a generation may be a member epoch (KIP-848)."""
@@ -31,7 +31,7 @@ _TopicResult = OffsetCommitResponse.OffsetCommitResponseTopic
 
 @api(8, "OffsetCommit", 2, 10)
 def offset_commit(ctx: Context, request: Any) -> object:
-    entries: list[tuple[Partition, int, int, str]] = []
+    entries: list[Entry] = []
     results, committed = [], []
     for asked in request.topics:
         topic, missing = _find(ctx, asked)
@@ -42,17 +42,10 @@ def offset_commit(ctx: Context, request: Any) -> object:
                 partition_index=part.partition_index, error_code=NONE
             )
             result.partitions.append(part_result)
-            try:
-                partition = partition_of(topic, part.partition_index)
-            except BrokerError as error:
-                part_result.error_code = missing or code_of(error)
-                continue
-            metadata = part.committed_metadata or ""
-            if len(metadata) > MAX_METADATA_LENGTH:
-                part_result.error_code = OFFSET_METADATA_TOO_LARGE
-                continue
-            committed.append(part_result)
-            entries.append((partition, part.committed_offset, part.committed_leader_epoch, metadata))
+            entry = read_entry(topic, part, part_result, missing)
+            if entry is not None:
+                committed.append(part_result)
+                entries.append(entry)
     response = OffsetCommitResponse(throttle_time_ms=0, topics=results)
     if not entries:
         return response

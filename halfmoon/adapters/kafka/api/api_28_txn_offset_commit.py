@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
-from halfmoon.adapters.kafka.errors import NONE, code, code_of
-from halfmoon.adapters.kafka.group_errors import MAX_METADATA_LENGTH, OFFSET_METADATA_TOO_LARGE
-from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import TxnOffsetCommitResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
@@ -20,7 +19,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.transaction_service import TransactionalProducer
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    pass
 
 KNOWS_ABORTABLE = 4
 ADDS_GROUP = 5
@@ -30,7 +29,7 @@ _TopicResult = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
 @api(28, "TxnOffsetCommit", 0, 5)
 def txn_offset_commit(ctx: Context, request: Any) -> object:
-    entries: list[tuple[Partition, int, int, str]] = []
+    entries: list[Entry] = []
     results, committed = [], []
     for asked in request.topics:
         result = _TopicResult(name=asked.name, partitions=[])
@@ -40,17 +39,10 @@ def txn_offset_commit(ctx: Context, request: Any) -> object:
                 partition_index=part.partition_index, error_code=NONE
             )
             result.partitions.append(part_result)
-            metadata = part.committed_metadata or ""
-            try:
-                partition = partition_of(ctx.broker.topic(asked.name), part.partition_index)
-            except BrokerError as error:
-                part_result.error_code = code_of(error)
-                continue
-            if len(metadata) > MAX_METADATA_LENGTH:
-                part_result.error_code = OFFSET_METADATA_TOO_LARGE
-                continue
-            committed.append(part_result)
-            entries.append((partition, part.committed_offset, part.committed_leader_epoch, metadata))
+            entry = read_entry(ctx.broker.topic(asked.name), part, part_result)
+            if entry is not None:
+                committed.append(part_result)
+                entries.append(entry)
     response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=results)
 
     def fail(result: Any, error: Exception) -> None:
@@ -67,7 +59,7 @@ def txn_offset_commit(ctx: Context, request: Any) -> object:
     return when_durable(ctx, position, response, committed, fail)
 
 
-def _commit(ctx: Context, request: Any, entries: list[tuple[Partition, int, int, str]]) -> int:
+def _commit(ctx: Context, request: Any, entries: list[Entry]) -> int:
     if not request.group_id:
         raise BrokerError(Fault.INVALID_GROUP_ID)
     producer = TransactionalProducer(request.transactional_id, ctx.api_version >= ADDS_GROUP)
