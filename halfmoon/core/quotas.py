@@ -24,6 +24,7 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from math import isinf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from halfmoon.core.control import QuotasSet
@@ -113,6 +114,8 @@ def _check_value(key: str, value: float, keys: Sequence[str]) -> None:
         raise BrokerError(Fault.INVALID_REQUEST, f"invalid quota key {key}; here are possible: {', '.join(keys)}")
     if not value > 0:
         raise BrokerError(Fault.INVALID_REQUEST, f"quota {key} must be greater than 0")
+    if isinf(value):
+        raise BrokerError(Fault.INVALID_REQUEST, f"quota {key} must be a finite number")
     most = _MOST.get(key)
     if most is not None:
         if value > most:

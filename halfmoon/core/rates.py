@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from collections import deque
 
+MOST_WAIT_MS = 2**31 - 1
+"""No wait is longer: an answer has 32 bits to tell it in."""
+
 
 class _Window:
     __slots__ = ("last_ms", "start_ms", "total")
@@ -61,7 +64,7 @@ class Rate:
     def throttle_ms(self, bound: float, now_ms: int) -> int:
         """How long nothing must happen for the rate to be at `bound` again; 0 if it is not above it."""
         rate = self.per_second(now_ms)
-        return round((rate - bound) / bound * self.elapsed_ms(now_ms)) if rate > bound else 0
+        return round(min((rate - bound) / bound * self.elapsed_ms(now_ms), MOST_WAIT_MS)) if rate > bound else 0
 
     def idle_since_ms(self) -> int:
         """When anything was recorded last; 0 if nothing is remembered."""
@@ -92,7 +95,8 @@ class TokenBucket:
 
     def throttle_ms(self, per_second: float, now_ms: int) -> int:
         """How long until it is out of debt; 0 if it is not in debt."""
-        return max(0, round(-self.tokens(per_second, now_ms) / per_second * 1000))
+        debt = max(0.0, -self.tokens(per_second, now_ms))
+        return round(min(debt / per_second * 1000, MOST_WAIT_MS))
 
     def idle_since_ms(self) -> int:
         return self._last_ms

@@ -118,6 +118,8 @@ def test_a_client_without_a_name_has_what_its_user_has(rig: BrokerRig) -> None:
         ([(USER, "a")], PRODUCED, float("nan"), "greater than 0"),
         ([(USER, "a")], PRODUCED, 1.5, "fractional"),
         ([(USER, "a")], CONSUMED, 1e19, "too large"),
+        ([(USER, "a")], REQUEST_TIME, float("inf"), "finite"),
+        ([(USER, "a")], MUTATIONS, float("inf"), "finite"),
         ([(IP, None)], CONNECTIONS, 3e9, "too large"),
     ],
 )
@@ -142,6 +144,18 @@ def test_validate_only_and_what_changes_nothing(rig: BrokerRig) -> None:
     assert rig.broker.quotas.alter(alteration) is not None
     assert rig.broker.quotas.alter(alteration) is None
     assert put(rig.broker, None, CONSUMED, client_id="c") is None
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-320, 1e-9])
+def test_however_little_is_allowed_a_wait_can_be_told(rig: BrokerRig, value: float) -> None:
+    put(rig.broker, value, REQUEST_TIME, user=None)
+    put(rig.broker, value, MUTATIONS, user=None)
+    quotas = rig.broker.quotas
+    assert quotas.record(REQUEST_TIME, "c", 10) == 1_000
+    assert quotas.mutate("c", 1, strict=False) == 2**31 - 1
+    with pytest.raises(ThrottledError) as caught:
+        quotas.mutate("c", 1, strict=True)
+    assert caught.value.wait_ms == 2**31 - 1
 
 
 def test_the_time_of_requests_is_waited_for_one_window_at_most(rig: BrokerRig) -> None:

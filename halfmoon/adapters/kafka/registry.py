@@ -25,20 +25,31 @@ class Deferred:
     behind it wait. It may be called when the answer is there already, and then does nothing.
     """
 
-    __slots__ = ("_callback", "done", "hurry", "value")
+    __slots__ = ("_callback", "_change", "done", "hurry", "value")
 
     def __init__(self) -> None:
         self.done = False
         self.value: object = None
         self.hurry: Callable[[], None] | None = None
         self._callback: Callable[[object], None] | None = None
+        self._change: Callable[[object], object] | None = None
 
     def complete(self, value: object) -> None:
         assert not self.done, "a deferred answer completes once"
         self.done = True
-        self.value = value
-        if self._callback is not None:
-            self._callback(value)
+        # Let go of everything: no garbage collection is to be needed for this, nor is the answer to stay for its sake.
+        change, callback, self._change, self._callback = self._change, self._callback, None, None
+        if change is not None:
+            value = change(value)
+        if callback is None:
+            self.value = value
+        else:
+            callback(value)
+
+    def change(self, change: Callable[[object], object]) -> None:
+        """Have the answer be what `change`, which must not raise, makes of it. Once, before the answer is there."""
+        assert not self.done and self._change is None
+        self._change = change
 
     def then(self, callback: Callable[[object], None]) -> None:
         """Call `callback` with the value: now if it is there, else when it comes."""

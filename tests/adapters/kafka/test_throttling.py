@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from kafka_rig import Rig, RigClient, batch
 
 from halfmoon.adapters.kafka import throttling
 from halfmoon.adapters.kafka.protocol import REQUESTS
+from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.core.quotas import CONNECTIONS, CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Alteration
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE, DELETE, PARTITIONS, DESCRIBE_PARTITIONS = 0, 1, 3, 18, 19, 20, 37, 75
@@ -256,6 +258,56 @@ def test_a_connection_that_comes_too_early_is_closed_after_a_while(rig: Rig) -> 
     assert clients[-1].transport.closed
     assert not clients[0].transport.closed
     assert rig.broker.quotas.throttled == {CONNECTIONS: 1}
+
+
+def test_no_wait_is_longer_than_an_answer_can_say(rig: Rig) -> None:
+    """At a byte a second, three gigabytes are a wait of 95 years, and the field has place for 25 days."""
+    producer, consumer, other = rig.client(), rig.client(), rig.client()
+    for key in (PRODUCED, CONSUMED):
+        limit(rig, key, 1)
+        rig.broker.quotas.record(key, "rig", 3e9)
+    consumer.feed(fetch(consumer, max_wait_ms=5_000))
+    other.feed(fetch(other, max_wait_ms=5_000).replace(b"rig", b"not", 1))
+    producer.feed(produce(producer, 1_000))
+    rig.turn()
+    assert [client.answers()[0].throttle_time_ms for client in (producer, consumer, other)] == [2**31 - 1] * 2 + [0]
+
+
+def test_answers_that_come_later_leave_nothing_for_the_garbage_collector(rig: Rig) -> None:
+    """A broker process lets it look seldom (`server.app`), and an answer may be megabytes."""
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, CONSUMED, 1e9)
+    client = rig.client()
+    gc.collect()
+    gc.disable()
+    try:
+        for offset in range(5):
+            client.feed(fetch(client, offset=offset, max_wait_ms=5_000))
+            rig.turn()
+            rig.append(partition, b"z" * 1_000)
+            assert client.answers()[0].responses[0].partitions[0].records
+            rig.pass_time(5_000)
+        assert not [found for found in gc.get_objects() if isinstance(found, Deferred)]
+    finally:
+        gc.enable()
+
+
+def test_a_fault_in_counting_closes_the_connection_and_no_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, CONSUMED, 1)
+    clients = rig.client(), rig.client()
+    for client in clients:
+        client.feed(fetch(client, max_wait_ms=5_000).replace(b"rig", b"%03d" % clients.index(client), 1))
+    record = rig.broker.quotas.record
+
+    def failing(key: str, client_id: str, value: float) -> int:
+        assert client_id != "000"
+        return record(key, client_id, value)
+
+    monkeypatch.setattr(rig.broker.quotas, "record", failing)
+    rig.append(partition, b"z")
+    assert [client.transport.closed for client in clients] == [True, False]
+    assert len(clients[1].frames()) == 1
 
 
 def test_a_muted_connection_that_is_lost_leaves_no_timer(rig: Rig) -> None:
