@@ -633,9 +633,16 @@ class Broker:
             self._fail(error)
         callbacks, self._after_write = self._after_write, []
         for callback in callbacks:
-            callback()
+            self._call(callback)
 
     flush_writes = write
+
+    def _call(self, callback: Callable[..., object], *given: object) -> None:
+        """What one of those who waited gets wrong keeps neither the others nor what comes behind them from its turn."""
+        try:
+            callback(*given)
+        except Exception:
+            self.logger.exception("event=callback_failed")
 
     def after_write(self, callback: Callable[[], None]) -> None:
         """Call back once the buffers appended so far are free: at once if they are."""
@@ -663,7 +670,7 @@ class Broker:
         self.dispatch.run(batches, upto, arrivals)
         waiting = self._waiting
         while waiting and waiting[0][0] <= upto:
-            waiting.popleft()[1](None)
+            self._call(waiting.popleft()[1], None)
         self.key_index.arrived(upto)
         if batches:
             for dispatcher in self.dispatchers:
@@ -709,7 +716,8 @@ class Broker:
         waiting = self._waiting
         while waiting:  # taken out one by one: `settle` may be in the middle of it
             position, callback = waiting.popleft()
-            callback(None if position <= durable else BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
+            lost = None if position <= durable else BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error))
+            self._call(callback, lost)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 

@@ -106,6 +106,21 @@ def test_what_comes_while_a_sync_runs_waits_for_the_next(broker: Broker, answers
     assert answers == [("a", None), ("b", None)]
 
 
+def test_an_answer_that_fails_keeps_nobody_else_from_theirs(broker: Broker, answers: Answers) -> None:
+    def failing(error: BrokerError | None) -> None:
+        raise ZeroDivisionError
+
+    woken = []
+    broker.hold.park(Held([partition_of(broker, "t")], 1, 60_000, "owner", lambda: woken.append("woken")), 0)
+    position = send(broker, "t", b"a").position
+    for when in (broker.when_durable, broker.when_written):
+        when(position, failing)
+        when(position, to(answers, "other"))
+    turn(broker)
+    assert answers == [("other", None), ("other", None)]
+    assert woken == ["woken"]
+
+
 def test_arrivals_wake_held_requests_once_they_can_be_read(broker: Broker) -> None:
     partition = partition_of(broker, "t")
     seen: list[list[bytes]] = []
