@@ -32,9 +32,18 @@ def serve(
     http: Annotated[
         str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
     ] = None,
+    unset_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--unset-config",
+            metavar="NAME",
+            help="Forget what was set for the node at run time under this name; may be given again.",
+        ),
+    ] = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it takes requests."""
     # The broker and its dependencies are imported by nobody but this command.
+    from halfmoon.core import broker_configs
     from halfmoon.core.config import load_settings
     from halfmoon.server.app import main
 
@@ -46,4 +55,6 @@ def serve(
         "listeners.rocketmq.namesrv": namesrv,
         "listeners.http.bind": http,
     }
-    return main(load_settings(config, os.environ, flags))
+    for name in unset_config or ():
+        broker_configs.find(name)
+    return main(load_settings(config, os.environ, flags), unset_configs=unset_config or ())

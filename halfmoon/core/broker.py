@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -159,8 +159,11 @@ class Broker:
 
     # -- life ------------------------------------------------------------------------------------------------------
 
-    def open(self, progress: Callable[[int, int], None] | None = None) -> Report:
-        """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
+    def open(
+        self, progress: Callable[[int, int], None] | None = None, *, unset_configs: Collection[str] = ()
+    ) -> Report:
+        """Recover, and begin a new generation. Slow. `unset_configs`: configurations of the node that were set at run
+        time, and are to be forgotten. Raises StartError, OSError, StorageError."""
         self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
         self.log.open()
         recovery = Recovery(self.log, self.catalog, self.settings, progress)
@@ -176,7 +179,10 @@ class Broker:
         # Nothing else is written in this generation before it is on disk, or it might be given out twice.
         self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
         self.flush()
+        self.dynamic_configs.unset(unset_configs)
         self.dynamic_configs.apply()
+        for warning in self.dynamic_configs.warnings() + self.group_configs.warnings():
+            self.logger.warning("event=config_left_out %s", warning)
         self.quotas.apply()
         self.groups.restore()
         self.transactions.restore()
@@ -260,7 +266,12 @@ class Broker:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return [*self.views.warnings(), *self.groups.warnings()]
+        return [
+            *self.views.warnings(),
+            *self.groups.warnings(),
+            *self.dynamic_configs.warnings(),
+            *self.group_configs.warnings(),
+        ]
 
     # -- topics ----------------------------------------------------------------------------------------------------
 

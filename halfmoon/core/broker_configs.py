@@ -13,13 +13,17 @@ The first two are control records (core/administration.py), so they are back aft
 - the topics' configurations (`topic_configs`), under their node-wide name: what topics do that do not say;
 - the groups' (`group_configs`), likewise.
 
+What the first two say is left out, and told as a warning, where it makes no sense beside what broker.yaml says today,
+or is not taken any more: a start must not depend on it, since nobody could take it back then. What would keep everybody
+out is refused; and a start may `unset` anything by name.
+
 A name or value that is not taken is refused, and so is one that Kafka has and that cannot be obeyed here. Kafka takes
 only some of these at run time (DynamicBrokerConfig); here all can be that do not need a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,10 +35,16 @@ from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
 from halfmoon.core.sections import SettingError
-from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, integer
+from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, check_lags, integer
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
+
+
+LEAST_IDLE_MS = 10_000
+"""A tool must have the time to connect, to ask who leads, and to ask for a change."""
+LEAST_CONNECTIONS = 10
+"""Each of Kafka's tools takes two, and others are there, too."""
 
 
 class Place(NamedTuple):
@@ -67,6 +77,13 @@ def _truth(value: bool) -> str:
 
 def _fixed(value: str) -> object:
     raise ValueError("it is read-only")
+
+
+def _idle(value: str) -> int:
+    number = integer(-1, LONG_MAX)(value)
+    if 0 <= number < LEAST_IDLE_MS:
+        raise ValueError(f"expected -1, or {LEAST_IDLE_MS} or more")
+    return number
 
 
 def _setting(
@@ -102,8 +119,8 @@ _SETTINGS = (
     ),
     _setting(
         "connections.max.idle.ms", Kind.LONG, lambda s: str(s.limits.idle_timeout_ms or -1),
-        "How long a connection may be silent before it is closed; -1 = for ever.",
-        "limits.idle_timeout", integer(-1, LONG_MAX), "limits.idle_timeout_ms", _unless(0),
+        f"How long a connection may be silent before it is closed, {LEAST_IDLE_MS} or more; -1 = for ever.",
+        "limits.idle_timeout", _idle, "limits.idle_timeout_ms", _unless(0),
     ),
     _setting(
         "controller.quota.window.num", Kind.INT, lambda s: str(s.limits.quota_windows),
@@ -142,8 +159,8 @@ _SETTINGS = (
     _setting("log.dirs", Kind.STRING, lambda s: s.node.data_dir, "Where the data lies.", "node.data_dir"),
     _setting(
         "max.connections", Kind.INT, lambda s: str(s.limits.max_connections),
-        "Connections of clients at a time; the next one is closed.",
-        "limits.max_connections", integer(1, INT_MAX), "limits.max_connections",
+        f"Connections of clients at a time, {LEAST_CONNECTIONS} or more; the next one is closed.",
+        "limits.max_connections", integer(LEAST_CONNECTIONS, INT_MAX), "limits.max_connections",
     ),
     _setting("node.id", Kind.INT, lambda s: str(s.node.id), "This node.", "node.id"),
     _setting(
@@ -261,6 +278,8 @@ class DynamicConfigs:
         self._broker = broker
         self.base = broker.settings
         """What broker.yaml, flags and environment say."""
+        self.left_out: dict[str, str] = {}
+        """What is set and cannot hold beside that, with the reason."""
         self._watchers: list[Callable[[], None]] = []
 
     def watch(self, callback: Callable[[], None]) -> None:
@@ -280,6 +299,7 @@ class DynamicConfigs:
         other = self.overrides(str(self._broker.node_id) if name == ALL_NODES else ALL_NODES)
         layers = {**overrides, **other} if name == ALL_NODES else {**other, **overrides}
         _changed(self.base, layers)
+        self._check_topics(layers)
         self._check_groups(layers)
         if validate_only:
             return 0
@@ -290,16 +310,48 @@ class DynamicConfigs:
     def apply(self) -> None:
         """Make true what the catalog says: after a change, and once at start."""
         broker = self._broker
-        broker.settings = _changed(self.base, broker.catalog.administration.node_overrides())
+        broker.settings, self.left_out = _as_far_as_possible(self.base, broker.catalog.administration.node_overrides())
         broker.groups.reconfigure()
         broker.group_configs.node_changed()
         for callback in self._watchers:
             callback()
 
+    def unset(self, names: Collection[str]) -> None:
+        """Forget what was set under these names, for this node and for all. For a start that is to let in again who was
+        locked out; topics' defaults are kept unless they are named, since data may depend on them."""
+        broker = self._broker
+        for layer in (ALL_NODES, str(broker.node_id)):
+            known = self.overrides(layer)
+            kept = {name: value for name, value in known.items() if name not in names}
+            if kept != known:
+                broker.append_control(ResourceConfigsSet(BROKER, layer, kept))
+                gone = " ".join(f"{name}={value}" for name, value in known.items() if name in names)
+                broker.logger.warning("event=configs_unset %s", gone)
+
+    def warnings(self) -> list[str]:
+        """A sentence for everything that is set at run time and does not hold."""
+        return [
+            f"broker config {name}={value}, which was set at run time, is left out: {self.left_out[name]}"
+            for name, value in self._broker.catalog.administration.node_overrides().items()
+            if name in self.left_out
+        ]
+
+    def _check_topics(self, layers: Mapping[str, str]) -> None:
+        """Defaults of topics must make sense beside each other."""
+        least, most = (
+            layers.get(row.node_name, row.default(self.base))
+            for row in (TOPIC_CONFIGS["min.compaction.lag.ms"], TOPIC_CONFIGS["max.compaction.lag.ms"])
+        )
+        check_lags(least, most)
+
     def _check_groups(self, layers: Mapping[str, str]) -> None:
         """Groups' own configurations must still make sense beside the new defaults."""
+        configs = self._broker.group_configs
         defaults = {row.name: layers[row.node_name] for row in GROUP_CONFIGS.values() if row.node_name in layers}
-        self._broker.group_configs.check({}, defaults)
+        if defaults != configs.node_defaults():
+            configs.check({}, defaults)
+            for contradiction in configs.contradictions(defaults):
+                raise BrokerError(Fault.INVALID_CONFIG, contradiction)
 
 
 def validate(overrides: Mapping[str, str]) -> None:
@@ -332,3 +384,23 @@ def _changed(settings: Settings, overrides: Mapping[str, str]) -> Settings:
     except SettingError as error:
         raise BrokerError(Fault.INVALID_REQUEST, f"invalid broker configs: {error}") from None
     return msgspec.structs.replace(settings, **changed)
+
+
+def _as_far_as_possible(settings: Settings, overrides: Mapping[str, str]) -> tuple[Settings, dict[str, str]]:
+    """The settings with what is set at run time, but for what contradicts them or is not taken; and that, with the
+    reason. What makes sense only beside another override is looked at again after that one."""
+    left, reasons, progress = dict(overrides), dict[str, str](), True
+    while progress:
+        progress = False
+        for name, value in list(left.items()):
+            row = BROKER_CONFIGS.get(name)
+            try:
+                if row is not None and row.place is not None:
+                    validate({name: value})
+                    settings = _changed(settings, {name: value})
+            except BrokerError as error:
+                reasons[name] = error.message
+            else:
+                del left[name]
+                progress = True
+    return settings, {name: reasons[name] for name in left}

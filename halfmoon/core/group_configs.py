@@ -13,7 +13,7 @@ reason, since there are no such groups here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -249,6 +249,18 @@ class GroupConfigs:
                     f"{kind}.heartbeat.interval.ms ({heartbeat_ms}) must be less than {kind}.session.timeout.ms "
                     f"({session_ms})",
                 )
+
+    def contradictions(self, node_defaults: Mapping[str, str]) -> Iterator[str]:
+        """A sentence for each group that says what makes no sense beside these defaults. There are some if broker.yaml
+        has changed; members are told to send heartbeats more often then."""
+        for group in self.configured():
+            try:
+                self.check(self.overrides(group), node_defaults)
+            except BrokerError as error:
+                yield f"group {group}: {error.message}"
+
+    def warnings(self) -> list[str]:
+        return list(self.contradictions(self.node_defaults()))
 
     def alter(self, group: str, overrides: Mapping[str, str]) -> int:
         """Replace all of a group's overrides; returns the log position to wait for. Raises BrokerError."""

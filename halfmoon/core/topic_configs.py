@@ -440,7 +440,13 @@ def validate(overrides: Mapping[str, str]) -> None:
                 Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
             ) from None
     least, most = overrides.get("min.compaction.lag.ms"), overrides.get("max.compaction.lag.ms")
-    if least is not None and most is not None and int(least) > int(most):
+    if least is not None and most is not None:
+        check_lags(least, most)
+
+
+def check_lags(least: str, most: str) -> None:
+    """Raise BrokerError(INVALID_CONFIG) where records would have to stay longer than they may wait to be cleaned."""
+    if int(least) > int(most):
         raise BrokerError(
             Fault.INVALID_CONFIG, f"min.compaction.lag.ms is {least}, more than max.compaction.lag.ms, which is {most}"
         )

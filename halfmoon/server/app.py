@@ -15,7 +15,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import uvloop
@@ -69,9 +69,13 @@ class Listener(Protocol):
 class App:
     """A node in the running event loop. `start` and `stop` once each."""
 
-    def __init__(self, settings: Settings, *, plugins: Sequence[object] = ()) -> None:
-        """`plugins`: plugin objects that are on whatever the settings say (the testing kit's way)."""
+    def __init__(
+        self, settings: Settings, *, plugins: Sequence[object] = (), unset_configs: Collection[str] = ()
+    ) -> None:
+        """`plugins`: plugin objects that are on whatever the settings say (the testing kit's way). `unset_configs`: as
+        of Broker.open."""
         self.settings = settings
+        self._unset_configs = unset_configs
         self._extra_plugins = plugins
         self.kafka_address: Address | None = None
         self.rocketmq: RocketmqServer | None = None
@@ -100,7 +104,7 @@ class App:
         self._undo.append(fs.unlock)
         self.broker = broker = Broker(fs, settings, SystemClock(), os.urandom)
         try:
-            report = broker.open(_log_progress)
+            report = broker.open(_log_progress, unset_configs=self._unset_configs)
         except StartError:
             broker.log.close()
             raise
@@ -211,12 +215,12 @@ def _collect_rarely() -> None:
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, unset_configs: Collection[str]) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    app = App(settings)
+    app = App(settings, unset_configs=unset_configs)
     await app.start()
     _collect_rarely()
     try:
@@ -228,12 +232,15 @@ async def _serve(settings: Settings) -> None:
         await app.stop()
 
 
-def main(settings: Settings) -> int:
-    """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run."""
+def main(settings: Settings, *, unset_configs: Collection[str] = ()) -> int:
+    """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run.
+
+    `unset_configs`: as of Broker.open.
+    """
     try:
         log_lines.configure(os.environ.get("HALFMOON_LOGLEVEL", "INFO"))
         _allow_many_files()
-        uvloop.run(_serve(settings))
+        uvloop.run(_serve(settings, unset_configs))
     except HalfmoonError as error:
         print(f"halfmoon: {error}", file=sys.stderr)
         return 1

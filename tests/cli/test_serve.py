@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource
 
 from tests.cli.conftest import CommandLine
 
@@ -93,6 +95,20 @@ def test_a_mistake_in_the_settings_is_named(serve, tmp_path: Path) -> None:
     file = tmp_path / "broker.yaml"
     file.write_text("log: {flush: sometimes}\n")
     assert "$.log.flush: got 'sometimes', expected" in serve("--config", str(file)).refusal()
+
+
+def test_what_was_set_at_run_time_can_be_unset(serve, cli: CommandLine) -> None:
+    first = serve("--kafka", "127.0.0.1:0")
+    admin = KafkaAdminClient(bootstrap_servers=first.ready())
+    admin.alter_configs([ConfigResource("BROKER", "0", {"num.partitions": "7"})], incremental=True)
+    admin.close()
+    assert first.end(signal.SIGTERM) == 0
+    assert "no.such.config" in serve("--kafka", "127.0.0.1:0", "--unset-config", "no.such.config").refusal()
+    second = serve("--kafka", "127.0.0.1:0", "--unset-config", "max.connections", "--unset-config", "num.partitions")
+    server = second.ready()
+    cli.ok("topic", "create", "t", "-b", server)
+    (described,) = cli.ok("topic", "describe", "t", "-o", "json", "-b", server).json()
+    assert len(described["partitions"]) == 4
 
 
 def test_flags_win_over_the_file(serve, tmp_path: Path) -> None:

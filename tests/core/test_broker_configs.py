@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
-from halfmoon.core.administration import ALL_NODES
+from halfmoon.core.administration import ALL_NODES, BROKER
 from halfmoon.core.broker import Broker
 from halfmoon.core.broker_configs import BROKER_CONFIGS, NOT_HERE, validate
-from halfmoon.core.config import Settings
+from halfmoon.core.config import Settings, load_settings
+from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_configs import TOPIC_CONFIGS
 from tests.adapters.rig import BrokerRig
@@ -27,12 +30,12 @@ def put(rig: BrokerRig, name: str, **configs: str) -> None:
 
 CHANGES = {
     "auto.create.topics.enable": ("false", lambda s: s.topics.auto_create, False),
-    "connections.max.idle.ms": ("1234", lambda s: s.limits.idle_timeout_ms, 1234),
+    "connections.max.idle.ms": ("12345", lambda s: s.limits.idle_timeout_ms, 12345),
     "group.initial.rebalance.delay.ms": ("0", lambda s: s.groups.initial_rebalance_delay_ms, 0),
     "group.max.session.timeout.ms": ("50000", lambda s: s.groups.max_session_timeout_ms, 50000),
     "group.max.size": ("3", lambda s: s.groups.max_size, 3),
     "group.min.session.timeout.ms": ("2000", lambda s: s.groups.min_session_timeout_ms, 2000),
-    "max.connections": ("7", lambda s: s.limits.max_connections, 7),
+    "max.connections": ("70", lambda s: s.limits.max_connections, 70),
     "num.partitions": ("9", lambda s: s.topics.partitions, 9),
     "offsets.retention.minutes": ("2", lambda s: s.groups.offsets_retention_ms, 120_000),
 }
@@ -116,6 +119,10 @@ def test_partitions_of_new_topics(rig: BrokerRig) -> None:
         *((name, "1", Fault.INVALID_REQUEST) for name, row in BROKER_CONFIGS.items() if row.read_only),
         ("num.partitions", "0", Fault.INVALID_REQUEST),
         ("num.partitions", "many", Fault.INVALID_REQUEST),
+        # Who had set these could not get in any more to undo it.
+        ("connections.max.idle.ms", "9999", Fault.INVALID_REQUEST),
+        ("connections.max.idle.ms", "0", Fault.INVALID_REQUEST),
+        ("max.connections", "9", Fault.INVALID_REQUEST),
         ("auto.create.topics.enable", "yes", Fault.INVALID_REQUEST),
         ("log.retention.ms", "-2", Fault.INVALID_REQUEST),
         ("compression.type", "gzip", Fault.INVALID_REQUEST),
@@ -135,6 +142,70 @@ def test_values_that_contradict_each_other(rig: BrokerRig) -> None:
     put(rig, NODE, group_min_session_timeout_ms="6000", group_max_session_timeout_ms="7000")
     with pytest.raises(BrokerError, match="min_session_timeout"):
         put(rig, NODE, group_min_session_timeout_ms="6000")
+
+
+def test_lags_of_compaction_that_contradict_each_other(rig: BrokerRig) -> None:
+    put(rig, ALL_NODES, log_cleaner_max_compaction_lag_ms="5000")
+    with pytest.raises(BrokerError, match=r"min\.compaction\.lag\.ms"):
+        put(rig, NODE, log_cleaner_min_compaction_lag_ms="5001")
+    put(rig, NODE, log_cleaner_min_compaction_lag_ms="5000")
+
+
+def test_lags_of_compaction_beside_those_of_the_settings() -> None:
+    rig = BrokerRig(log__cleaner__min_compaction_lag="10s")
+    with pytest.raises(BrokerError, match=r"min\.compaction\.lag\.ms"):
+        put(rig, NODE, log_cleaner_max_compaction_lag_ms="5000")
+
+
+def restarted(rig: BrokerRig, unset: Sequence[str] = (), **settings: object) -> Broker:
+    given = {"log.segment_bytes": "8MiB", "log.low_disk_bytes": 0}
+    given |= {path.replace("__", "."): value for path, value in settings.items()}
+    rig.broker.close()
+    broker = Broker(rig.fs, load_settings(None, {}, given), rig.clock, bytes)
+    broker.open(unset_configs=unset)
+    return broker
+
+
+def test_what_contradicts_new_settings_is_left_out_and_told(rig: BrokerRig) -> None:
+    put(rig, ALL_NODES, group_min_session_timeout_ms="600000", num_partitions="6")
+    broker = restarted(rig, groups__max_session_timeout="5m")
+    assert broker.settings.groups.min_session_timeout_ms == 1_000
+    assert broker.settings.topics.partitions == 6
+    (warning,) = broker.warnings()
+    assert "group.min.session.timeout.ms=600000" in warning
+    assert "max_session_timeout (5m)" in warning
+    broker.dynamic_configs.alter(ALL_NODES, {"num.partitions": "6"})
+    assert broker.warnings() == []
+
+
+def test_what_only_makes_sense_together_is_kept_together(rig: BrokerRig) -> None:
+    put(rig, ALL_NODES, group_min_session_timeout_ms="600000", group_max_session_timeout_ms="700000")
+    broker = restarted(rig, groups__max_session_timeout="5m")
+    groups = broker.settings.groups
+    assert (groups.min_session_timeout_ms, groups.max_session_timeout_ms) == (600_000, 700_000)
+    put(rig, ALL_NODES, group_min_session_timeout_ms="1000", group_max_session_timeout_ms="2000")
+    groups = restarted(rig, groups__min_session_timeout="3s").settings.groups
+    assert (groups.min_session_timeout_ms, groups.max_session_timeout_ms) == (1_000, 2_000)
+    assert broker.warnings() == []
+
+
+def test_what_would_not_be_taken_any_more_is_left_out(rig: BrokerRig) -> None:
+    """As an earlier version may have taken it."""
+    rig.broker.append_control(ResourceConfigsSet(BROKER, NODE, {"connections.max.idle.ms": "1"}))
+    broker = restarted(rig)
+    assert broker.settings.limits.idle_timeout_ms == 600_000
+    assert "connections.max.idle.ms=1" in broker.warnings()[0]
+
+
+def test_a_start_may_unset_what_keeps_everybody_out(rig: BrokerRig) -> None:
+    put(rig, ALL_NODES, max_connections="10", log_retention_ms="1000")
+    put(rig, NODE, max_connections="11")
+    broker = restarted(rig, unset=["max.connections", "num.partitions"])
+    assert broker.settings.limits.max_connections == 10_000
+    assert broker.catalog.administration.node_overrides() == {"log.retention.ms": "1000"}
+    again = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
+    again.open()
+    assert again.catalog.administration.node_overrides() == {"log.retention.ms": "1000"}
 
 
 def test_validate_only(rig: BrokerRig) -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from halfmoon.core.administration import ALL_NODES
 from halfmoon.core.broker import Broker
+from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
 from halfmoon.core.share.options import resolve as share_options
@@ -130,6 +131,35 @@ def test_what_is_refused(rig: BrokerRig, name: str, value: str) -> None:
 def test_a_default_of_the_node_that_makes_no_sense_is_refused(rig: BrokerRig) -> None:
     with pytest.raises(BrokerError, match="must be less"):
         rig.broker.dynamic_configs.alter(ALL_NODES, {"group.share.session.timeout.ms": "4000"})
+
+
+@pytest.mark.parametrize("kind", ["consumer", "share"])
+def test_a_default_of_the_node_that_makes_no_sense_in_some_group_is_refused(rig: BrokerRig, kind: str) -> None:
+    configs = rig.broker.dynamic_configs
+    rig.broker.group_configs.alter("g", {f"{kind}.heartbeat.interval.ms": "15000"})
+    with pytest.raises(BrokerError, match=r"group g: .* must be less"):
+        configs.alter(ALL_NODES, {f"group.{kind}.session.timeout.ms": "15000"})
+    rig.broker.group_configs.alter(
+        "g", {f"{kind}.heartbeat.interval.ms": "15000", f"{kind}.session.timeout.ms": "20000"}
+    )
+    configs.alter(ALL_NODES, {f"group.{kind}.session.timeout.ms": "15000"})
+
+
+def test_what_makes_no_sense_beside_new_settings_is_not_obeyed_and_told(rig: BrokerRig) -> None:
+    heartbeats = {"consumer.heartbeat.interval.ms": "15000", "share.heartbeat.interval.ms": "15000"}
+    rig.broker.group_configs.alter("g", heartbeats)
+    rig.broker.close()
+    short = {"groups.consumer_session_timeout": "9s", "groups.share.session_timeout": "12s"}
+    given = {"log.segment_bytes": "8MiB", "log.low_disk_bytes": 0}
+    broker = Broker(rig.fs, load_settings(None, {}, given | short), rig.clock, bytes)
+    broker.open()
+    assert broker.groups.consumer_settings.heartbeat_interval("g", 1) == 200
+    assert broker.shares.options("g").heartbeat_interval_ms == 4_000
+    (warning,) = broker.warnings()
+    assert warning.startswith("group g: consumer.heartbeat.interval.ms (15000)")
+    broker.dynamic_configs.alter(ALL_NODES, {"num.partitions": "6"})  # which has nothing to do with it
+    broker.group_configs.alter("g", {})
+    assert broker.warnings() == []
 
 
 def test_rules_are_kept_for_some_groups_only(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:

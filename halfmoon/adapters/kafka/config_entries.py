@@ -124,7 +124,7 @@ def _node_layers(broker: Broker, row: BrokerConfig) -> list[Synonym]:
         (str(broker.node_id), DYNAMIC_BROKER_CONFIG),
     ):
         overrides = dynamic.overrides(name)
-        if row.name in overrides:
+        if row.name in overrides and row.name not in dynamic.left_out:
             layers.insert(0, Synonym(row.name, overrides[row.name].strip(), source))
     return layers
 

@@ -79,6 +79,8 @@ def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Op
     letters = given.get(DEAD_LETTER_TOPIC)
     if letters is None or (letters and not letters.startswith(DEAD_LETTER_PREFIX)):
         letters = letters_of(group, settings)
+    session_ms = _number(given, "share.session.timeout.ms", settings.session_timeout_ms)
+    heartbeat_ms = _number(given, "share.heartbeat.interval.ms", settings.heartbeat_interval_ms)
     reset = given.get("share.auto.offset.reset", settings.auto_offset_reset)
     return Options(
         Terms(
@@ -88,8 +90,8 @@ def resolve(group: str, settings: ShareSettings, given: Mapping[str, str]) -> Op
             bool(letters),
             _truth(given, "share.renew.acknowledge.enable", settings.renew_acknowledge),
         ),
-        _number(given, "share.session.timeout.ms", settings.session_timeout_ms),
-        _number(given, "share.heartbeat.interval.ms", settings.heartbeat_interval_ms),
+        session_ms,
+        heartbeat_ms if heartbeat_ms < session_ms else max(session_ms // 3, 1),
         settings.auto_offset_reset if reset_ms(reset) is None else reset,
         given.get("share.isolation.level", settings.isolation_level) == "read_committed",
         letters,

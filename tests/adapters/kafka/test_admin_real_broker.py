@@ -8,6 +8,8 @@ import pytest
 from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
+from halfmoon.core.administration import BROKER
+from halfmoon.core.control import ResourceConfigsSet
 
 LIST_OFFSETS, METADATA, CREATE, DELETE, DELETE_RECORDS, PRODUCER_ID, LEADER_EPOCH = 2, 3, 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, LOG_DIRS, PARTITIONS, ALTER_CONFIGS, DESCRIBE_PARTITIONS = 32, 35, 37, 44, 75
@@ -77,9 +79,9 @@ def offset(client, rig, name: str, timestamp: int) -> tuple[int, int, int]:
     return result.error_code, result.offset, result.timestamp
 
 
-def configs(client, name: str) -> dict[str, tuple[str, int]]:
+def configs(client, name: str, kind: int = 2) -> dict[str, tuple[str, int]]:
     resource = struct(
-        DESCRIBE_CONFIGS, "DescribeConfigsResource", resource_type=2, resource_name=name, configuration_keys=None
+        DESCRIBE_CONFIGS, "DescribeConfigsResource", resource_type=kind, resource_name=name, configuration_keys=None
     )
     (result,) = client.ask(
         DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=False, include_documentation=False
@@ -125,6 +127,15 @@ def test_life_of_a_topic(rig, client):
     assert [(r.name, r.error_code) for r in answer.responses] == [("t", 0)]
     assert metadata(client, "t").error_code == 3
     assert create(client, "t").topic_id != made.topic_id
+
+
+def test_what_was_left_out_of_the_nodes_configurations_is_not_shown_as_if_it_held(rig, client):
+    dynamic = rig.broker.dynamic_configs
+    rig.broker.append_control(ResourceConfigsSet(BROKER, "0", {"num.partitions": "5", "max.connections": "1"}))
+    dynamic.apply()
+    found = configs(client, "0", kind=4)
+    assert found["max.connections"] == ("10000", 5)
+    assert found["num.partitions"] == ("5", 2)
 
 
 def test_asking_for_a_missing_topic_creates_it(rig, client):

@@ -45,7 +45,7 @@ class ConsumerSettings(Struct):
         A member learns what is asked of it by the answer to a heartbeat, so this decides how long a rebalance takes.
         """
         own = self.overrides(group).heartbeat_interval_ms
-        if own is not None:
+        if own is not None and own < self.session_timeout(group):
             return own
         interval = members * 1_000 // self.heartbeats_per_second
         interval = min(max(interval, self.heartbeat_min_ms), self.heartbeat_max_ms)
