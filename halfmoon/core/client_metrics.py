@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.core.administration import CLIENT_METRICS
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.patterns import InvalidPattern, Pattern
 from halfmoon.core.topic_configs import Kind
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ MATCHED = (
     "client_source_port",
 )
 """What of a client a `match` may speak of."""
+MOST_MATCH = 1_024
+"""Characters of a `match`; each of its patterns is compiled to see whether it is one, which takes time."""
 
 
 class MetricsConfig(NamedTuple):
@@ -64,8 +67,7 @@ def validate(overrides: Mapping[str, str]) -> None:
         if name == "interval.ms":
             _check_interval(value)
         elif name == "match":
-            for pattern in value.split(","):
-                _check_pattern(pattern.strip())
+            _check_match(value)
 
 
 def _check_interval(value: str) -> None:
@@ -76,16 +78,17 @@ def _check_interval(value: str) -> None:
         )
 
 
-def _check_pattern(pattern: str) -> None:
-    if not pattern:
-        return
-    name, equals, expression = pattern.partition("=")
-    try:
-        re.compile(expression)
-    except re.error:
-        equals = ""
-    if not equals or name.strip() not in MATCHED:
-        raise BrokerError(Fault.INVALID_CONFIG, f"illegal client matching pattern: {pattern}")
+def _check_match(value: str) -> None:
+    if len(value) > MOST_MATCH:
+        raise BrokerError(Fault.INVALID_CONFIG, f"a match of {len(value)} characters: at most {MOST_MATCH} are allowed")
+    for pattern in value.split(",") if value.strip() else ():
+        name, _, expression = pattern.partition("=")
+        try:
+            Pattern(expression.strip())
+        except InvalidPattern:
+            expression = ""
+        if name.strip() not in MATCHED or not expression.strip() or "=" in expression:
+            raise BrokerError(Fault.INVALID_CONFIG, f"illegal client matching pattern: {pattern.strip()}")
 
 
 def alter(broker: Broker, name: str, overrides: Mapping[str, str]) -> int:

@@ -1,15 +1,22 @@
-"""Regular expressions that clients send, over names of topics and transactional ids (KIP-848, KIP-994).
+"""Regular expressions that clients send, over names of topics and transactional ids (KIP-848, KIP-994), and over what
+clients call themselves (KIP-714).
 
 RE2's syntax, as in Kafka, which uses RE2/J: whatever a pattern looks like, the time it takes grows with the name only.
-A name matches as a whole.
+A name matches as a whole. What it takes to compile one is bounded by its length, its memory, and its Unicode classes.
 """
 
 from __future__ import annotations
 
+import re
+
 MAX_LENGTH = 4_096
 """Characters of a pattern."""
+MAX_UNICODE_CLASSES = 16
+"""\\p{…} and \\P{…} in a pattern: each takes 0.1 to 0.5 ms to compile."""
 MAX_MEMORY = 1 << 20
 """Bytes that a compiled pattern and its automaton may take."""
+
+_UNICODE_CLASS = re.compile(r"\\[pP]")
 
 
 class InvalidPattern(ValueError):  # noqa: N818 (it names what is wrong)
@@ -26,6 +33,8 @@ class Pattern:
 
         if len(pattern) > MAX_LENGTH:
             raise InvalidPattern(f"it has {len(pattern)} characters, {MAX_LENGTH} are allowed")
+        if len(_UNICODE_CLASS.findall(pattern)) > MAX_UNICODE_CLASSES:
+            raise InvalidPattern(f"it has more than {MAX_UNICODE_CLASSES} classes of Unicode")
         options = re2.Options()
         options.log_errors = False
         options.max_mem = MAX_MEMORY

@@ -54,7 +54,7 @@ def test_as_re2(pattern: str, name: str, wanted: bool) -> None:
         "(", ")", "a)", "(a", "[", "[a", "[b-a]", "*", "a**", "a+*", "|*", "(*)", "a{2,1}", "a{1001}", "\\", "\\1",
         "(a)\\1", "(?=a)", "(?!a)", "(?<=a)b", "(?<!a)", "(?#c)", "(?P<a", "\\y", "\\p{Nope}",
         "\\pX", "[[:nope:]]", "\\x", "\\xg1", "(?i", "(?x)a", "((a{1000}){1000})", "a" * 5_000,
-        "\\Z", "\\p{L", "(?ii-i-i)",
+        "\\Z", "\\p{L", "(?ii-i-i)", "\\pL" * 17,
     ],
 )  # fmt: skip
 def test_refused(pattern: str) -> None:
