@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from halfmoon.core.quotas import CONSUMED
+
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
 
@@ -89,6 +91,19 @@ class Context:
     api_version: int
     correlation_id: int
     client_id: str | None
+
+    def limit_fetch(self, request: Any) -> None:
+        """Have a request for records ask for no more at once than its client may have after a rest."""
+        quotas = self.broker.quotas
+        if quotas.enabled:
+            most = quotas.most_at_once(CONSUMED, self.client_id or "")
+            request.max_bytes = int(min(request.max_bytes, most))
+            request.min_bytes = min(request.min_bytes, request.max_bytes)
+
+    def must_wait(self) -> bool:
+        """Whether the client has had more than its quota of records allows it."""
+        quotas = self.broker.quotas
+        return quotas.enabled and quotas.record(CONSUMED, self.client_id or "", 0) > 0
 
     def after(
         self, position: int, response: object, on_error: Callable[[Exception], object], *, durable: bool = True

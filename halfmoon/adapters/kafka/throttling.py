@@ -9,6 +9,8 @@ the connection, whether the client waits by itself or not (KIP-219). What counts
 - Produce: the bytes of the request, counted when it is handled, so that requests sent behind it wait;
 - Fetch: the bytes of the answer. One that would be too much is not sent: an empty one is, and nothing is counted. No
   answer is made larger than what a client at rest may have at once;
+- ShareFetch: likewise, but what its records are in is sent, since they are locked for this client then; whoever has had
+  too much acquires nothing (`Context.must_wait`). Kafka sends nothing and lets the locks run out;
 - the time that handling takes, for every API but ApiVersions;
 - changes to topics, where the handler counts them (`mutations`).
 
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("halfmoon.kafka")
 
 METADATA, DESCRIBE_TOPIC_PARTITIONS = 3, 75
+SHARE_FETCH = 78
 _FIRST_IN_METADATA = 3
 """From this version on, Metadata's answer begins with the throttle time."""
 _FLEXIBLE_PRODUCE = 9
@@ -75,11 +78,11 @@ class Throttling:
     ) -> object:
         if value is None or isinstance(value, Close):
             return value
-        if route.key == FETCH:
+        if route.key in (FETCH, SHARE_FETCH):
             size = sum(map(len, value)) if isinstance(value, list) else 0
             wait_ms = self._quotas.record(CONSUMED, client_id, size)
             waits.append(Throttle(wait_ms, CONSUMED))
-            if max(waits).ms:
+            if max(waits).ms and route.key == FETCH:
                 self._quotas.take_back(CONSUMED, client_id, size)
                 value = encode_fetch([], route.version, False)
         elif not route.raw:
@@ -126,7 +129,7 @@ def _say(route: Route, value: object, wait_ms: int) -> object:
     if route.key == PRODUCE:
         assert isinstance(value, bytes)
         return value[:-5] + said + value[-1:] if route.version >= _FLEXIBLE_PRODUCE else value[:-4] + said
-    if route.key == FETCH:
+    if route.key in (FETCH, SHARE_FETCH):
         assert isinstance(value, list)
         value[0][:4] = said
     elif route.key == DESCRIBE_TOPIC_PARTITIONS or (route.key == METADATA and route.version >= _FIRST_IN_METADATA):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kafka_rig import Rig, RigClient, batch
@@ -14,6 +15,7 @@ from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.core.quotas import CONNECTIONS, CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Alteration
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE, DELETE, PARTITIONS, DESCRIBE_PARTITIONS = 0, 1, 3, 18, 19, 20, 37, 75
+SHARE_FETCH = 78
 
 
 @pytest.fixture
@@ -178,6 +180,106 @@ def test_a_parked_fetch_counts_when_it_is_answered(rig: Rig) -> None:
     (answer,) = client.answers()
     assert answer.responses == []
     assert answer.throttle_time_ms > 9_000
+
+
+class Sharer:
+    """A member of a share group, which fetches topic t; `answer` is how many bytes of records it got, and for how long
+    it is to wait."""
+
+    def __init__(self, rig: Rig, name: str = "m") -> None:
+        topic = rig.broker.topic("t")
+        assert topic is not None
+        self.rig, self.name, self.client, self.epoch = rig, name, rig.client(), 0
+        part = struct(SHARE_FETCH, "FetchTopic.FetchPartition", partition_index=0, acknowledgement_batches=[])
+        self.topics = [struct(SHARE_FETCH, "FetchTopic", topic_id=UUID(bytes=topic.id), partitions=[part])]
+
+    def send(self, **fields: Any) -> None:
+        given = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 26, "max_records": 100} | fields
+        asked = self.client.encode(
+            SHARE_FETCH, 2, group_id="g", member_id=self.name, share_session_epoch=self.epoch, topics=self.topics,
+            forgotten_topics_data=[], batch_size=100, share_acquire_mode=0, is_renew_ack=False, **given,
+        )  # fmt: skip
+        self.epoch += 1
+        self.client.feed(asked)
+        self.rig.turn()
+
+    def answer(self) -> tuple[int, int]:
+        (answer,) = self.client.answers()
+        assert answer.error_code == 0
+        parts = [part for topic in answer.responses for part in topic.partitions]
+        assert [bool(part.records) for part in parts] == [bool(part.acquired_records) for part in parts]
+        return sum(len(part.records or b"") for part in parts), answer.throttle_time_ms
+
+
+@pytest.fixture
+def sharer(rig: Rig) -> Sharer:
+    rig.broker.group_configs.alter("g", {"share.auto.offset.reset": "earliest"})
+    return Sharer(rig)
+
+
+def test_a_member_of_a_share_group_is_told_to_wait_and_acquires_nothing_meanwhile(rig: Rig, sharer: Sharer) -> None:
+    """What it has acquired it must get, since nobody else does; so what is too much is waited for afterwards."""
+    (partition,) = rig.broker.topic("t").partitions
+    for _ in range(30):
+        rig.append(partition, b"y" * 1_000)
+    limit(rig, CONSUMED, 1_000)
+    sharer.send()
+    first, wait_ms = sharer.answer()
+    assert 9_000 < first <= 10_000  # never more at once than ten seconds' worth
+    assert wait_ms < 500
+    rig.pass_time(wait_ms)
+    sharer.send()
+    second, wait_ms = sharer.answer()
+    assert 9_000 < second <= 10_000
+    assert 8_000 < wait_ms <= 11_000
+    assert not sharer.client.transport.reading
+    assert rig.broker.quotas.throttled[CONSUMED] >= 1
+    other = Sharer(rig, "n")  # on another connection, which is still read from
+    other.send()
+    third, wait_ms = other.answer()
+    assert (third, wait_ms > 8_000) == (0, True)
+    start_ms = rig.clock.now_ms
+    while not third:
+        rig.pass_time(wait_ms)
+        sharer.send()
+        third, wait_ms = sharer.answer()
+    assert third > 9_000
+    assert rig.clock.now_ms - start_ms <= (first + second) + 1_000  # a byte is a millisecond
+
+
+def test_the_rate_of_a_member_of_a_share_group_holds(rig: Rig, sharer: Sharer) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, CONSUMED, 100_000)
+    got, begun_ms, start_ms = 0, 0, rig.clock.now_ms
+    while rig.clock.now_ms < start_ms + 120_000:
+        rig.append(partition, b"y" * 20_000)
+        sharer.send()
+        size, wait_ms = sharer.answer()
+        if rig.clock.now_ms >= start_ms + 20_000:
+            begun_ms = begun_ms or rig.clock.now_ms
+            got += size
+        rig.pass_time(max(wait_ms, 1))
+    assert got / (rig.clock.now_ms - begun_ms) * 1000 == pytest.approx(100_000, rel=0.1)
+
+
+def test_a_member_of_a_share_group_that_waited_acquires_nothing_above_the_quota(rig: Rig, sharer: Sharer) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, CONSUMED, 100)
+    sharer.send(max_wait_ms=5_000)
+    assert sharer.client.frames() == []
+    rig.broker.quotas.record(CONSUMED, "rig", 2_000)
+    rig.append(partition, b"z" * 100)
+    size, wait_ms = sharer.answer()
+    assert (size, wait_ms > 9_000) == (0, True)
+
+
+def test_time_counts_for_members_of_share_groups(rig: Rig, sharer: Sharer, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit(rig, REQUEST_TIME, 1)
+    clock = iter(range(0, 10**12, 400_000_000))
+    monkeypatch.setattr(throttling.time, "perf_counter_ns", lambda: next(clock))
+    sharer.send()
+    assert sharer.answer() == (0, 1_000)
+    assert not sharer.client.transport.reading
 
 
 def test_another_request_still_ends_the_wait_of_a_fetch(rig: Rig) -> None:

@@ -28,7 +28,6 @@ from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, par
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
-from halfmoon.core.quotas import CONSUMED
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -50,10 +49,7 @@ def handle(ctx: Context, body: memoryview) -> object:
     request = parse(body, ctx.api_version)
     if request.session_epoch not in FULL_FETCH_EPOCHS:
         return encode([], ctx.api_version, request.read_committed, code(Fault.FETCH_SESSION_ID_NOT_FOUND))
-    if ctx.broker.quotas.enabled:
-        most = ctx.broker.quotas.most_at_once(CONSUMED, ctx.client_id or "")
-        request.max_bytes = int(min(request.max_bytes, most))
-        request.min_bytes = min(request.min_bytes, request.max_bytes)
+    ctx.limit_fetch(request)
     reading = Reading(ctx, request)
     reading.read()
     if reading.satisfied():

@@ -47,6 +47,7 @@ EXACTLY = 1
 @api(78, "ShareFetch", 1, 2, raw=True)
 def handle(ctx: Context, body: memoryview) -> object:
     request = decode_request(78, ctx.api_version, body)
+    ctx.limit_fetch(request)
     try:
         call = Call(ctx, request)
     except BrokerError as error:
@@ -161,6 +162,9 @@ class Call:
                     self._parts.append(part)
             except BrokerError as error:
                 self._refused[key] = Outcome.of(error)
+        if self._ctx.must_wait():
+            self._last_look = True
+            return
         if self._request.min_bytes > 1 and not self._is_over() and not self._last_look and not self._enough():
             return
         size = sum(found.size for found in self._found.values())
