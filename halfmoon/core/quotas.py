@@ -22,7 +22,7 @@ ClientQuotaControlManager (KIP-13, KIP-124, KIP-546, KIP-599, KIP-612).
 from __future__ import annotations
 
 import ipaddress
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -50,7 +50,10 @@ _OF_CLIENTS = (PRODUCED, CONSUMED, REQUEST_TIME, MUTATIONS)
 FORGET_MS = 3_600_000
 """What is known of a client's rate is forgotten after so long without anything from it (Kafka: 1 h)."""
 MOST_METERS = 100_000
-"""Clients choose their ids themselves; when there are more of them at a time, the oldest are forgotten."""
+"""Clients choose their ids themselves; when there are more of them at a time, who was not heard of for longest is
+forgotten."""
+FORGET_AT_ONCE = 100
+"""So many are forgotten at most when one is added."""
 
 _DEFAULT = ""
 """As a part of a key: the default. (No name is empty.) None as a part: there is no such part."""
@@ -58,6 +61,8 @@ _Key = tuple[str | None, str | None]
 """(user, client id)"""
 
 MeterT = TypeVar("MeterT", Rate, TokenBucket)
+Meters = OrderedDict[tuple[str, _Key], MeterT]
+"""By key and client; who was heard of last is at the end."""
 
 
 class Alteration(NamedTuple):
@@ -148,8 +153,8 @@ class Quotas:
         """For how long altogether."""
         self._limits: dict[str, dict[_Key, float]] = {}
         self._addresses: dict[str, float] = {}
-        self._rates: dict[tuple[str, _Key], Rate] = {}
-        self._buckets: dict[tuple[str, _Key], TokenBucket] = {}
+        self._rates: Meters[Rate] = OrderedDict()
+        self._buckets: Meters[TokenBucket] = OrderedDict()
 
     # -- setting them ----------------------------------------------------------------------------------------------
 
@@ -283,7 +288,7 @@ class Quotas:
         self.throttled_ms[throttle.key] += throttle.ms
 
     def _rate(self, key: str, counted: _Key) -> Rate:
-        rate = self._rates.get((key, counted))
+        rate = _heard_of(self._rates, (key, counted))
         if rate is None:
             limits = self._broker.settings.limits
             _make_room(self._rates, self._broker.clock.mono_ms())
@@ -291,7 +296,7 @@ class Quotas:
         return rate
 
     def _bucket(self, counted: _Key) -> TokenBucket:
-        bucket = self._buckets.get((MUTATIONS, counted))
+        bucket = _heard_of(self._buckets, (MUTATIONS, counted))
         if bucket is None:
             limits = self._broker.settings.limits
             _make_room(self._buckets, self._broker.clock.mono_ms())
@@ -313,12 +318,17 @@ def _part(parts: Mapping[str, str | None], kind: str) -> str | None:
     return (parts[kind] or _DEFAULT) if kind in parts else None
 
 
-def _make_room(meters: dict[tuple[str, _Key], MeterT], now_ms: int) -> None:
-    """Forget who has not been here for long, before another is added. Looked at when their number has doubled."""
-    count = len(meters)
-    if count < 1_000 or (count & (count - 1) and count < MOST_METERS):
-        return
-    for key in [key for key, meter in meters.items() if now_ms - meter.idle_since_ms() >= FORGET_MS]:
-        del meters[key]
-    while len(meters) >= MOST_METERS:
-        del meters[next(iter(meters))]
+def _heard_of(meters: Meters[MeterT], key: tuple[str, _Key]) -> MeterT | None:
+    meter = meters.get(key)
+    if meter is not None:
+        meters.move_to_end(key)
+    return meter
+
+
+def _make_room(meters: Meters[MeterT], now_ms: int) -> None:
+    """Forget some who have not been here for long, before another is added; and somebody, if there are too many."""
+    for _ in range(FORGET_AT_ONCE):
+        first = next(iter(meters.values()), None)
+        if first is None or (now_ms - first.idle_since_ms() < FORGET_MS and len(meters) < MOST_METERS):
+            return
+        meters.popitem(last=False)

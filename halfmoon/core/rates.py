@@ -10,8 +10,6 @@ Times are monotonic ms.
 
 from __future__ import annotations
 
-from collections import deque
-
 MOST_WAIT_MS = 2**31 - 1
 """No wait is longer: an answer has 32 bits to tell it in."""
 
@@ -32,7 +30,7 @@ class Rate:
     def __init__(self, windows: int, window_ms: int) -> None:
         self._most = windows
         self._window_ms = window_ms
-        self._windows: deque[_Window] = deque()
+        self._windows: list[_Window] = []
 
     def record(self, value: float, now_ms: int) -> None:
         """`value` may be negative, to take back what was recorded."""
@@ -48,7 +46,7 @@ class Rate:
         """Windows in which nothing happened for long enough. One that overlaps the time looked at is kept whole."""
         windows = self._windows
         while windows and now_ms - windows[0].last_ms >= self._most * self._window_ms:
-            windows.popleft()
+            del windows[0]
 
     def elapsed_ms(self, now_ms: int) -> int:
         """The time that the rate is measured over."""

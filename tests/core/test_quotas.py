@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from halfmoon.core.quotas import (
     Alteration,
     ThrottledError,
 )
+from halfmoon.core.rates import Rate
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.adapters.rig import BrokerRig, VirtualClock
 
@@ -186,15 +188,44 @@ def test_connections_by_address(rig: BrokerRig) -> None:
     assert [quotas.connect("10.0.0.2") for _ in range(21)][-2:] == [0, 500]
 
 
-def test_forgotten_meters_make_room(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.core.quotas.MOST_METERS", 2_000)
+def test_who_was_not_heard_of_for_long_makes_room(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.core.quotas.MOST_METERS", 100)
     put(rig.broker, 1, client_id=None)
-    for number in range(5_000):
-        rig.broker.quotas.record(PRODUCED, f"client-{number}", 100)
-    assert len(rig.broker.quotas._rates) == 2_000
+    quotas = rig.broker.quotas
+    quotas.record(PRODUCED, "always there", 100_000)
+    for number in range(500):
+        quotas.record(PRODUCED, f"client-{number}", 100)
+        assert quotas.record(PRODUCED, "always there", 0) > 0, "its usage is not forgotten"
+    assert len(quotas._rates) == 100
     rig.clock.now_ms += 3_600_000
-    rig.broker.quotas.record(PRODUCED, "client-new", 100)
-    assert len(rig.broker.quotas._rates) == 1
+    for _ in range(3):
+        quotas.record(PRODUCED, "client-new", 100)
+    assert len(quotas._rates) == 1
+
+
+def test_one_more_client_takes_no_longer_when_there_are_many(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many were forgotten meanwhile, a few go at a time."""
+    monkeypatch.setattr("halfmoon.core.quotas.MOST_METERS", 5_000)
+    put(rig.broker, 1, client_id=None)
+    quotas = rig.broker.quotas
+    for number in range(5_000):
+        quotas.record(PRODUCED, f"client-{number}", 100)
+    rig.clock.now_ms += 3_600_000
+    looked: list[int] = []
+    monkeypatch.setattr(Rate, "idle_since_ms", lambda rate: looked.append(1) or 0)
+    quotas.record(PRODUCED, "client-new", 100)
+    assert len(looked) <= 101
+
+
+def test_a_meter_takes_little_memory(rig: BrokerRig) -> None:
+    put(rig.broker, 1, client_id=None)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    for number in range(1_000):
+        rig.broker.quotas.record(PRODUCED, f"client-{number}", 100)
+    taken = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert taken < 700 * 1_000
 
 
 def _broker(fs: FaultyFileSystem) -> Broker:
