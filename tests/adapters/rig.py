@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from socket import IPPROTO_TCP, TCP_INFO
 from typing import Any
 
 from halfmoon.core.broker import Broker
@@ -99,9 +100,15 @@ class FakeTransport:
         self.reading = True
         self.closed = False
         self.high = 0
+        self.peer_has_left = False
 
-    def get_extra_info(self, name: str) -> tuple[str, int]:
-        return self._names[name]
+    def get_extra_info(self, name: str) -> Any:
+        return self if name == "socket" else self._names[name]
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """The socket's: TCP's state, established or waiting to be closed."""
+        assert (level, option, size) == (IPPROTO_TCP, TCP_INFO, 1)
+        return b"\x08" if self.peer_has_left else b"\x01"
 
     def set_write_buffer_limits(self, high: int) -> None:
         self.high = high

@@ -136,7 +136,11 @@ class Connection(tcp.Connection):
 
     def _unmute(self) -> None:
         self._muted = None
+        self._active = True
         self._resume_soon()
+
+    def _is_muted(self) -> bool:
+        return self._muted is not None
 
     def _who(self) -> str:
         return self._client_id or ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
@@ -26,6 +27,9 @@ WRITE_LIMIT_BYTES = 1 << 20
 
 JOIN_BELOW_BYTES = 4 << 10
 """Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
+
+_ESTABLISHED = 1
+"""TCP's state, as the first byte of TCP_INFO has it (netinet/tcp.h)."""
 
 
 class _Gone(asyncio.Transport):
@@ -87,6 +91,10 @@ class Connection(Receiving):
     def _gone(self) -> None:
         """The connection is lost: forget what was asked."""
         raise NotImplementedError
+
+    def _is_muted(self) -> bool:
+        """Whether the client is not read from because it has used too much: for as long as it is silent it is idle."""
+        return False
 
     def _who(self) -> str:
         """The client's name for itself, for the log."""
@@ -219,14 +227,22 @@ class Connection(Receiving):
         if self._partial is not None and now_ms - self._partial_since_ms >= send_timeout_ms and self._pool.has_waiters:
             self.abort("the peer sends its request too slowly, and others wait for the memory")
             return
-        if self._reading_paused or self._waits() or unsent:
+        muted = self._is_muted()
+        if (self._reading_paused and not muted) or self._waits() or unsent:
             return
-        if (self._partial is not None or self._head) and idle_ms >= send_timeout_ms:
+        if muted and idle_ms >= send_timeout_ms and self._peer_has_left():
+            self.abort("the peer left while it had to wait for a quota's sake")
+        elif (self._partial is not None or self._head) and not muted and idle_ms >= send_timeout_ms:
             self.abort("the peer stopped in the middle of a request")
         elif idle_timeout_ms is not None and idle_ms >= idle_timeout_ms:
             self._counters.idle_closed += 1
             self._closed = True
             self._transport.close()
+
+    def _peer_has_left(self) -> bool:
+        """Asked of the kernel: the end of a stream that is not read is not seen."""
+        state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
+        return bool(state != _ESTABLISHED)
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""

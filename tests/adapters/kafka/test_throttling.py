@@ -422,6 +422,76 @@ def test_a_muted_connection_that_is_lost_leaves_no_timer(rig: Rig) -> None:
     assert rig.loop.later == []
 
 
+def sweep(rig: Rig, client: RigClient) -> None:
+    limits = rig.broker.settings.limits
+    client.connection.sweep(rig.clock.now_ms, limits.idle_timeout_ms, limits.send_timeout_ms)
+
+
+def test_waiting_for_a_quota_is_idleness(rig: Rig) -> None:
+    """At a byte a second a client may have to wait for hours: no reason to keep its connection for so long."""
+    limit(rig, PRODUCED, 1)
+    client = rig.client()
+    client.feed(produce(client, 10_000))
+    rig.turn()
+    sweep(rig, client)
+    rig.pass_time(599_999)
+    sweep(rig, client)
+    assert not client.transport.closed
+    rig.pass_time(1)
+    sweep(rig, client)
+    assert client.transport.closed
+    assert rig.server.counters.idle_closed == 1
+
+
+def test_who_is_read_from_again_was_not_idle_before(rig: Rig) -> None:
+    limit(rig, PRODUCED, 50)
+    client = rig.client()
+    client.feed(b"".join(produce(client, 20_000) for _ in range(2)))
+    rig.turn()
+    sweep(rig, client)
+    for _ in range(2):
+        rig.pass_time(395_000)
+        rig.turn()
+        sweep(rig, client)
+    assert not client.transport.closed
+    assert len(client.answers()) == 2
+
+
+def test_a_client_that_has_left_while_it_had_to_wait_is_forgotten_earlier(rig: Rig) -> None:
+    """Nothing is read from it, so the end of its stream is not seen."""
+    limit(rig, PRODUCED, 1)
+    client, staying = rig.client(), rig.client()
+    for each in (client, staying):
+        each.feed(produce(each, 10_000))
+        rig.turn()
+        sweep(rig, each)
+    client.transport.peer_has_left = True
+    rig.pass_time(59_999)
+    sweep(rig, client)
+    assert not client.transport.closed  # what it sent before may still have its turn
+    rig.pass_time(1)
+    for each in (client, staying):
+        sweep(rig, each)
+    assert [each.transport.closed for each in (client, staying)] == [True, False]
+
+
+def test_a_request_cut_in_two_by_a_wait_is_no_stopped_one(rig: Rig) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, CONSUMED, 100)
+    client = rig.client()
+    request = fetch(client, max_wait_ms=5_000)
+    half = produce(client, 10_000)
+    client.feed(request + half[:-10])
+    rig.broker.quotas.record(CONSUMED, "rig", 20_000)
+    rig.append(partition, b"z")
+    rig.turn()
+    assert not client.transport.reading
+    sweep(rig, client)
+    rig.pass_time(60_000)
+    sweep(rig, client)
+    assert not client.transport.closed
+
+
 def test_a_longer_wait_takes_the_place_of_a_shorter_one(rig: Rig) -> None:
     client = rig.client()
     client.connection.mute(1_000)
