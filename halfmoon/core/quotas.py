@@ -237,6 +237,11 @@ class Quotas:
         # Time is not to be caught up with: one slow request must not close the door for minutes.
         return min(wait_ms, self._broker.settings.limits.quota_window_ms) if key == REQUEST_TIME else wait_ms
 
+    def at_rest(self, key: str, client_id: str) -> bool:
+        """Whether nothing is known that a client has used of a quota."""
+        found = self.limit(key, client_id)
+        return found is None or self._rate(key, found[1]).per_second(self._broker.clock.mono_ms()) <= 0
+
     def take_back(self, key: str, client_id: str, value: float) -> None:
         """What was recorded did not happen after all."""
         found = self.limit(key, client_id)

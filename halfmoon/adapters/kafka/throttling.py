@@ -8,7 +8,8 @@ the connection, whether the client waits by itself or not (KIP-219). What counts
 
 - Produce: the bytes of the request, counted when it is handled, so that requests sent behind it wait;
 - Fetch: the bytes of the answer. One that would be too much is not sent: an empty one is, and nothing is counted. No
-  answer is made larger than what a client at rest may have at once;
+  answer is made larger than what a client at rest may have at once, but for a single batch that is; in Kafka nobody
+  ever gets that one;
 - ShareFetch: likewise, but what its records are in is sent, since they are locked for this client then; whoever has had
   too much acquires nothing (`Context.must_wait`). Kafka sends nothing and lets the locks run out;
 - the time that handling takes, for every API but ApiVersions;
@@ -64,25 +65,27 @@ class Throttling:
         if route.key == API_VERSIONS:
             return result
         percent = (time.perf_counter_ns() - started) * NANOS_TO_PERCENT
-        waits = [Throttle(self._quotas.record(REQUEST_TIME, client_id, percent), REQUEST_TIME)]
+        wait_ms = self._quotas.record(REQUEST_TIME, client_id, percent)
         if route.key == PRODUCE:
-            waits.append(Throttle(self._quotas.record(PRODUCED, client_id, size), PRODUCED))
+            waits = Throttle(wait_ms, REQUEST_TIME), Throttle(self._quotas.record(PRODUCED, client_id, size), PRODUCED)
             longest = max(waits)
             if longest.ms:
                 self._told(longest, mute)
             return _after(result, lambda value: _say(route, value, longest.ms)) if longest.ms else result
-        return _after(result, lambda value: self._answer(route, client_id, value, waits, mute))
+        return _after(result, lambda value: self._answer(route, client_id, value, mute))
 
-    def _answer(
-        self, route: Route, client_id: str, value: object, waits: list[Throttle], mute: Callable[[int], None]
-    ) -> object:
+    def _answer(self, route: Route, client_id: str, value: object, mute: Callable[[int], None]) -> object:
         if value is None or isinstance(value, Close):
             return value
+        # As things are now: the request may have waited for longer than its client would have to.
+        waits = [Throttle(self._quotas.record(REQUEST_TIME, client_id, 0), REQUEST_TIME)]
         if route.key in (FETCH, SHARE_FETCH):
             size = sum(map(len, value)) if isinstance(value, list) else 0
-            wait_ms = self._quotas.record(CONSUMED, client_id, size)
-            waits.append(Throttle(wait_ms, CONSUMED))
-            if max(waits).ms and route.key == FETCH:
+            at_rest = self._quotas.at_rest(CONSUMED, client_id)
+            consumed = Throttle(self._quotas.record(CONSUMED, client_id, size), CONSUMED)
+            waits.append(consumed)
+            # What is too much by itself always would be: who had nothing before gets it, and waits afterwards.
+            if route.key == FETCH and (waits[0].ms or (consumed.ms and not at_rest)):
                 self._quotas.take_back(CONSUMED, client_id, size)
                 value = encode_fetch([], route.version, False)
         elif not route.raw:

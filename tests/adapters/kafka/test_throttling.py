@@ -150,6 +150,28 @@ def test_a_consumer_gets_nothing_and_is_told_to_wait(rig: Rig, version: int) -> 
     assert len(answer.responses[0].partitions[0].records) == size
 
 
+def test_a_batch_larger_than_the_quota_is_had_by_who_had_nothing_before(rig: Rig) -> None:
+    """Kafka never delivers it: with what is left of nothing, it is always too much."""
+    (partition,) = rig.broker.topic("t").partitions
+    for _ in range(2):
+        rig.append(partition, b"y" * 20_000)
+    limit(rig, CONSUMED, 1_000)
+    client = rig.client()
+    for offset in range(2):
+        client.feed(fetch(client, offset=offset))
+        rig.turn()
+        (answer,) = client.answers()
+        size = len(answer.responses[0].partitions[0].records)
+        assert size > 20_000
+        assert answer.throttle_time_ms >= size - 10_000
+        rig.pass_time(answer.throttle_time_ms)
+        client.feed(fetch(client, offset=offset))
+        rig.turn()
+        (answer,) = client.answers()
+        assert answer.responses == []  # it was had within the time that is looked at
+        rig.pass_time(answer.throttle_time_ms)
+
+
 def test_a_consumers_rate_holds(rig: Rig) -> None:
     (partition,) = rig.broker.topic("t").partitions
     rig.append(partition, b"y" * 20_000)
@@ -175,6 +197,7 @@ def test_a_parked_fetch_counts_when_it_is_answered(rig: Rig) -> None:
     client.feed(fetch(client, max_wait_ms=5_000))
     rig.turn()
     assert client.answers() == []
+    rig.broker.quotas.record(CONSUMED, "rig", 1)
     rig.append(partition, b"z" * 2_000)
     rig.turn()
     (answer,) = client.answers()
@@ -280,6 +303,23 @@ def test_time_counts_for_members_of_share_groups(rig: Rig, sharer: Sharer, monke
     sharer.send()
     assert sharer.answer() == (0, 1_000)
     assert not sharer.client.transport.reading
+
+
+def test_a_fetch_that_waited_waits_no_more_for_the_time_of_others_before(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (partition,) = rig.broker.topic("t").partitions
+    limit(rig, REQUEST_TIME, 1)
+    clock = iter(range(0, 10**12, 400_000_000))
+    monkeypatch.setattr(throttling.time, "perf_counter_ns", lambda: next(clock))
+    client = rig.client()
+    client.feed(fetch(client, max_wait_ms=60_000))
+    rig.pass_time(50_000)
+    rig.append(partition, b"z")
+    rig.turn()
+    (answer,) = client.answers()
+    assert answer.throttle_time_ms == 0
+    assert answer.responses[0].partitions[0].records
 
 
 def test_another_request_still_ends_the_wait_of_a_fetch(rig: Rig) -> None:
