@@ -143,8 +143,8 @@ _SETTINGS = (
         "groups.max_session_timeout", integer(1, INT_MAX), "groups.max_session_timeout_ms",
     ),
     _setting(
-        "group.max.size", Kind.INT, lambda s: str(s.groups.max_size or INT_MAX),
-        "How many members a classic group may have.",
+        "group.max.size", Kind.INT, lambda s: str(s.groups.most_members),
+        "How many members a classic or consumer group may have.",
         "groups.max_size", integer(1, INT_MAX), "groups.max_size",
     ),
     _setting(
@@ -155,6 +155,10 @@ _SETTINGS = (
     _setting(
         "halfmoon.log.flush", Kind.STRING, lambda s: s.log.flush,
         "A produced batch is acknowledged after fdatasync (sync) or after the write (interval).", "log.flush",
+    ),
+    _setting(
+        "log.segment.bytes", Kind.INT, lambda s: str(s.log.segment_bytes),
+        "How large the files of the commitlog are, which all topics share.", "log.segment_bytes",
     ),
     _setting("log.dirs", Kind.STRING, lambda s: s.node.data_dir, "Where the data lies.", "node.data_dir"),
     _setting(
@@ -194,7 +198,6 @@ _NODE_SETTINGS = {
     "halfmoon.topics.key_index": "topics.key_index",
     "log.retention.bytes": "log.retention_bytes",
     "log.retention.ms": "log.retention",
-    "log.segment.bytes": "log.segment_bytes",
     "message.max.bytes": "topics.max_message_bytes",
 }
 """Where the defaults of topics stand in broker.yaml."""
@@ -383,7 +386,14 @@ def _changed(settings: Settings, overrides: Mapping[str, str]) -> Settings:
         }
     except SettingError as error:
         raise BrokerError(Fault.INVALID_REQUEST, f"invalid broker configs: {error}") from None
-    return msgspec.structs.replace(settings, **changed)
+    result = msgspec.structs.replace(settings, **changed)
+    if "num.partitions" in overrides and result.topics.partitions > result.limits.max_partitions_per_topic:
+        raise BrokerError(
+            Fault.INVALID_REQUEST,
+            f"invalid broker configs: num.partitions is {result.topics.partitions}, more than "
+            f"limits.max_partitions_per_topic in broker.yaml, which is {result.limits.max_partitions_per_topic}",
+        )
+    return result
 
 
 def _as_far_as_possible(settings: Settings, overrides: Mapping[str, str]) -> tuple[Settings, dict[str, str]]:

@@ -179,6 +179,11 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
     """That all members together are to send: the more there are, the longer their intervals."""
     share: ShareSettings = ShareSettings()
 
+    @property
+    def most_members(self) -> int:
+        """Of one group."""
+        return self.max_size or 10_000
+
     def __post_init__(self) -> None:
         if self.consumer_heartbeat_min_ms > self.consumer_heartbeat_max_ms:
             longest = format_duration(self.consumer_heartbeat_max_ms)

@@ -29,8 +29,13 @@ MAX_PIECES = 32_000
 """Most parts a batch is taken apart into, and most waiting messages it ends."""
 MANY_PIECES = 1_000
 """A batch that is taken apart into so many is written at once."""
-WAITING_CONFIGS = {"retention.ms": "-1", "retention.bytes": "-1", "halfmoon.headers.enable": "false"}
-"""Of internal topics in which messages wait: they stay until they are dealt with."""
+WAITING_CONFIGS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "halfmoon.headers.enable": "false",
+}
+"""Of internal topics in which messages wait: they stay until they are dealt with, whatever the node says of topics."""
 
 
 class _Piece(NamedTuple):

@@ -133,7 +133,7 @@ class GroupService:
         settings.heartbeat_min_ms = groups.consumer_heartbeat_min_ms
         settings.heartbeat_max_ms = groups.consumer_heartbeat_max_ms
         settings.heartbeats_per_second = groups.consumer_heartbeats_per_second
-        settings.max_size = groups.max_size or 10_000
+        settings.max_size = groups.most_members
         settings.default_assignor = groups.default_assignor
         settings.broker_name = "halfmoon" if rocketmq is None else rocketmq.broker_name
         settings.may_upgrade = groups.migration_policy in ("bidirectional", "upgrade")
@@ -408,5 +408,5 @@ def _limits(groups: GroupsSettings) -> GroupSettings:
         initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
         min_session_timeout_ms=groups.min_session_timeout_ms,
         max_session_timeout_ms=groups.max_session_timeout_ms,
-        max_size=groups.max_size or 10_000,
+        max_size=groups.most_members,
     )

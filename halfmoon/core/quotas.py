@@ -109,9 +109,10 @@ def _entity(parts: Sequence[tuple[str, str | None]]) -> Entity:
 def _address(text: str) -> str:
     """Kafka resolves host names here; a name may mean another address tomorrow, so only addresses are taken."""
     try:
-        return str(ipaddress.ip_address(text))
+        address = ipaddress.ip_address(text)
     except ValueError:
         raise BrokerError(Fault.INVALID_REQUEST, f"{text} is not an IP address") from None
+    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _check_value(key: str, value: float, keys: Sequence[str]) -> None:

@@ -119,6 +119,7 @@ def test_partitions_of_new_topics(rig: BrokerRig) -> None:
         *((name, "1", Fault.INVALID_REQUEST) for name, row in BROKER_CONFIGS.items() if row.read_only),
         ("num.partitions", "0", Fault.INVALID_REQUEST),
         ("num.partitions", "many", Fault.INVALID_REQUEST),
+        ("num.partitions", "10001", Fault.INVALID_REQUEST),  # no topic could be made
         # Who had set these could not get in any more to undo it.
         ("connections.max.idle.ms", "9999", Fault.INVALID_REQUEST),
         ("connections.max.idle.ms", "0", Fault.INVALID_REQUEST),
@@ -133,6 +134,14 @@ def test_what_is_refused(rig: BrokerRig, name: str, value: str, fault: Fault) ->
         rig.broker.dynamic_configs.alter(NODE, {name: value})
     assert caught.value.fault is fault
     assert rig.broker.catalog.administration.configs == {}
+
+
+def test_the_most_members_shown_are_those_that_hold(rig: BrokerRig) -> None:
+    groups = rig.broker.groups
+    assert BROKER_CONFIGS["group.max.size"].value(rig.broker.settings) == "10000"
+    for expected in (10_000, 12_000):
+        put(rig, NODE, group_max_size=str(expected))
+        assert (groups.consumer_settings.max_size, groups.coordinator.classic.settings.max_size) == (expected,) * 2
 
 
 def test_values_that_contradict_each_other(rig: BrokerRig) -> None:

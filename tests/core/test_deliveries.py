@@ -114,6 +114,19 @@ def test_levels_wait_in_their_own_queues(broker: Broker, clock: VirtualClock) ->
     assert values(broker, "t") == [b"1", b"2", b"3"]
 
 
+def test_what_the_node_says_of_topics_takes_nothing_from_where_messages_wait(
+    broker: Broker, clock: VirtualClock
+) -> None:
+    defaults = {"log.cleanup.policy": "compact", "log.retention.ms": "1", "log.retention.bytes": "1"}
+    broker.dynamic_configs.alter("0", defaults)
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"DELAY": "1"}))
+    topic = broker.topic(LEVEL_TOPIC)
+    assert topic is not None
+    rules = topic.rules
+    assert (rules.deletes, rules.compacts, rules.retention_ms, rules.retention_bytes) == (True, False, -1, -1)
+
+
 @pytest.mark.parametrize("codec", range(5))
 def test_of_a_mixed_batch_the_others_stay(broker: Broker, clock: VirtualClock, codec: int) -> None:
     broker.create_topic("t", 1)

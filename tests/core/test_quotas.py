@@ -188,6 +188,14 @@ def test_connections_by_address(rig: BrokerRig) -> None:
     assert [quotas.connect("10.0.0.2") for _ in range(21)][-2:] == [0, 500]
 
 
+def test_an_address_is_one_however_it_is_written(rig: BrokerRig) -> None:
+    """Peers that reach a socket of IPv6 by IPv4 count as what they are (`tcp.connection.plain_host`)."""
+    put(rig.broker, 1, CONNECTIONS, ip="::ffff:10.0.0.1")
+    put(rig.broker, 1, CONNECTIONS, ip="0:0::1")
+    assert [rig.broker.quotas.connect("10.0.0.1") for _ in range(11)][-1] == 1_000
+    assert [rig.broker.quotas.connect("::1") for _ in range(11)][-1] == 1_000
+
+
 def test_who_was_not_heard_of_for_long_makes_room(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.core.quotas.MOST_METERS", 100)
     put(rig.broker, 1, client_id=None)

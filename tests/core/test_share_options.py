@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.config import load_settings
+from halfmoon.core.group_configs import GROUP_CONFIGS
 from halfmoon.core.sections import SettingError
 from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, ShareSettings, reset_ms, resolve
 from halfmoon.core.share.share_partition import Terms
@@ -42,6 +43,13 @@ def test_a_group_may_say_otherwise() -> None:
     )  # fmt: skip
     assert options.terms == Terms(15_000, 2, 300, True, False)
     assert options[1:] == (50_000, 1_000, "by_duration:PT1H", True, "dlq.mine", False)
+
+
+@pytest.mark.parametrize("value", ["7", "+7", "007", "0000000000007"])
+def test_numbers_are_read_as_they_were_taken(value: str) -> None:
+    name = "share.delivery.count.limit"
+    assert GROUP_CONFIGS[name].check(value) == 7
+    assert resolve("g", ShareSettings(), {name: value}).terms[1] == 7
 
 
 def test_what_is_not_valid_counts_as_not_given() -> None:

@@ -17,6 +17,7 @@ from msgspec import Meta
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.core.sections import Section, SettingError
 from halfmoon.core.share.share_partition import Terms
+from halfmoon.core.topic_configs import INT_MAX, integer
 from halfmoon.core.units import PositiveDuration, format_duration
 
 LockDuration = Annotated[PositiveDuration, Meta(ge=1_000, le=3_600_000)]
@@ -105,6 +106,7 @@ def letters_of(group: str, settings: ShareSettings) -> str:
 
 
 LATEST_MS, EARLIEST_MS = -1, -2
+_positive = integer(1, INT_MAX)
 
 
 def reset_ms(reset: str) -> int | None:
@@ -124,8 +126,10 @@ def reset_ms(reset: str) -> int | None:
 
 
 def _number(given: Mapping[str, str], name: str, default: int) -> int:
-    value = given.get(name, "")
-    return int(value) if re.fullmatch(r"[0-9]{1,10}", value) and int(value) > 0 else default
+    try:
+        return _positive(given.get(name, ""))
+    except ValueError:
+        return default
 
 
 def _truth(given: Mapping[str, str], name: str, default: bool) -> bool:
