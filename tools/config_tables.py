@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from halfmoon.adapters.kafka import unsupported
-from halfmoon.core import broker_configs, group_configs, topic_configs
+from halfmoon.core import broker_configs, group_configs, refused_configs, topic_configs
 from halfmoon.core.config import Settings
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -46,7 +46,7 @@ def tables() -> dict[str, str]:
         "topic configs": _table(("configuration", "default", "of the node", "effect"), topics),
         "topic configs not here": _reasons(topic_configs.not_here()),
         "broker configs": _table(("configuration", "default", "at run time", "effect"), nodes),
-        "broker configs not here": _reasons(broker_configs.NOT_HERE),
+        "broker configs not here": _reasons(refused_configs.REFUSED_CONFIGS),
         "group configs": _table(("configuration", "default", "of the node", "effect"), groups),
         "group configs not here": _reasons(group_configs.NOT_HERE),
     }

@@ -34,6 +34,7 @@ from halfmoon.core.config import Settings
 from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
+from halfmoon.core.refused_configs import why_refused
 from halfmoon.core.sections import SettingError
 from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, check_lags, integer
 
@@ -133,6 +134,14 @@ _SETTINGS = (
     _setting("default.replication.factor", Kind.INT, lambda s: "1", "A single node keeps one replica."),
     _setting("delete.topic.enable", Kind.BOOLEAN, lambda s: "true", "Topics can be deleted."),
     _setting(
+        "group.consumer.max.size", Kind.INT, lambda s: str(s.groups.most_members),
+        "As group.max.size, which is for both kinds of groups.", "groups.max_size",
+    ),
+    _setting(
+        "group.consumer.migration.policy", Kind.STRING, lambda s: s.groups.migration_policy,
+        "Whether a group with members may change its protocol.", "groups.migration_policy",
+    ),
+    _setting(
         "group.initial.rebalance.delay.ms", Kind.INT, lambda s: str(s.groups.initial_rebalance_delay_ms),
         "How long a new group waits for more members.",
         "groups.initial_rebalance_delay", integer(0, INT_MAX), "groups.initial_rebalance_delay_ms",
@@ -153,12 +162,32 @@ _SETTINGS = (
         "groups.min_session_timeout", integer(1, INT_MAX), "groups.min_session_timeout_ms",
     ),
     _setting(
+        "group.share.max.share.sessions", Kind.INT, lambda s: str(s.groups.share.max_sessions),
+        "How many share sessions there may be.", "groups.share.max_sessions",
+    ),
+    _setting(
+        "group.share.max.size", Kind.INT, lambda s: str(s.groups.share.max_size),
+        "How many members a share group may have.", "groups.share.max_size",
+    ),
+    _setting(
         "halfmoon.log.flush", Kind.STRING, lambda s: s.log.flush,
         "A produced batch is acknowledged after fdatasync (sync) or after the write (interval).", "log.flush",
     ),
     _setting(
         "log.segment.bytes", Kind.INT, lambda s: str(s.log.segment_bytes),
         "How large the files of the commitlog are, which all topics share.", "log.segment_bytes",
+    ),
+    _setting(
+        "log.cleaner.backoff.ms", Kind.LONG, lambda s: str(s.log.cleaner.interval_ms),
+        "How often it is looked whether there is something to clean.", "log.cleaner.interval",
+    ),
+    _setting(
+        "log.cleaner.dedupe.buffer.size", Kind.LONG, lambda s: str(s.log.cleaner.memory_bytes),
+        "How much memory keys may take while a partition is compacted.", "log.cleaner.memory_bytes",
+    ),
+    _setting(
+        "log.cleaner.enable", Kind.BOOLEAN, lambda s: _truth(s.log.cleaner.enable),
+        "Whether topics are compacted, and files that are mostly dead emptied.", "log.cleaner.enable",
     ),
     _setting("log.dirs", Kind.STRING, lambda s: s.node.data_dir, "Where the data lies.", "node.data_dir"),
     _setting(
@@ -190,6 +219,14 @@ _SETTINGS = (
     _setting(
         "socket.request.max.bytes", Kind.INT, lambda s: str(s.limits.max_request_bytes),
         "The largest request that is read.", "limits.max_request_bytes",
+    ),
+    _setting(
+        "transaction.max.timeout.ms", Kind.INT, lambda s: str(s.transactions.max_timeout_ms),
+        "The longest time that a producer may take for a transaction.", "transactions.max_timeout",
+    ),
+    _setting(
+        "transactional.id.expiration.ms", Kind.INT, lambda s: str(s.transactions.id_expiration_ms or INT_MAX),
+        "A transactional id that was not used for so long is forgotten.", "transactions.id_expiration",
     ),
 )  # fmt: skip
 
@@ -228,50 +265,21 @@ def _rows() -> dict[str, BrokerConfig]:
 BROKER_CONFIGS: Mapping[str, BrokerConfig] = _rows()
 """Every configuration of a node there is, sorted by name; `advertised.listeners` apart, which depends on who asks."""
 
-_ONE_NODE = "there is one node"
-_ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
-_IN_YAML = "it is set in broker.yaml, and takes a restart"
-_ONE_LOOP = "one event loop serves all requests"
-_NO_AUTHENTICATION = "there is no authentication yet"
-
-NOT_HERE: Mapping[str, str] = {
-    "advertised.listeners": _IN_YAML,
-    "authorizer.class.name": _NO_AUTHENTICATION,
-    "background.threads": _ONE_LOOP,
-    "follower.replication.throttled.rate": _ONE_NODE,
-    "leader.replication.throttled.rate": _ONE_NODE,
-    "listeners": _IN_YAML,
-    "log.flush.interval.messages": _ONE_LOG,
-    "log.flush.interval.ms": _ONE_LOG,
-    "log.index.interval.bytes": _ONE_LOG,
-    "log.preallocate": _ONE_LOG,
-    "log.retention.hours": "log.retention.ms says the same",
-    "log.retention.minutes": "log.retention.ms says the same",
-    "log.roll.hours": _ONE_LOG,
-    "log.roll.ms": _ONE_LOG,
-    "max.connection.creation.rate": "the quota connection_creation_rate limits it by address",
-    "max.connections.per.ip": "max.connections limits all of them together",
-    "num.io.threads": _ONE_LOOP,
-    "num.network.threads": _ONE_LOOP,
-    "num.recovery.threads.per.data.dir": _ONE_LOG,
-    "num.replica.fetchers": _ONE_NODE,
-    "process.roles": _ONE_NODE,
-    "replica.alter.log.dirs.io.max.bytes.per.second": "there is one data directory",
-    "sasl.enabled.mechanisms": _NO_AUTHENTICATION,
-    "ssl.keystore.location": _NO_AUTHENTICATION,
-}
-"""Configurations of nodes that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
-
 
 def find(name: str) -> BrokerConfig:
     """The row of that name. Raises BrokerError(INVALID_REQUEST) that names it; INVALID_CONFIG if nobody knows it."""
     config = BROKER_CONFIGS.get(name)
     if config is None:
-        reason = NOT_HERE.get(name)
+        reason = why_refused(name)
         if reason is not None:
             raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} is not supported: {reason}")
         raise BrokerError(Fault.INVALID_CONFIG, f"unknown broker config name: {name}")
     return config
+
+
+def known_elsewhere(name: str) -> bool:
+    """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
+    return name not in BROKER_CONFIGS and why_refused(name) is not None
 
 
 class DynamicConfigs:

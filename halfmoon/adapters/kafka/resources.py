@@ -134,7 +134,7 @@ class NodeResource(Resource):
         return broker_configs.find(name).kind
 
     def never_set(self, name: str) -> bool:
-        return name in broker_configs.NOT_HERE
+        return broker_configs.known_elsewhere(name)
 
     def default(self, name: str) -> str:
         below = self.broker.dynamic_configs.overrides(ALL_NODES) if self.name != ALL_NODES else {}

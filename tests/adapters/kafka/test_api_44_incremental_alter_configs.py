@@ -129,7 +129,8 @@ def test_only_validated(client, broker):
 
 def test_what_is_never_set_may_be_deleted(client, broker):
     """kafka-reassign-partitions does so with throttles of replication, when it is done."""
-    names = ("leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
+    throttles = ("leader.replication.throttled.rate", "replica.alter.log.dirs.io.max.bytes.per.second")
+    names = (*throttles, "log.cleaner.threads", "ssl.truststore.location")
     assert changed(client, 4, "7", *((DELETE, name, None) for name in names)) == (0, None)
     assert changed(client, 2, "t", (DELETE, "leader.replication.throttled.replicas", None)) == (0, None)
     assert changed(client, 32, "g", (DELETE, "streams.session.timeout.ms", None)) == (0, None)

@@ -1,0 +1,87 @@
+"""Kafka's configurations of nodes that cannot be obeyed here, with the reason that a refusal gives.
+
+They are known for two ends: a refusal says more than that nobody knows the name, and to delete one is accepted, since
+it is never set; tools that describe a whole cluster do that. Those that can be obeyed, or have a setting here, are in
+`broker_configs`, which is asked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_ONE_NODE = "there is one node"
+_ONE_DIRECTORY = "there is one data directory"
+_ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
+_ONE_LOOP = "one event loop serves all requests"
+_IN_YAML = "it is set in broker.yaml, and takes a restart"
+_SAME = "log.retention.ms says the same"
+
+_BY_REASON: Mapping[str, tuple[str, ...]] = {
+    _IN_YAML: ("advertised.listeners", "listeners"),
+    "there is no authentication yet": (
+        "authorizer.class.name", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
+        "delegation.token.*", "listener.security.protocol.map", "principal.builder.class", "sasl.*", "security.*",
+        "ssl.*",
+    ),
+    _ONE_NODE: (
+        "auto.leader.rebalance.enable", "broker.heartbeat.interval.ms", "broker.rack", "broker.session.timeout.ms",
+        "controlled.shutdown.enable", "controller.*", "early.start.listeners", "follower.*",
+        "initial.broker.registration.timeout.ms", "inter.broker.listener.name", "internal.metadata.*", "leader.*",
+        "metadata.*", "num.replica.fetchers", "process.roles", "replica.*", "replication.quota.*",
+        "unclean.leader.election.interval.ms",
+    ),
+    _ONE_DIRECTORY: (
+        "alter.log.dirs.*", "cordoned.log.dirs", "log.dir.failure.timeout.ms", "num.replica.alter.log.dirs.threads",
+        "replica.alter.log.dirs.*",
+    ),
+    _ONE_LOG: (
+        "log.flush.*", "log.index.*", "log.initial.task.delay.ms", "log.preallocate", "log.retention.check.interval.ms",
+        "log.roll.*", "log.segment.delete.delay.ms", "num.recovery.threads.per.data.dir",
+    ),
+    "what groups and transactions must know is in the commitlog, not in topics": (
+        "group.coordinator.*", "offsets.load.buffer.size", "offsets.topic.*", "share.coordinator.*",
+        "transaction.state.log.*",
+    ),
+    "see the section log.cleaner of broker.yaml": ("log.cleaner.io.*", "log.cleaner.threads"),
+    "tiered storage does not exist here": ("log.local.retention.*", "remote.*"),
+    "batches are kept as they came": ("compression.*",),
+    _ONE_LOOP: ("background.threads", "num.io.threads", "num.network.threads", "queued.max.requests"),
+    "Kafka's plugins are Java classes; see docs/plugins.md for those of this broker": (
+        "alter.config.policy.class.name", "client.quota.callback.class", "config.providers",
+        "create.topic.policy.class.name", "group.consumer.assignors", "group.share.assignors",
+        "group.share.persister.class.name",
+    ),
+    "there are metrics for Prometheus (listeners.http in broker.yaml)": (
+        "kafka.metrics.*", "metric.reporters", "metrics.*", "telemetry.*",
+    ),
+    "there are no Streams groups (KIP-1071) here": ("group.streams.*",),
+    "node.id says the same": ("broker.id",),
+    "log.dirs says the same": ("log.dir",),
+    _SAME: ("log.retention.hours", "log.retention.minutes"),
+    "the quota connection_creation_rate limits it by address": ("max.connection.creation.rate",),
+    "max.connections limits all of them together": ("max.connections.per.ip", "max.connections.per.ip.overrides"),
+    "see limits.inflight_bytes of broker.yaml": ("queued.max.request.bytes",),
+    "there are no fetch sessions": ("max.incremental.fetch.session.cache.slots",),
+    "it cannot be set here": (
+        "add.partitions.to.txn.*", "delete.records.purgatory.*", "fetch.max.bytes", "fetch.purgatory.*",
+        "group.consumer.max.*", "group.consumer.min.*", "group.consumer.regex.*", "group.share.initialize.*",
+        "group.share.max.*", "group.share.min.*", "max.request.partition.size.limit", "offset.metadata.max.bytes",
+        "offsets.commit.timeout.ms", "offsets.retention.check.interval.ms", "producer.id.expiration.*",
+        "producer.purgatory.*", "request.timeout.ms", "server.max.startup.time.ms", "share.fetch.purgatory.*",
+        "socket.connection.*", "socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
+        "transaction.abort.*", "transaction.partition.*", "transaction.remove.*", "transaction.two.*", "unstable.*",
+    ),
+}  # fmt: skip
+
+REFUSED_CONFIGS: Mapping[str, str] = {name: reason for reason, names in _BY_REASON.items() for name in names}
+"""The reason, by name; one that ends in * stands for all that begin so."""
+
+_BEGINNINGS = sorted((name[:-1] for name in REFUSED_CONFIGS if name.endswith("*")), key=len, reverse=True)
+
+
+def why_refused(name: str) -> str | None:
+    """None for what Kafka does not have, too."""
+    reason = REFUSED_CONFIGS.get(name)
+    if reason is None:
+        reason = next((REFUSED_CONFIGS[f"{start}*"] for start in _BEGINNINGS if name.startswith(start)), None)
+    return reason

@@ -1,0 +1,41 @@
+"""Configurations that Kafka has and that cannot be obeyed here."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatch
+from pathlib import Path
+
+from halfmoon.core.broker_configs import BROKER_CONFIGS, find, known_elsewhere
+from halfmoon.core.refused_configs import REFUSED_CONFIGS, why_refused
+
+KAFKAS = (Path(__file__).parent / "kafka_broker_configs.txt").read_text().split()
+"""AbstractKafkaConfig.CONFIG_DEF.names() of Kafka 4.3.1."""
+DYNAMIC_ONLY = [
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+]
+"""Which Kafka has in DynamicConfig alone."""
+
+
+def test_all_that_kafka_has_is_known() -> None:
+    assert [name for name in KAFKAS + DYNAMIC_ONLY if name not in BROKER_CONFIGS and why_refused(name) is None] == []
+
+
+def test_nothing_else_is() -> None:
+    known = KAFKAS + DYNAMIC_ONLY
+    assert [each for each in REFUSED_CONFIGS if not any(fnmatch(name, each) for name in known)] == []
+    assert why_refused("no.such.config") is None
+    assert why_refused("ssl") is None
+
+
+def test_the_longest_beginning_says_why() -> None:
+    assert why_refused("replica.alter.log.dirs.io.max.bytes.per.second") == "there is one data directory"
+    assert why_refused("replica.lag.time.max.ms") == "there is one node"
+
+
+def test_what_there_is_here_is_not_refused() -> None:
+    assert BROKER_CONFIGS.keys().isdisjoint(REFUSED_CONFIGS)
+    for name in BROKER_CONFIGS:
+        assert not known_elsewhere(name)
+        assert find(name).name == name
