@@ -88,8 +88,9 @@ class Administration:
             _keep(self.configs, (record.kind, record.name), record.configs)
             if record.kind != BROKER:
                 return False
+            before = self._topics
             self._node_changed()
-            return True
+            return self._topics != before
         if isinstance(record, control.QuotasSet):
             _keep(self.quotas, tuple(record.entity), record.quotas)
             return False

@@ -97,6 +97,21 @@ def test_topics_follow_where_they_do_not_say_otherwise(rig: BrokerRig) -> None:
     assert [rules[name].retention_ms for name in ("own", "plain", "later")] == [5, 604_800_000, 604_800_000]
 
 
+def test_what_is_none_of_topics_leaves_their_rules_as_they_are(rig: BrokerRig) -> None:
+    """With thousands of topics, working them out anew takes the loop a while."""
+    rig.topic("t")
+    rules = rig.broker.catalog.by_name["t"].rules
+    put(rig, NODE, num_partitions="6")
+    assert rig.broker.catalog.by_name["t"].rules is rules
+    put(rig, NODE, num_partitions="6", log_retention_ms="5")
+    changed = rig.broker.catalog.by_name["t"].rules
+    assert changed.retention_ms == 5
+    put(rig, NODE, log_retention_ms="5")
+    assert rig.broker.catalog.by_name["t"].rules is changed
+    put(rig, NODE)
+    assert rig.broker.catalog.by_name["t"].rules == rules
+
+
 def test_a_message_that_has_become_too_large_is_refused(rig: BrokerRig) -> None:
     (partition,) = rig.topic("t")
     rig.append(partition, b"x" * 500)

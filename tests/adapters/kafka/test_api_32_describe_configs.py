@@ -7,6 +7,7 @@ import logging
 import pytest
 from fake_admin_broker import Client, FakeAdminBroker, versions
 
+from halfmoon.adapters.kafka import resources
 from halfmoon.adapters.kafka.protocol import DescribeConfigsRequest
 from halfmoon.core import client_metrics
 from halfmoon.core.group_configs import GROUP_CONFIGS
@@ -82,6 +83,26 @@ def test_only_what_is_asked_for(client, version):
     assert found["retention.ms"].synonyms == []
     if version >= 3:
         assert found["retention.ms"].documentation is None
+
+
+def test_of_many_topics_each_is_described_as_it_is_alone(client, monkeypatch):
+    for name in ("a", "b"):
+        client.broker.add(name)
+    client.broker.add("c", max_message_bytes="1000", retention_ms=" 5 ")
+    asked = [resource(TOPIC, name, keys) for name, keys in (
+        ("t", None), ("a", None), ("c", None), ("b", ["retention.ms"]), ("missing", None),
+    )]  # fmt: skip
+
+    def told(*resources) -> list:
+        return client.ask(KEY, 4, resources=list(resources), include_synonyms=True, include_documentation=True).results
+
+    alone = [told(each)[0] for each in asked]
+    made = []
+    topic_entries = resources.topic_entries
+    monkeypatch.setattr(resources, "topic_entries", lambda *given: made.append(given) or topic_entries(*given))
+    together = told(*asked)
+    assert [result.to_dict() for result in together] == [result.to_dict() for result in alone]
+    assert len(made) == 3, "what is said alike, and asked alike, is worked out once"
 
 
 @pytest.mark.parametrize("version", versions(KEY))
