@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from halfmoon.cli.main import app
+from halfmoon.cli.main import command_line
 
 HEAD = """\
 # The command line
@@ -29,7 +29,7 @@ refused, 2 wrong command line, 130 ended by Ctrl-C. Completion: `halfmoon --inst
 
 def reference() -> str:
     """The whole document."""
-    return HEAD + "".join(_sections(typer.main.get_command(app), "halfmoon"))
+    return HEAD + "".join(_sections(typer.main.get_command(command_line()), "halfmoon"))
 
 
 def _sections(command: Any, path: str) -> list[str]:

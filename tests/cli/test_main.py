@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon import __version__
 from halfmoon.cli import topic
-from halfmoon.cli.main import app, narrowed
+from halfmoon.cli.main import COMMANDS, GROUPS, command_line
 from tests.cli.conftest import CommandLine
 
 
@@ -146,11 +146,24 @@ def test_an_output_that_nobody_reads_ends_in_silence(tmp_path: Path) -> None:
 
 
 def test_only_the_command_that_is_asked_for_is_made() -> None:
-    assert [group.name for group in narrowed("topic").registered_groups] == ["topic"]
-    assert narrowed("topic").registered_commands == []
-    assert [command.name for command in narrowed("serve").registered_commands] == ["serve"]
+    assert [group.name for group in command_line("topic").registered_groups] == ["topic"]
+    assert command_line("topic").registered_commands == []
+    assert [command.name for command in command_line("serve").registered_commands] == ["serve"]
     for all_of_them in ("", "--help", "tpic"):
-        assert narrowed(all_of_them) is app
+        made = command_line(all_of_them)
+        assert [command.name for command in made.registered_commands] == list(COMMANDS)
+        assert [group.name for group in made.registered_groups] == list(GROUPS)
+
+
+def test_a_command_imports_no_other() -> None:
+    """Each start of a broker would wait for them."""
+    probe = (
+        "import sys; from halfmoon.cli.main import run; run(['serve', '--help'])\n"
+        "print(*sorted(name for name in sys.modules if name.startswith('halfmoon.cli.')), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    imported = {name.removeprefix("halfmoon.cli.") for name in done.stderr.split()}
+    assert imported == {"main", "errors", "output", "serve"}
 
 
 def test_a_misspelt_command_is_told_its_name(cli: CommandLine) -> None:

@@ -20,7 +20,7 @@ from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
-from halfmoon.cli.main import app
+from halfmoon.cli.main import command_line
 from halfmoon.testing import Broker
 from tests.clients.polling import DEADLINE_S
 
@@ -119,7 +119,8 @@ def test_two_consumers_share_one_partition(broker: Broker, topic: str, join: Cal
 
 
 def halfmoon(broker: Broker, *arguments: str) -> Any:
-    result = CliRunner().invoke(app, [*arguments, "--bootstrap-server", broker.bootstrap_servers, "--output", "json"])
+    given = [*arguments, "--bootstrap-server", broker.bootstrap_servers, "--output", "json"]
+    result = CliRunner().invoke(command_line(), given)
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     return [json.loads(line) for line in lines] if arguments[1] == "show" else json.loads(result.stdout)
