@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Annotated
@@ -42,10 +43,15 @@ def serve(
     ] = None,
 ) -> int:
     """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it takes requests."""
-    # The broker and its dependencies are imported by nobody but this command.
-    from halfmoon.core import broker_configs
-    from halfmoon.core.config import load_settings
-    from halfmoon.server.app import main
+    # The broker and its dependencies are imported by nobody but this command. All of that stays, so there is no garbage
+    # to look for meanwhile: that would take a twentieth of the start.
+    gc.disable()
+    try:
+        from halfmoon.core import broker_configs
+        from halfmoon.core.config import load_settings
+        from halfmoon.server.app import main
+    finally:
+        gc.enable()
 
     flags = {
         "node.data_dir": data_dir,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import socket
@@ -72,6 +73,12 @@ def test_it_serves_and_ends_cleanly(serve, cli: CommandLine, number: int) -> Non
     second = serve("--kafka", "127.0.0.1:0")
     assert cli.ok("consume", "orders", "-e", "-b", second.ready()).out == "one\n"
     assert second.end(number) == 0
+
+
+def test_garbage_is_looked_for_again_when_all_is_imported(cli: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "broker.yaml").write_text("log: {flush: never}")
+    cli("serve", "--config", str(tmp_path / "broker.yaml")).failed_with(1)
+    assert gc.isenabled()
 
 
 def test_a_data_directory_has_one_broker(serve) -> None:
