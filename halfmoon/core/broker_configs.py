@@ -8,8 +8,8 @@ The first two are control records (core/administration.py), so they are back aft
 `Settings`. Rows come from three places:
 
 - `_SETTINGS`: settings with a name of Kafka's. Those with a `place` can be changed at run time: `Settings` are replaced
-  as a whole (`broker.settings`), and whoever keeps something made from them is told (`DynamicConfigs.watch`). The
-  others are shown and read-only.
+  as a whole (`broker.settings`), where they are looked up when they are used; the groups, which keep something made
+  from them, are told. The others are shown and read-only.
 - the topics' configurations (`topic_configs`), under their node-wide name: what topics do that do not say;
 - the groups' (`group_configs`), likewise.
 
@@ -291,11 +291,6 @@ class DynamicConfigs:
         """What broker.yaml, flags and environment say."""
         self.left_out: dict[str, str] = {}
         """What is set and cannot hold beside that, with the reason."""
-        self._watchers: list[Callable[[], None]] = []
-
-    def watch(self, callback: Callable[[], None]) -> None:
-        """Call back when `broker.settings` has changed."""
-        self._watchers.append(callback)
 
     def overrides(self, name: str) -> dict[str, str]:
         """What is set for the node of that id, or for all nodes (ALL_NODES)."""
@@ -324,8 +319,6 @@ class DynamicConfigs:
         broker.settings, self.left_out = _as_far_as_possible(self.base, broker.catalog.administration.node_overrides())
         broker.groups.reconfigure()
         broker.group_configs.node_changed()
-        for callback in self._watchers:
-            callback()
 
     def unset(self, names: Collection[str]) -> None:
         """Forget what was set under these names, for this node and for all. For a start that is to let in again who was

@@ -13,6 +13,7 @@ from kafka_rig import Rig, batch
 from halfmoon.adapters.kafka import connection as module
 from halfmoon.adapters.kafka.protocol import FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.registry import Deferred
+from halfmoon.adapters.tcp.listener import SWEEP_MS
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 
@@ -415,6 +416,22 @@ def test_idle_connections_are_closed_and_waiting_ones_are_not(rig):
         client.connection.sweep(rig.clock.now_ms, limits.idle_timeout_ms, limits.send_timeout_ms)
     assert [idle.transport.closed, waiting.transport.closed] == [True, False]
     assert rig.server.counters.idle_closed == 1
+
+
+def test_what_is_set_at_run_time_holds_for_the_next_connection_and_the_next_look(rig):
+    configs = rig.broker.dynamic_configs
+    configs.alter("0", {"max.connections": "10"})
+    clients = [rig.client() for _ in range(11)]
+    assert [client.transport.closed for client in clients] == [False] * 10 + [True]
+    configs.alter("0", {"max.connections": "11"})
+    clients.append(rig.client())
+    assert not clients[-1].transport.closed
+    rig.server._sweep()
+    rig.pass_time(11_000)
+    assert rig.server.counters.idle_closed == 0
+    configs.alter("0", {"connections.max.idle.ms": "10000"})
+    rig.pass_time(SWEEP_MS)
+    assert rig.server.counters.idle_closed == 11
 
 
 @pytest.mark.parametrize("size", [2, 40, 5000])

@@ -20,6 +20,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
+from halfmoon.core.quotas import CONSUMED, PRODUCED, Alteration
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker
@@ -155,7 +156,8 @@ def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
     run(main())
 
 
-def test_connections_leave_nothing_for_the_garbage_collector(tmp_path):
+@pytest.mark.parametrize("quotas", [False, True])
+def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
     """A broker process lets it look seldom (`server.app`), so what is done with must go by itself."""
     requests = [produce_request("t", b"x"), fetch_request("t", 0, 100), fetch_request("t", 99, 0), API_VERSIONS]
     held = fetch_request("t", 1, 10_000)
@@ -180,6 +182,9 @@ def test_connections_leave_nothing_for_the_garbage_collector(tmp_path):
     async def main():
         async with running(tmp_path) as (server, address):
             server.broker.create_topic("t", 1)
+            if quotas:
+                server.broker.quotas.alter(Alteration([("user", None)], [(CONSUMED, 1e12), (PRODUCED, 1e12)]))
+                assert server.throttling is not None
             await garbage(server, address, 2)
             assert await garbage(server, address, 60) < 50
 
