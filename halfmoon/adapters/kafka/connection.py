@@ -118,6 +118,9 @@ class Connection(tcp.Connection):
             self._server.loop.call_later(wait_ms / 1000, self._transport.abort)
 
     def _gone(self) -> None:
+        for slot in self._slots:
+            if slot.deferred is not None:
+                slot.deferred.abandon()
         self._slots.clear()
         if self._muted is not None:
             self._muted.cancel()

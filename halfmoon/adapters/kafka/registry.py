@@ -48,6 +48,10 @@ class Deferred:
         else:
             callback(value)
 
+    def abandon(self) -> None:
+        """Nobody is there for the answer any more: let go of everything. It may still be completed."""
+        self.hurry = self._callback = self._change = None
+
     def change(self, change: Callable[[object], object]) -> None:
         """Have the answer be what `change`, which must not raise, makes of it. Once, before the answer is there."""
         assert not self.done and self._change is None

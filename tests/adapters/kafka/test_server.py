@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import itertools
 import os
 import socket
 import struct
@@ -159,12 +160,14 @@ def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
 @pytest.mark.parametrize("quotas", [False, True])
 def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
     """A broker process lets it look seldom (`server.app`), so what is done with must go by itself."""
-    requests = [produce_request("t", b"x"), fetch_request("t", 0, 100), fetch_request("t", 99, 0), API_VERSIONS]
-    held = fetch_request("t", 1, 10_000)
+    ends = itertools.count(1)
 
     def visit(address, count):
-        """`count` clients, each with all requests; the last request is still held when it goes."""
-        for _ in range(count):
+        """`count` clients, each with all requests; one waits for its time to be over, the last is still held when it
+        goes."""
+        for end in itertools.islice(ends, count):
+            requests = produce_request("t", b"x"), fetch_request("t", 0, 100), fetch_request("t", end, 1), API_VERSIONS
+            held = fetch_request("t", end, 10_000)
             with socket.create_connection(address) as client:
                 for request in requests:
                     client.sendall(request)
