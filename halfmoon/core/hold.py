@@ -191,6 +191,8 @@ class HoldService:
         """Forget all requests of an owner that is gone; none is woken."""
         for held in list(self._by_owner.get(owner, ())):
             self.release(held)
+            # Who asked mostly points at what it is parked as: let go, so that no garbage collection is needed.
+            held.wake, held.match, held.ready = _nobody, None, None
             self.counters.dropped += 1
 
     def _trim(self) -> None:
@@ -198,6 +200,10 @@ class HoldService:
         if len(self._deadlines) > 64 and len(self._deadlines) > 4 * self._count:
             self._deadlines = [entry for entry in self._deadlines if _is_current(entry)]
             heapq.heapify(self._deadlines)
+
+
+def _nobody() -> None:
+    """Wakes nobody."""
 
 
 def _is_current(deadline: tuple[int, int, Held]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import dataclass, field
 
 import pytest
@@ -173,6 +175,34 @@ def test_an_owner_that_is_gone_is_never_woken(bench: Bench) -> None:
     assert bench.woken == ["there-0", "there-1", "there-2"]
     assert bench.hold.counters.dropped == 3
     assert len(bench.hold) == 0
+
+
+def test_a_request_whose_owner_is_gone_lets_go_of_who_asked(bench: Bench) -> None:
+    """A broker process has the garbage collector look seldom (`server.app`)."""
+
+    class Asking:
+        def __init__(self) -> None:
+            self.held = Held(["p"], 1, 500, owner, self.wake, self.match, self.ready)
+
+        def wake(self) -> None: ...
+
+        def match(self, partition: object, arrival: object) -> bool:
+            return True
+
+        def ready(self) -> bool:
+            return False
+
+    owner = object()
+    asking = Asking()
+    gone = weakref.ref(asking)
+    bench.hold.park(asking.held, 0)
+    bench.hold.drop(owner)
+    gc.disable()
+    try:
+        del asking
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_an_owner_may_go_while_others_are_being_woken(bench: Bench) -> None:

@@ -217,10 +217,6 @@ class ParkedFetch(Deferred):
         )
         broker.hold.park(held, mono_ms)
 
-    def abandon(self) -> None:
-        super().abandon()
-        self._held = None
-
     def _hurried(self) -> None:
         if self._held is not None and self._reading.broker.hold.release(self._held):
             self._wake()
