@@ -244,13 +244,12 @@ class Recovery:
         self._index(frame, frame.due_ms or batch.max_timestamp)
 
     def _apply_transactional(self, partition: Partition, frame: Frame, batch: BatchHeader, payload: memoryview) -> None:
-        is_marker = bool(batch.attributes & CONTROL)
-        commit = is_marker and marker.is_commit(payload)
-        partition.note_transaction(batch, frame.base_offset, commit=commit)
-        if is_marker:
-            if partition.producers is None:
-                partition.producers = Producers()
-            partition.producers.marked(batch.producer_id, batch.producer_epoch, frame.store_ms)
+        offset = frame.base_offset
+        if batch.attributes & CONTROL:  # all that a start finds counts
+            committed = marker.is_commit(payload)
+            partition.transaction_ended(batch, offset, offset + 1, frame.store_ms, committed=committed)
+        else:
+            partition.transaction_began(batch.producer_id, offset)
 
     def _apply_provenance(self, frame: Frame, payload: memoryview | None) -> None:
         """What a frame was made from is dealt with, even where the frame's own batch is lost to rot."""
