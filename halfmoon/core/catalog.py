@@ -129,14 +129,14 @@ class Partition:
         self.transactions.began(producer_id, offset)
 
     def transaction_ended(
-        self, marker: BatchHeader, offset: int, end_offset: int, now_ms: int, *, committed: bool
+        self, producer_id: int, epoch: int, offset: int, end_offset: int, now_ms: int, *, committed: bool
     ) -> None:
         """A marker was appended; what is visible ends at `end_offset`."""
         if self.transactions is not None:
-            self.transactions.ended(marker.producer_id, offset, end_offset, committed=committed)
+            self.transactions.ended(producer_id, offset, end_offset, committed=committed)
         if self.producers is None:
             self.producers = Producers()
-        self.producers.marked(marker.producer_id, marker.producer_epoch, now_ms)
+        self.producers.marked(producer_id, epoch, now_ms)
 
     def wait(self, first_offset: int, count: int) -> None:
         """These messages, appended just now, wait to be dealt with."""

@@ -278,7 +278,10 @@ class TransactionService:
         view = memoryview(batch)
         offset = partition.next_offset
         end = self._broker.store(partition, view, 1, 1, now_ms, now_ms, original_span=0, part=part, parts=parts)
-        partition.transaction_ended(parse_header(view), offset, partition.queue.end_offset, now_ms, committed=committed)
+        header = parse_header(view)
+        partition.transaction_ended(
+            header.producer_id, header.producer_epoch, offset, partition.queue.end_offset, now_ms, committed=committed
+        )
         return end
 
     def _append_marker(

@@ -100,14 +100,15 @@ class TxnClient:
 
 
 def read_committed(
-    broker: Broker, topic: str, index: int = 0, *, from_offset: int = 0, max_bytes: int = 700
+    broker: Broker, topic: str, index: int = 0, *, from_offset: int = 0, upto: int | None = None, max_bytes: int = 700
 ) -> list[tuple[int, bytes]]:
     """(offset, value) of each record that a reader of committed records makes of what Fetch gives it: it leaves out the
-    batches of the aborted transactions it is told of, from their first offset to their marker."""
+    batches of the aborted transactions it is told of, from their first offset to their marker. `upto`: it reads no
+    further."""
     partition = partition_of(broker, topic, index)
     found: list[tuple[int, bytes]] = []
     at = max(from_offset, partition.start_offset)
-    while at < partition.stable_offset:
+    while at < (partition.stable_offset if upto is None else upto):
         read = broker.read(partition, at, max_bytes, min_one=True, committed=True)
         aborted = sorted(broker.aborted_in(partition, at, read.size), key=lambda each: each.first_offset)
         told = AbortedBatches(aborted)
