@@ -5,7 +5,8 @@ snapshot and read on from its position. It is kept in two places:
 
 - `checkpoint`, a small file, replaced atomically now and then: so that a restart reads little of the log;
 - control frames at the head of each segment, as one frame group: so that the segments before it may expire, and so
-  that the checkpoint can be lost. Producers' sequences are in the file only; Kafka forgets them with the records, too.
+  that the checkpoint can be lost. Of producers' sequences it has those with an open transaction: the rest would make
+  each head large, and a producer that is forgotten may go on with any sequence.
 
 `checkpoint` is magic "HMcp", version u32, CRC-32C of the rest u32, then msgpack. A file that does not check counts
 as lost.
@@ -14,7 +15,7 @@ as lost.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import cast
 
 import msgspec
@@ -173,15 +174,13 @@ def _topic(topic: Topic, producers: bool) -> TopicState:
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:
-    known, transactions = partition.producers, partition.transactions
+    transactions = partition.transactions
     return PartitionState(
         partition.start_offset,
         partition.next_offset,
         partition.epochs,
         partition.queue.damaged,
-        [ProducerState(i, p.epoch, p.last_ms, p.batches) for i, p in known.by_id.items()]
-        if producers and known is not None
-        else [],
+        _producer_states(partition, producers),
         partition.source_next,
         None if partition.pending is None else partition.pending.chunks(),
         partition.queue_number,
@@ -191,6 +190,18 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         partition.compacted_upto,
         partition.cleaned,
     )
+
+
+def _producer_states(partition: Partition, producers: bool) -> list[ProducerState]:
+    """All that the partition knows of producers, or only what it knows of those whose transaction is open."""
+    if partition.producers is None:
+        return []
+    known = partition.producers.by_id
+    if producers:
+        ids: Iterable[int] = known
+    else:
+        ids = () if partition.transactions is None else partition.transactions.open.keys() & known.keys()
+    return [ProducerState(i, known[i].epoch, known[i].last_ms, known[i].batches) for i in ids]
 
 
 def encode(snapshot: Snapshot) -> bytes:

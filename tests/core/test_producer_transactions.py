@@ -506,6 +506,33 @@ def test_a_deleted_group_and_a_deleted_topic(broker: Broker) -> None:
 
 
 @STYLES
+def test_a_batch_that_is_sent_again_counts_once_although_the_checkpoint_is_lost(
+    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, bumps: bool
+) -> None:
+    one = client(broker, bumps=bumps)
+    one.send("t", b"before")  # adds the partition, for an older producer
+    again = one.batch("t", 0, b"once")
+    first = broker.append(partition_of(broker, "t"), memoryview(bytearray(again)), 0, one.who)  # its answer is lost
+    turn(broker)
+    while len(broker.log.segments) < 2:
+        send(broker, "t", b"x" * 4_000, index=1)
+        turn(broker)
+    fs = fs.kill()
+    if "checkpoint" in fs.names:
+        fs.remove("checkpoint")
+    one.broker = broker = open_broker(fs, clock)
+    assert broker.report.snapshot_position is not None  # a segment's head
+    assert broker.append(partition_of(broker, "t"), again, 0, one.who).base_offset == first.base_offset
+    one.sequences["t", 0] += 1
+    one.send("t", b"after")
+    one.commit()
+    one.send("t", b"next")
+    one.commit()
+    turn(broker)
+    assert committed_values(broker, "t") == [b"before", b"once", b"after", b"next"]
+
+
+@STYLES
 @pytest.mark.parametrize("how", ["clean", "kill", "power loss", "from a segment's head"])
 def test_an_open_transaction_goes_on_after_a_restart(
     fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, how: str, bumps: bool

@@ -65,7 +65,7 @@ def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
     assert again.offsets["g"][1, 0].metadata == "note"
 
 
-def test_what_stands_at_the_head_of_segments_has_no_producers(broker: Broker) -> None:
+def test_what_stands_at_the_head_of_segments_has_no_producers_without_a_transaction(broker: Broker) -> None:
     again = restored(broker, snapshot.take(broker.catalog, 0, 1, producers=False))
     assert all(partition.producers is None for partition in again.partitions())
     assert again.by_name["t"].partitions[0].next_offset == 2
