@@ -10,7 +10,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 
 DAY_MS = 86_400_000
 
@@ -99,6 +99,22 @@ def test_a_group_that_cannot_be_written_down_answers_with_an_error(
     broker.groups.expire(clock.mono_ms())
     turn(broker)
     assert [answer.fault for answer in answers] == [Fault.COORDINATOR_NOT_AVAILABLE]
+
+
+def test_a_generation_that_could_not_be_written_is_written_when_there_is_room(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    fill(broker, fs)
+    unwritten = rebalance(broker, clock)
+    assert unwritten.fault is Fault.COORDINATOR_NOT_AVAILABLE
+    fs.free = 1 << 40
+    answers: list[JoinResult] = []
+    join(broker, answers, unwritten.member_id)
+    turn(broker)
+    (joined,) = answers
+    assert (joined.fault, joined.generation) == (None, 1)
+    again = open_broker(fs.power_loss(), clock)
+    assert rebalance(again, clock).generation > 1
 
 
 def test_a_static_member_is_known_after_a_restart(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:

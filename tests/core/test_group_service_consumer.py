@@ -16,7 +16,7 @@ from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.machine_room_nearby import machine_room_nearby
 from halfmoon.plugins.allocate.uniform import uniform
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 
 DAY_MS = 86_400_000
 ALLOCATORS: Mapping[str, AnyAllocator] = {
@@ -43,10 +43,10 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
     return broker
 
 
-def beat(broker: Broker, member_id: str = "m", epoch: int = 0, **said: object) -> HeartbeatResult:
+def beat(broker: Broker, member_id: str = "m", epoch: int = 0, group: str = "g", **said: object) -> HeartbeatResult:
     fields = {"topics": ("t",), "owned": frozenset(), "rebalance_timeout_ms": 10_000} if epoch == 0 else {}
     answers: list[HeartbeatResult] = []
-    heartbeat = ConsumerHeartbeat(group="g", member_id=member_id, epoch=epoch, **(fields | said))  # type: ignore[arg-type]
+    heartbeat = ConsumerHeartbeat(group=group, member_id=member_id, epoch=epoch, **(fields | said))  # type: ignore[arg-type]
     broker.groups.consumer_heartbeat(heartbeat, answers.append)
     turn(broker)
     (answer,) = answers
@@ -82,6 +82,21 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(broker: Broker) -> None
     end = broker.log.end
     beat(broker, epoch=1)
     assert broker.log.end == end
+
+
+def test_a_group_that_could_not_be_written_harms_no_other_and_is_written_later(
+    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker
+) -> None:
+    logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
+    beat(broker, group="other")
+    fill(broker, fs)
+    unwritten = Fault.COORDINATOR_NOT_AVAILABLE
+    assert beat(broker).fault is unwritten
+    assert (beat(broker, epoch=1).fault, beat(broker, epoch=1, group="other").fault) == (unwritten, None)
+    fs.free = 1 << 40
+    assert (beat(broker, epoch=1).fault, beat(broker, epoch=1, group="other").fault) == (None, None)
+    again = opened(fs.power_loss(), clock)
+    assert beat(again, epoch=1).fault is None, "it was written as a whole"
 
 
 def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: Broker) -> None:

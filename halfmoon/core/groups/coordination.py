@@ -42,6 +42,8 @@ from halfmoon.core.groups.messages import (
     Join,
     JoinResult,
     MemberDescription,
+    Persist,
+    Record,
     Sync,
 )
 from halfmoon.core.groups.model import Group
@@ -291,6 +293,16 @@ class Coordination:
         group = self._consumer.get(group_id)
         if group is not None:
             group.not_saved()
+
+    def save_again(self, group_id: str) -> list[Effect]:
+        """What could not be written, as it stands now."""
+        group, classic = self._consumer.get(group_id), self.classic.find(group_id)
+        record: Record | None = None
+        if classic is not None:
+            record = classic.record()
+        elif group is not None:
+            record = group.take_change()
+        return [] if record is None else [Persist(record)]
 
     # -- operators ---------------------------------------------------------------------------------------------------
 

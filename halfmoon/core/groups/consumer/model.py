@@ -184,9 +184,10 @@ class ConsumerGroup:
 
     def take_change(self) -> ConsumerGroupChange | None:
         """What is different since the last call, to be written down; None if nothing is."""
-        if not (self._new_members or self._new_targets or self._gone or self._new_topics or self._moved_epoch):
-            return None
         whole = self._unsaved
+        changed = self._new_members or self._new_targets or self._gone or self._new_topics or self._moved_epoch
+        if not (whole or changed):
+            return None
         members: Iterable[str] = self.members if whole else sorted(self._new_members)
         targets: Iterable[str] = self.targets if whole else sorted(self._new_targets)
         change = ConsumerGroupChange(
