@@ -282,8 +282,8 @@ class GroupService:
         Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27, 113).
         """
         fault = self.check_commit(group, generation, member_id, instance_id)
-        if fault is not None and self.foreign.has_members(group):
-            raise BrokerError(fault, f"group '{group}' has members that speak another protocol")
+        for stale in self.stale(group, generation, member_id, [entry[0] for entry in entries]).values():
+            fault = fault or stale
         if fault is not None:
             is_foreign = self.foreign.has_members(group)
             raise BrokerError(fault, f"group '{group}' has members that speak another protocol" if is_foreign else None)

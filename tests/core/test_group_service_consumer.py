@@ -203,6 +203,8 @@ def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: Broker) -> 
     assert broker.groups.stale("g", 0, "m", [partition_of(broker, "t")]) == {
         partition_of(broker, "t"): Fault.STALE_MEMBER_EPOCH
     }
+    with pytest.raises(BrokerError, match=str(Fault.STALE_MEMBER_EPOCH.value)):
+        broker.groups.commit("g", 0, "m", None, [(partition_of(broker, "t"), 1, -1, "")])
 
 
 def test_an_upgrade_is_remembered_as_one_change(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:

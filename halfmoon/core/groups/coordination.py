@@ -240,7 +240,7 @@ class Coordination:
         has got since (KIP-1251). For a commit that `check_commit` allows."""
         group = self._consumer.get(group_id)
         member = None if group is None else group.members.get(member_id)
-        if member is None or generation < 0 or generation >= member.epoch:
+        if member is None or generation >= member.epoch:
             return {}
         fault = Fault.STALE_MEMBER_EPOCH if member.classic is None else Fault.ILLEGAL_GENERATION
         since = {(number, index): epoch for number, index, epoch in (*member.assigned, *member.revoking)}
