@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.errors import Fault
@@ -63,6 +63,29 @@ class FakeTopics:
 
     def names(self) -> Iterable[str]:
         return [name for name in self.numbers if not name.startswith("!")]
+
+
+def breakable(allocator: AnyAllocator, is_broken: Callable[[], bool]) -> AnyAllocator:
+    """The same strategy, but it raises while it is broken."""
+
+    class Breakable:
+        wants_all_topics = getattr(allocator, "wants_all_topics", False)
+        wants_previous = True
+
+        def __call__(
+            self,
+            members: Sequence[str],
+            queues: Sequence[Queue],
+            previous: Mapping[str, Sequence[Queue]] | None = None,
+            /,
+        ) -> Assignment:
+            if is_broken():
+                raise ZeroDivisionError("broken on purpose")
+            if getattr(allocator, "wants_previous", False):
+                return allocator(members, queues, previous)  # type: ignore[call-arg]
+            return allocator(members, queues)
+
+    return Breakable()
 
 
 class Remembered:
@@ -124,30 +147,8 @@ class Script:
     def new_coordination(self) -> Coordination:
         made = Coordination(GroupSettings(), self.settings, self.topics, lambda prefix: f"{prefix}-{next(self.ids)}")
         allocators: dict[str, AnyAllocator] = {"averagely": averagely, "range": range_, "uniform": uniform}
-        made.rebalancing.allocators = {name: self.breakable(each) for name, each in allocators.items()}
+        made.rebalancing.allocators = {name: breakable(each, lambda: self.failing) for name, each in allocators.items()}
         return made
-
-    def breakable(self, allocator: AnyAllocator) -> AnyAllocator:
-        script = self
-
-        class Breakable:
-            wants_all_topics = getattr(allocator, "wants_all_topics", False)
-            wants_previous = True
-
-            def __call__(
-                self,
-                members: Sequence[str],
-                queues: Sequence[Queue],
-                previous: Mapping[str, Sequence[Queue]] | None = None,
-                /,
-            ) -> Assignment:
-                if script.failing:
-                    raise ZeroDivisionError("broken on purpose")
-                if getattr(allocator, "wants_previous", False):
-                    return allocator(members, queues, previous)  # type: ignore[call-arg]
-                return allocator(members, queues)
-
-        return Breakable()
 
     def run(self, line: str) -> list[str]:
         command, *words = line.split()

@@ -114,6 +114,38 @@ def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: Broker) -> No
     assert broker.warnings() == []
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_strategy_that_failed_is_asked_again_by_itself(
+    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, restarts: bool
+) -> None:
+    beat(broker)
+    beat(broker, "n")
+    beat(broker, epoch=1)
+    number = broker.topic("t").number  # type: ignore[union-attr]
+    beat(broker, epoch=1, owned=frozenset({(number, 0), (number, 1)}))
+    broker.groups.allocators = {}
+    beat(broker, "n", -1)
+    assert beat(broker, epoch=2).epoch == 3
+    assert len(broker.warnings()) == 1
+    if restarts:
+        broker = opened(fs.kill(), clock)
+        assert len(broker.warnings()) == 1, "it is remembered"
+    else:
+        broker.groups.allocators = ALLOCATORS
+        assert beat(broker, epoch=3).assigned is None, "not with each heartbeat"
+        clock.now_ms += 5_000
+    assert indexes(beat(broker, epoch=3)) == [0, 1, 2, 3]
+    assert broker.warnings() == []
+
+
+def test_a_group_that_is_empty_has_no_problem(broker: Broker) -> None:
+    broker.groups.allocators = {}
+    beat(broker)
+    assert len(broker.warnings()) == 1
+    beat(broker, epoch=-1)
+    assert broker.warnings() == []
+
+
 def test_a_strategy_that_is_switched_off_meanwhile(broker: Broker) -> None:
     beat(broker, assignor="uniform")
     broker.groups.allocators = {"averagely": averagely}

@@ -1,5 +1,5 @@
 """Consumers of both protocols come, go, crash, restart and change their minds in one group, while topics come, grow and
-go, and the broker restarts, sometimes without its last words. What must hold:
+go, the strategy fails for a while, and the broker restarts, sometimes without its last words. What must hold:
 
 - at any time a partition is read by one consumer at most, as the consumers themselves know it;
 - the groups' own invariants hold, and no epoch that somebody was told comes again;
@@ -14,6 +14,7 @@ they may read on until they hear of it.
 from __future__ import annotations
 
 import itertools
+import logging
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,7 +28,9 @@ from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.sticky import sticky
 from halfmoon.plugins.allocate.uniform import uniform
 from tests.core.consumer_clients import NewClient, OldClient, World
-from tests.core.consumer_script import FakeTopics, Remembered
+from tests.core.consumer_script import FakeTopics, Remembered, breakable
+
+logging.getLogger("halfmoon.core.groups.consumer.targets").setLevel(logging.CRITICAL)
 
 ALLOCATORS = {"averagely": averagely, "range": range_, "sticky": sticky, "uniform": uniform}
 TOPICS = st.sampled_from([("t",), ("t",), ("t", "u"), ("u",), ("later",), ()])
@@ -52,6 +55,7 @@ class Groups(RuleBasedStateMachine):
         self.ids = itertools.count(1)
         self.clients = []
         self.mute = False
+        self.broken = False
         self.epoch = 0
 
     @initialize(assignor=st.sampled_from(sorted(ALLOCATORS)), cooperative=st.booleans())
@@ -64,7 +68,9 @@ class Groups(RuleBasedStateMachine):
         self.world.coordination = Coordination(
             GroupSettings(), self.settings, self.topics, lambda prefix: f"{prefix}-{next(self.ids)}"
         )
-        self.world.coordination.rebalancing.allocators = ALLOCATORS
+        self.world.coordination.rebalancing.allocators = {
+            name: breakable(each, lambda: self.broken) for name, each in ALLOCATORS.items()
+        }
 
     def deliver(self, effects):
         for effect in effects:
@@ -165,6 +171,10 @@ class Groups(RuleBasedStateMachine):
             for client in self.clients:
                 client.forget_topic(number)
 
+    @rule(broken=st.booleans())
+    def strategy(self, broken):
+        self.broken = broken
+
     # -- time and restarts
 
     @rule(ms=st.sampled_from([100, 300, 1_000, 4_000]))
@@ -236,7 +246,7 @@ class Groups(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "settings"):
             return
-        calm = 0
+        calm, self.broken = 0, False
         for _ in range(SETTLED_AFTER_S):
             self.let_act()
             calm = 0 if self.unsettled() else calm + 1

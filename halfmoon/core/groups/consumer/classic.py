@@ -118,7 +118,9 @@ class ClassicMembers:
         except BrokerError as error:
             return error.fault
         self._rebalancing.heard(group, member, step)
-        self._rebalancing.refresh(group)  # nobody else may be there to look at the topics
+        # Nobody else may be there to look at the topics, and to have a strategy asked again.
+        self._rebalancing.refresh(group)
+        self._rebalancing.ask_again(group, step)
         self._rebalancing.save(group, step)
         freed = member.state == UNRELEASED and not self._waits_for_others(group, member)
         if member.epoch < group.epoch or member.state == UNREVOKED or freed:

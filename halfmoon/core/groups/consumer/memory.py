@@ -8,7 +8,7 @@ from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, Consumer
 class RememberedGroup:
     """What all changes of one group make up so far."""
 
-    __slots__ = ("assignment_epoch", "epoch", "members", "name", "saved_ms", "targets", "topics")
+    __slots__ = ("assignment_epoch", "epoch", "members", "name", "problem", "saved_ms", "targets", "topics")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -17,6 +17,7 @@ class RememberedGroup:
         self.topics: tuple[tuple[int, int], ...] = ()
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, tuple[Place, ...]] = {}
+        self.problem: str | None = None
         self.saved_ms = 0
         """When the last change was written (Unix ms)."""
 
@@ -33,6 +34,7 @@ class RememberedGroup:
         if change.topics is not None:
             self.topics = change.topics
         self.epoch, self.assignment_epoch, self.saved_ms = change.epoch, change.assignment_epoch, saved_ms
+        self.problem = change.problem
 
     def whole(self) -> ConsumerGroupChange:
         """Everything, as one change."""
@@ -44,4 +46,5 @@ class RememberedGroup:
             topics=self.topics,
             members=tuple(self.members.values()),
             targets=tuple(self.targets.items()),
+            problem=self.problem,
         )

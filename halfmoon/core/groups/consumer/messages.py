@@ -84,6 +84,8 @@ class ConsumerGroupChange(Struct, array_like=True, frozen=True):
     targets: tuple[tuple[str, tuple[Place, ...]], ...] = ()
     gone: tuple[str, ...] = ()
     """Member ids that exist no more, nor their targets."""
+    problem: str | None = None
+    """Why `targets` are those of the assignment before."""
 
 
 class ConsumerHeartbeat(Struct, frozen=True):

@@ -71,7 +71,7 @@ class ConsumerGroup:
         self.assigned_ms: int | None = None
         """When a strategy was asked last, since the start."""
         self.problem: str | None = None
-        """Why the last assignment was kept instead of a new one."""
+        """Why the last assignment was kept instead of a new one. Written down with what else changes."""
         self._new_members: set[str] = set()
         self._new_targets: set[str] = set()
         self._gone: set[str] = set()
@@ -85,6 +85,7 @@ class ConsumerGroup:
         group = cls(whole.group, whole.epoch)
         group.assignment_epoch = whole.assignment_epoch
         group.topics = dict(whole.topics or ())
+        group.problem = whole.problem
         for member in whole.members:
             group.put(member)
         group.targets = {member_id: frozenset(places) for member_id, places in whole.targets}
@@ -199,6 +200,7 @@ class ConsumerGroup:
             members=tuple(self.members[member_id] for member_id in members),
             targets=tuple((member_id, tuple(sorted(self.targets[member_id]))) for member_id in targets),
             gone=() if whole else tuple(sorted(self._gone)),
+            problem=self.problem,
         )
         self._new_members.clear()
         self._new_targets.clear()

@@ -17,7 +17,8 @@ Time-outs, each of which fences the member (it is out, and what it held is free)
 
 The rules are those of Kafka's GroupMetadataManager, the part about consumer groups. What differs:
 - Topics are looked at with each heartbeat after they changed, not when a refresh is due.
-- A strategy that fails leaves the last assignment as it is; Kafka answers an error to whoever was heard of.
+- A strategy that fails leaves the last assignment as it is, and is asked again with the first heartbeat after
+  `ASK_AGAIN_MS`; Kafka answers an error to whoever was heard of.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _WHY = {
 ASSIGNED_PER_MS = 10
 """Of members and partitions together: 500 members and 2,000 partitions are assigned four times a second at most, which
 is about a tenth of the time."""
+ASK_AGAIN_MS = 5_000
+"""After this time a strategy that failed is asked again."""
 DEFAULT_REBALANCE_MS = 300_000
 """The rebalance time-out of a member that never said one."""
 
@@ -83,18 +86,27 @@ class Rebalancing:
         self._members += before is None
         group.put(member)
         self.refresh(group, changed=changed)
-        if group.epoch > group.assignment_epoch and self._is_time_to_assign(group, step):
-            group.assigned_ms = step.mono_ms
-            name = group.preferred_assignor() or self.settings.default_assignor
-            targets.assign(group, name, self.allocators.get(name), self.subscriptions, self.settings.broker_name)
-            log.info("group=%s epoch=%d members=%d assigned by %s", group.name, group.epoch, len(group.members), name)
+        if group.epoch > group.assignment_epoch:
+            pause_ms = (len(group.members) + sum(group.topics.values())) // ASSIGNED_PER_MS
+            self._assign_after(pause_ms, group, step)
+        else:
+            self.ask_again(group, step)
         return self._reconcile(group, member, owned, step)
 
-    def _is_time_to_assign(self, group: ConsumerGroup, step: Step) -> bool:
-        if group.assigned_ms is None:
-            return True
-        pause_ms = (len(group.members) + sum(group.topics.values())) // ASSIGNED_PER_MS
-        return step.mono_ms >= group.assigned_ms + pause_ms
+    def ask_again(self, group: ConsumerGroup, step: Step) -> None:
+        """Somebody of the group was heard of: if the strategy failed, it may work by now."""
+        if group.problem is not None:
+            self._assign_after(ASK_AGAIN_MS, group, step)
+
+    def _assign_after(self, pause_ms: int, group: ConsumerGroup, step: Step) -> None:
+        """Ask the strategy, unless it is too soon after the last time."""
+        if group.assigned_ms is not None and step.mono_ms < group.assigned_ms + pause_ms:
+            return
+        group.assigned_ms = step.mono_ms
+        name = group.preferred_assignor() or self.settings.default_assignor
+        targets.assign(group, name, self.allocators.get(name), self.subscriptions, self.settings.broker_name)
+        if group.problem is None:
+            log.info("group=%s epoch=%d members=%d assigned by %s", group.name, group.epoch, len(group.members), name)
 
     def refresh(self, group: ConsumerGroup, *, changed: bool = False) -> None:
         """Move the group epoch if the topics that the group reads are others now, or `changed` says that it must."""
@@ -143,6 +155,8 @@ class Rebalancing:
         self.stop_all(group, member_id)
         group.remove(member_id)
         self._members -= 1
+        if not group.members:
+            group.problem = None
         if not self.on_removed(group, step):
             group.seen_changes = None  # perhaps nobody reads some topic any more
             group.bump()
