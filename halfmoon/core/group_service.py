@@ -157,7 +157,8 @@ class GroupService:
         broker = self._broker
         records = [record for record, _ in broker.catalog.groups.values()]
         wholes = [group.whole() for group in broker.catalog.consumer_groups.values()]
-        self._carry_out(self.coordinator.restore(records, wholes, broker.clock.mono_ms()))
+        self.coordinator.restore(records, wholes, broker.clock.mono_ms())
+        self._ask_for_time()
 
     @property
     def allocators(self) -> Mapping[str, AnyAllocator]:
@@ -238,9 +239,12 @@ class GroupService:
                     self._unwritten.pop(saved.group, None)
             else:
                 self._reply(cast(_Asked, effect.token), effect.result)
+        self._ask_for_time()
+
+    def _ask_for_time(self) -> None:
         deadline_ms = self.coordinator.next_deadline()
         if deadline_ms is not None:
-            broker.on_deadline(deadline_ms)
+            self._broker.on_deadline(deadline_ms)
 
     def _write_again(self, group: str) -> None:
         """What could not be written of a group is tried again before anything else happens to it: a heartbeat that

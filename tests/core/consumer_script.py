@@ -325,7 +325,8 @@ class Script:
     def do_restart(self, flags: list[str], options: dict[str, str]) -> list[str]:
         self.coordination = self.new_coordination()
         wholes = [group.whole() for group in self.remembered.consumer.values()]
-        return self.show(self.coordination.restore(list(self.remembered.classic.values()), wholes, self.now))
+        self.coordination.restore(list(self.remembered.classic.values()), wholes, self.now)
+        return []
 
     def do_settings(self, flags: list[str], options: dict[str, str]) -> list[str]:
         values: dict[str, object] = {key: int(value) for key, value in options.items() if value.isdecimal()}
@@ -398,7 +399,17 @@ class Script:
 
     def record(self, record: GroupRecord | ConsumerGroupChange) -> str:
         if isinstance(record, GroupRecord):
-            return f"classic {record.group} generation={record.generation} dynamic={record.dynamic_members}"
+            return (
+                f"classic {record.group} generation={record.generation}"
+                + (" settled " if record.settled else " ")
+                + (
+                    " ".join(
+                        f"{m.member_id}:{self.show_bytes(m.assignment) if m.assignment else '-'}"
+                        for m in record.members
+                    )
+                    or "empty"
+                )
+            )
         parts = [f"{record.group} epoch={record.epoch} assignment={record.assignment_epoch}"]
         if record.replaces:
             parts.append("whole")

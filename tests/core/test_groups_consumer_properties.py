@@ -7,8 +7,6 @@ go, the strategy fails for a while, and the broker restarts, sometimes without i
   there is one.
 
 Consumers are heard of more often than their sessions last: one that is not is taken for dead, and two may read then.
-Classic ones are not static: a classic group assigns without those of its static members that stay away (KIP-345), and
-they may read on until they hear of it.
 """
 
 from __future__ import annotations
@@ -99,10 +97,11 @@ class Groups(RuleBasedStateMachine):
             self.clients[-1].beat()
 
     @precondition(lambda self: len(self.clients) < MAX_CLIENTS)
-    @rule(topics=TOPICS, version=st.sampled_from([3, 4]))
-    def old_client(self, topics, version):
-        self.clients.append(OldClient(self.world, None, topics, self.cooperative, version))
-        self.clients[-1].step()
+    @rule(topics=TOPICS, instance_id=INSTANCES, version=st.sampled_from([3, 4]))
+    def old_client(self, topics, instance_id, version):
+        if not self.instance_taken(instance_id):
+            self.clients.append(OldClient(self.world, instance_id, topics, self.cooperative, version))
+            self.clients[-1].step()
 
     @precondition(lambda self: self.clients)
     @rule(numbers=st.lists(CLIENT, min_size=1, max_size=6))
@@ -152,7 +151,7 @@ class Groups(RuleBasedStateMachine):
             if isinstance(client, NewClient) != switches:
                 self.clients.append(NewClient(self.world, f"n{next(self.ids)}", client.instance_id, client.topics, ""))
             else:
-                self.clients.append(OldClient(self.world, None, client.topics, self.cooperative, 4))
+                self.clients.append(OldClient(self.world, client.instance_id, client.topics, self.cooperative, 4))
             self.clients[-1].step()
 
     # -- topics
@@ -198,13 +197,7 @@ class Groups(RuleBasedStateMachine):
             client.disconnected()
         wholes = [group.whole() for group in self.remembered.consumer.values()]
         classic = list(self.remembered.classic.values())
-        self.deliver(self.world.coordination.restore(classic, wholes, self.world.now))
-        if not wholes:
-            # A classic group forgets its dynamic members. They hear of it as soon as they are connected again: with
-            # their first heartbeat, or with the next step if they were about to join.
-            for client in [each for each in self.clients if isinstance(each, OldClient)]:
-                client.step()
-                client.step()
+        self.world.coordination.restore(classic, wholes, self.world.now)
 
     @precondition(lambda self: self.clients)
     @rule(number=CLIENT)

@@ -272,12 +272,10 @@ class Coordination:
     def next_deadline(self) -> int | None:
         return self.classic.next_deadline()
 
-    def restore(
-        self, records: Iterable[GroupRecord], wholes: Iterable[ConsumerGroupChange], mono_ms: int
-    ) -> list[Effect]:
-        """Take up the groups as they were recorded last. Members of the new protocol go on with their epochs; all
-        sessions begin anew."""
-        effects = self.classic.restore(records, mono_ms)
+    def restore(self, records: Iterable[GroupRecord], wholes: Iterable[ConsumerGroupChange], mono_ms: int) -> None:
+        """Take up the groups as they were recorded last. Members go on with their generations and epochs; all sessions
+        begin anew."""
+        self.classic.restore(records, mono_ms)
         step = Step(mono_ms)
         for whole in wholes:
             group = ConsumerGroup.restored(whole)
@@ -286,7 +284,6 @@ class Coordination:
                 self.rebalancing.heard(group, member, step)
                 if member.state == UNREVOKED and member.classic is None:
                     self.rebalancing.start(group, member.member_id, REVOKE, rebalance_timeout(member), step)
-        return effects + step.effects
 
     def not_saved(self, group_id: str) -> None:
         """A Persist of this group could not be written: the next one is to say everything."""

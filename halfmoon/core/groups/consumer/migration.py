@@ -92,7 +92,6 @@ def downgraded(group: ConsumerGroup, rebalances: Rebalances, topics: Topics, ste
         rebalances.touch(kept, step)
     assert classic.leader != UNKNOWN_MEMBER
     classic.protocol = classic.select_protocol()
-    classic.assigned_generation = classic.generation
     classic.restore_topics()
     classic.enter(State.STABLE)
     return classic
