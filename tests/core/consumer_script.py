@@ -271,6 +271,8 @@ class Script:
         return self.show(self.coordination.sync(sync, flags[0], self.now))
 
     def assignment(self, text: str) -> bytes:
+        """`t:0,1+u:0`; `t:0!more` has user data."""
+        text, _, user_data = text.partition("!")
         body = struct.pack(">hi", 0, 0 if text == "-" else text.count("+") + 1)
         for part in text.split("+") if text != "-" else ():
             name, _, indexes = part.partition(":")
@@ -278,7 +280,7 @@ class Script:
             body += (
                 struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
             )
-        return body + struct.pack(">i", -1)
+        return body + (struct.pack(">i", len(user_data)) + user_data.encode() if user_data else struct.pack(">i", -1))
 
     def do_alive(self, flags: list[str], options: dict[str, str]) -> list[str]:
         found, effects = self.coordination.heartbeat(

@@ -24,7 +24,8 @@ from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 
 def upgraded(classic: Group, topics: Topics) -> ConsumerGroup | None:
-    """The group with its members, as one of the new protocol; None where their metadata cannot be read."""
+    """The group with its members, as one of the new protocol; None where their metadata cannot be read, or their leader
+    tells them more than partitions, which nobody else could (Kafka Streams)."""
     if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     group = ConsumerGroup(classic.name, classic.generation)
