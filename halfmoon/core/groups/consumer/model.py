@@ -41,6 +41,7 @@ class ConsumerGroup:
         "_unsaved",
         "assigned_ms",
         "assignment_epoch",
+        "classic_members",
         "epoch",
         "members",
         "name",
@@ -64,8 +65,10 @@ class ConsumerGroup:
         """Topic number → partitions, of the topics that the members read, as the targets know them."""
         self.owners: dict[Place, str] = {}
         """Who holds a place, or has not given it up yet."""
+        self.classic_members = 0
+        """How many of the members speak the classic protocol."""
         self.supported: Counter[str] = Counter()
-        """Classic protocol → how many of the members that speak the classic protocol support it."""
+        """Classic protocol → how many of them support it."""
         self.seen_changes: int | None = None
         """`Topics.changes` when the group last looked."""
         self.assigned_ms: int | None = None
@@ -103,10 +106,6 @@ class ConsumerGroup:
         reconciled = all(is_reconciled(member, self.assignment_epoch) for member in self.members.values())
         return STABLE if reconciled else RECONCILING
 
-    @property
-    def classic_members(self) -> int:
-        return sum(member.classic is not None for member in self.members.values())
-
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         member_id = self.static_ids.get(instance_id)
         return None if member_id is None else self.members[member_id]
@@ -133,6 +132,7 @@ class ConsumerGroup:
             assert member.instance_id not in self.static_ids
             self.static_ids[member.instance_id] = member_id
         if member.classic is not None:
+            self.classic_members += 1
             self.supported.update({name for name, _ in member.classic.protocols})
         for place in member.holds():
             assert place not in self.owners, f"{place} is given to {member_id} and held by {self.owners[place]}"
@@ -155,6 +155,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             del self.static_ids[member.instance_id]
         if member.classic is not None:
+            self.classic_members -= 1
             self.supported.subtract({name for name, _ in member.classic.protocols})
         for place in member.holds():
             del self.owners[place]
@@ -228,6 +229,7 @@ class ConsumerGroup:
             assert not targeted & self.target(member_id), "two members have one target"
             targeted |= self.target(member_id)
         assert held == self.owners
+        assert self.classic_members == sum(member.classic is not None for member in self.members.values())
         supported = Counter(
             name for m in self.members.values() if m.classic for name in {name for name, _ in m.classic.protocols}
         )
