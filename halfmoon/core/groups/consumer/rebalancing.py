@@ -8,7 +8,8 @@
 
 So nothing is told to members but in answers to them, and several changes between two heartbeats cost one assignment. A
 large group is not assigned anew with each of a hundred members that start together: between two assignments there is a
-pause that grows with it. Who joins meanwhile is a member with the last assignment's epoch, and has nothing yet.
+pause that grows with it. Who joins meanwhile is a member with the last assignment's epoch, and has nothing yet. Classic
+members are told to join again when it is over.
 
 Time-outs, each of which fences the member (it is out, and what it held is free)
     session     it was not heard of
@@ -45,9 +46,10 @@ _WHY = {
     JOIN: "it did not join again in time",
     SYNC: "it joined and sent no sync",
 }
-ASSIGNED_PER_MS = 10
-"""Of members and partitions together: 500 members and 2,000 partitions are assigned four times a second at most, which
-is about a tenth of the time."""
+ASSIGNED_PER_MS, READ_PER_MS = 10, 100
+"""Of members and partitions together, and of members times topics: 500 members and 2,000 partitions of one topic are
+assigned four times a second at most, and four times in five seconds if they are those of 200 topics. Strategies that
+are asked topic by topic take up to a tenth of the time for it."""
 ASK_AGAIN_MS = 5_000
 """After this time a strategy that failed is asked again."""
 DEFAULT_REBALANCE_MS = 300_000
@@ -86,22 +88,33 @@ class Rebalancing:
         self._members += before is None
         group.put(member)
         self.refresh(group, changed=changed)
-        if group.epoch > group.assignment_epoch:
-            pause_ms = (len(group.members) + sum(group.topics.values())) // ASSIGNED_PER_MS
-            self._assign_after(pause_ms, group, step)
+        if self._may_assign(group, step):
+            self._assign(group, step)
         else:
             self.ask_again(group, step)
         return self._reconcile(group, member, owned, step)
 
+    def is_behind(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> bool:
+        """Whether there is an assignment that the member has not got to, or will be once it joins again."""
+        return member.epoch < group.assignment_epoch or self._may_assign(group, step)
+
     def ask_again(self, group: ConsumerGroup, step: Step) -> None:
         """Somebody of the group was heard of: if the strategy failed, it may work by now."""
-        if group.problem is not None:
-            self._assign_after(ASK_AGAIN_MS, group, step)
+        if group.problem is not None and self._is_over(ASK_AGAIN_MS, group, step):
+            self._assign(group, step)
 
-    def _assign_after(self, pause_ms: int, group: ConsumerGroup, step: Step) -> None:
-        """Ask the strategy, unless it is too soon after the last time."""
-        if group.assigned_ms is not None and step.mono_ms < group.assigned_ms + pause_ms:
-            return
+    def _may_assign(self, group: ConsumerGroup, step: Step) -> bool:
+        """Whether the group waits for an assignment, and it is not too soon after the last one."""
+        if group.epoch == group.assignment_epoch:
+            return False
+        members, topics = len(group.members), group.topics
+        pause_ms = (members + sum(topics.values())) // ASSIGNED_PER_MS + members * len(topics) // READ_PER_MS
+        return self._is_over(pause_ms, group, step)
+
+    def _is_over(self, pause_ms: int, group: ConsumerGroup, step: Step) -> bool:
+        return group.assigned_ms is None or step.mono_ms >= group.assigned_ms + pause_ms
+
+    def _assign(self, group: ConsumerGroup, step: Step) -> None:
         group.assigned_ms = step.mono_ms
         name = group.preferred_assignor() or self.settings.default_assignor
         targets.assign(group, name, self.allocators.get(name), self.subscriptions, self.settings.broker_name)
