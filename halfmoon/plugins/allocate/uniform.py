@@ -77,10 +77,10 @@ def _kinds(members: Sequence[str], queues: Sequence[Queue]) -> list[_Kind]:
 def _still_owned(kinds: Sequence[_Kind], previous: Sequence[set[Queue]]) -> list[dict[int, list[Queue]]]:
     """Of each kind: reader → what it has already, in order."""
     owned = []
-    for readers, queues in kinds:
-        kind: dict[int, list[Queue]] = {reader: [] for reader in readers}
+    for those, queues in kinds:
+        kind: dict[int, list[Queue]] = {reader: [] for reader in those}
         owners: dict[Queue, int] = {}
-        for reader in reversed(readers):
+        for reader in reversed(those):
             owners.update(dict.fromkeys(previous[reader], reader))
         for queue in queues:
             if queue in owners:
