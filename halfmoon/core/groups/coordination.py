@@ -364,7 +364,9 @@ class Coordination:
         group = self._consumer.get(group_id)
         if group is None:
             return self.classic.subscribed_topics(group_id)
-        names = (self._subscriptions.names(member.topics, member.regex) for member in group.members.values())
+        wanted = {(member.topics, member.regex) for member in group.members.values()}
+        self._subscriptions.look({regex for _, regex in wanted if regex})
+        names = (self._subscriptions.names(*each) for each in wanted)
         return frozenset().union(*names)
 
     def delete(self, group_id: str, has_offsets: bool) -> Fault | None:

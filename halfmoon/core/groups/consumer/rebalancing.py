@@ -126,13 +126,14 @@ class Rebalancing:
         topics = self.subscriptions.topics
         if changed or group.seen_changes != topics.changes:
             wanted = {(member.topics, member.regex) for member in group.members.values()}
+            is_all = self.subscriptions.look({regex for _, regex in wanted if regex})
             names = {name for each in wanted for name in self.subscriptions.names(*each)}
             numbers = (topics.number(name) for name in names)
             found = {number: topics.partitions(number) for number in numbers if number is not None}
             if found != group.topics:
                 group.set_topics(found)
                 changed = True
-            group.seen_changes = topics.changes
+            group.seen_changes = topics.changes if is_all else None
         if changed:
             group.bump()
 
