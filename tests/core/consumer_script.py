@@ -417,7 +417,7 @@ class Script:
             parts.append("whole")
         if record.topics is not None:
             parts.append("topics=" + (",".join(f"{self.topics.name(n)}:{c}" for n, c in record.topics) or "-"))
-        parts += [f"{m.member_id}@{m.epoch}" for m in record.members]
+        parts += sorted(f"{m.member_id}@{m.epoch}" for m in (*record.members, *record.steps))
         parts += [f"{member_id}→{self.share(places)}" for member_id, places in record.targets]
         parts += [f"gone {member_id}" for member_id in record.gone]
         return " ".join(parts)

@@ -364,9 +364,8 @@ class Coordination:
         group = self._consumer.get(group_id)
         if group is None:
             return self.classic.subscribed_topics(group_id)
-        wanted = {(member.topics, member.regex) for member in group.members.values()}
-        self._subscriptions.look({regex for _, regex in wanted if regex})
-        names = (self._subscriptions.names(*each) for each in wanted)
+        self._subscriptions.look({regex for _, regex in group.wanted if regex})
+        names = (self._subscriptions.names(*each) for each in group.wanted)
         return frozenset().union(*names)
 
     def delete(self, group_id: str, has_offsets: bool) -> Fault | None:

@@ -30,6 +30,10 @@ class RememberedGroup:
             self.members.pop(member_id, None)
             self.targets.pop(member_id, None)
         self.members.update((member.member_id, member) for member in change.members)
+        for step in change.steps:
+            member = self.members.get(step.member_id)
+            if member is not None:  # of a damaged log the record that says who it is may be lost
+                self.members[step.member_id] = member.after(step)
         self.targets.update(change.targets)
         if change.topics is not None:
             self.topics = change.topics

@@ -125,9 +125,8 @@ class Rebalancing:
         """Move the group epoch if the topics that the group reads are others now, or `changed` says that it must."""
         topics = self.subscriptions.topics
         if changed or group.seen_changes != topics.changes:
-            wanted = {(member.topics, member.regex) for member in group.members.values()}
-            is_all = self.subscriptions.look({regex for _, regex in wanted if regex})
-            names = {name for each in wanted for name in self.subscriptions.names(*each)}
+            is_all = self.subscriptions.look({regex for _, regex in group.wanted if regex})
+            names = {name for each in group.wanted for name in self.subscriptions.names(*each)}
             numbers = (topics.number(name) for name in names)
             found = {number: topics.partitions(number) for number in numbers if number is not None}
             if found != group.topics:
