@@ -372,11 +372,12 @@ class GroupService:
         return self.coordinator.warnings()
 
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        types = [each.lower() for each in types]
         found = {each.group: each for each in self.coordinator.list((), types, self._broker.catalog.offsets)}
         for name in self.foreign.groups() if not types or GROUP_TYPE in types else ():
             found[name] = GroupListing(name, self.foreign.protocol_type, State.STABLE.value, GROUP_TYPE)
         for listing in self._broker.shares.listed():
-            if not types or listing.type in {each.lower() for each in types}:
+            if not types or listing.type in types:
                 found[listing.group] = listing
         wanted = {state.lower() for state in states}
         return [found[name] for name in sorted(found) if not wanted or found[name].state.lower() in wanted]

@@ -85,6 +85,8 @@ class Rebalancing:
         say). Returns it after its next step."""
         before = group.members.get(member.member_id)
         changed = before is None or (before.topics, before.regex) != (member.topics, member.regex)
+        if before is not None and (before.classic is None) != (member.classic is None):
+            self.stop_all(group, member.member_id)  # what was expected of it by the other protocol
         self._members += before is None
         group.put(member)
         self.refresh(group, changed=changed)
