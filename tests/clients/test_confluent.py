@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 )
 
 from halfmoon.testing import Broker
-from tests.clients.polling import DEADLINE_S, until
+from tests.clients.polling import DEADLINE_S, until, wait_for
 
 MakeTopic = Callable[..., str]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -327,10 +327,6 @@ def members() -> Iterator[Callable[..., Member]]:
     for member in started:
         if member.is_alive():
             member.leave()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until(lambda: condition() or threading.Event().wait(0.01))
 
 
 def committed(servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:

@@ -20,7 +20,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp
 
 from halfmoon.testing import Broker
-from tests.clients.polling import DEADLINE_S, until
+from tests.clients.polling import DEADLINE_S, until, wait_for
 
 MakeTopic = Callable[..., str]
 CODECS = [None, "gzip", "snappy", "lz4", "zstd"]
@@ -281,10 +281,6 @@ def members() -> Iterator[Callable[..., Member]]:
     for member in started:
         if member.is_alive():
             member.leave()
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    until(lambda: condition() or threading.Event().wait(0.01))
 
 
 def committed(servers: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
