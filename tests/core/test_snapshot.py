@@ -27,7 +27,7 @@ def broker(fs: FaultyFileSystem) -> Broker:
     turn(broker)
     broker.delete_records(partition_of(broker, "t"), 1)
     broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), 2, 1, "note")])
-    broker.append_control(control.GroupSaved(GroupRecord("h", 3, "consumer", "range", "m", True, 1, ()), 4))
+    broker.append_control(control.GroupSaved(GroupRecord("h", 3, "consumer", "range", "m", True, ()), 4))
     member = ConsumerMember("m", assigned=((1, 0, 2),), epoch=2)
     broker.append_control(
         control.ConsumerGroupSaved(ConsumerGroupChange("c", 2, 2, True, ((1, 2),), (member,), (("m", ((1, 0),)),)), 5)

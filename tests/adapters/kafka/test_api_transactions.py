@@ -9,11 +9,12 @@ from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.records import iter_records, parse_header
+from halfmoon.plugins.allocate.averagely import averagely
 from tests.core.transaction_bench import transactional_batch
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, COORDINATOR, INIT = 0, 1, 2, 9, 10, 22
 ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, COMMIT_OFFSETS = 24, 25, 26, 27, 28
-DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66
+DESCRIBE_PRODUCERS, DESCRIBE, LIST, HEARTBEAT = 61, 65, 66, 68
 
 FENCED, OLD_EPOCH = 90, 47
 
@@ -284,6 +285,40 @@ def test_progress_with_a_transaction(client, rig, partitions, version):
     assert rig.broker.groups.offsets("g") == {}
     end(client, 5, producer_id, epoch)
     assert rig.broker.groups.offsets("g")[partitions[0]].offset == 7
+
+
+@pytest.mark.parametrize("version", versions(COMMIT_OFFSETS, 3))
+def test_a_member_with_an_old_epoch_commits_only_what_it_has_had_since(client, rig, partitions, version):
+    """Java's producers take 22 for a reason to abort, and 113 for a fatal one."""
+    rig.broker.groups.allocators = {"averagely": averagely}
+
+    def beat(member_id, epoch=0, **said):
+        joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        fields = {"group_id": "g", "member_id": member_id, "member_epoch": epoch} | (said if epoch else joins)
+        return client.ask(HEARTBEAT, 1, **fields)
+
+    def commit(epoch, *offsets):
+        return commit_offsets(client, version, producer_id, 0, *offsets, member_id="a", generation_id=epoch)
+
+    def owned(*indexes):
+        wanted = struct(HEARTBEAT, "TopicPartitions", topic_id=uuid.UUID(bytes=rig.broker.topic("t").id))
+        wanted.partitions = list(indexes)
+        return {"topic_partitions": [wanted]}
+
+    _, producer_id, _ = init(client)
+    client.ask(ADD_OFFSETS, 3, transactional_id="x", producer_id=producer_id, producer_epoch=0, group_id="g")
+    beat("a")
+    beat("b")
+    beat("a", 1)
+    assert beat("a", 1, **owned(0)).member_epoch == 2
+    assert commit(1, (0, 7)) == {0: 0}, "it has had it all the time"
+    assert beat("b", 2).assignment.topic_partitions[0].partitions == [1]
+    assert commit(1, (0, 8), (1, 8)) == {0: 22, 1: 22}, "all or nothing"
+    assert commit(3, (0, 8)) == {0: 22}
+    assert commit(-1, (0, 8)) == {0: 22}
+    assert commit(2, (0, 9)) == {0: 0}
+    end(client, 5, producer_id, 0)
+    assert {each.index: found.offset for each, found in rig.broker.groups.offsets("g").items()} == {0: 9}
 
 
 @pytest.mark.parametrize("version", versions(OFFSET_FETCH, 7))
