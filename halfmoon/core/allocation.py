@@ -14,7 +14,7 @@ members, which are `GroupMember`s, and it must give nobody a queue of a topic th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 
@@ -124,12 +124,32 @@ def allocate_topics(
         for name, had in previous.items():
             for queue in had:
                 owned.setdefault(queue.topic, {}).setdefault(name, []).append(queue)
+    readers_of = readers(members)
     for topic, queues in topics.items():
-        readers = [member for member in members if reads(member, topic)]
-        if readers:
-            for name, theirs in allocate(allocator, readers, queues, owned.get(topic, {})).items():
-                whole[name] += theirs
+        those = [members[at] for at in readers_of(topic)]
+        if those:
+            for name, theirs in allocate(allocator, those, queues, owned.get(topic, {})).items():
+                if theirs:
+                    whole[name] += theirs
     return whole
+
+
+def readers(members: Sequence[str]) -> Callable[[str], Sequence[int]]:
+    """A function that says who reads a topic: at which places of `members` they stand, in order. Most members of a
+    group read the same topics, and are looked at as one."""
+    alike: dict[frozenset[str] | None, list[int]] = {}
+    for at, member in enumerate(members):
+        alike.setdefault(getattr(member, "topics", None), []).append(at)
+    places = list(alike.values())
+    found: dict[tuple[int, ...], Sequence[int]] = {}
+
+    def readers_of(topic: str) -> Sequence[int]:
+        those = tuple(kind for kind, topics in enumerate(alike) if topics is None or topic in topics)
+        if those not in found:
+            found[those] = sorted(at for kind in those for at in places[kind])
+        return found[those]
+
+    return readers_of
 
 
 def check_assignment(
@@ -158,7 +178,9 @@ def unowned(queues: Sequence[Queue], assignment: Mapping[str, Sequence[Queue]]) 
 
 def sorted_members(members: Iterable[str]) -> list[str]:
     """Each member once, ordered as Java's `String.compareTo` does (by UTF-16 code units)."""
-    return sorted(set(members), key=_java_order)
+    once = dict.fromkeys(members)  # which keeps their order: most often they are sorted already
+    # Most names are ASCII, where Python's order is Java's.
+    return sorted(once) if "".join(once).isascii() else sorted(once, key=_java_order)
 
 
 def sorted_queues(queues: Iterable[Queue]) -> list[Queue]:

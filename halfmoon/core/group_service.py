@@ -7,7 +7,7 @@ what it rests on is durable. Progress is one table for all protocols, kept by th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from halfmoon.core import control
 from halfmoon.core.catalog import Partition
@@ -76,6 +76,13 @@ class _NoForeignGroups:
         pass
 
 
+class _Asked(NamedTuple):
+    """Who waits for an answer about which group."""
+
+    group: str
+    reply: Callable[[Any], None]
+
+
 class _CatalogTopics:
     """The catalog's topics, as the coordinator looks at them (consumer/subscriptions.Topics)."""
 
@@ -118,7 +125,8 @@ class GroupService:
             new_member_id,
         )
         self._persisted = 0
-        self._unwritten: BrokerError | None = None
+        self._unwritten: dict[str, BrokerError] = {}
+        """Groups of which the last change could not be written, and why."""
         self.foreign: ForeignGroups = _NoForeignGroups()
 
     def reconfigure(self) -> None:
@@ -149,7 +157,8 @@ class GroupService:
         broker = self._broker
         records = [record for record, _ in broker.catalog.groups.values()]
         wholes = [group.whole() for group in broker.catalog.consumer_groups.values()]
-        self._carry_out(self.coordinator.restore(records, wholes, broker.clock.mono_ms()))
+        self.coordinator.restore(records, wholes, broker.clock.mono_ms())
+        self._ask_for_time()
 
     @property
     def allocators(self) -> Mapping[str, AnyAllocator]:
@@ -167,12 +176,15 @@ class GroupService:
             reply(JoinResult(Fault.INCONSISTENT_GROUP_PROTOCOL, join.member_id))
             return
         self.foreign.write_progress(join.group)
-        self._carry_out(self.coordinator.join(join, reply, self._broker.clock.mono_ms()))
+        self._write_again(join.group)
+        self._carry_out(self.coordinator.join(join, _Asked(join.group, reply), self._broker.clock.mono_ms()))
 
     def sync(self, sync: Sync, reply: Callable[[SyncResult], None]) -> None:
-        self._carry_out(self.coordinator.sync(sync, reply, self._broker.clock.mono_ms()))
+        self._write_again(sync.group)
+        self._carry_out(self.coordinator.sync(sync, _Asked(sync.group, reply), self._broker.clock.mono_ms()))
 
     def heartbeat(self, group: str, generation: int, member_id: str, instance_id: str | None) -> Fault | None:
+        self._write_again(group)
         mono_ms = self._broker.clock.mono_ms()
         fault, effects = self.coordinator.heartbeat(group, generation, member_id, instance_id, mono_ms)
         self._carry_out(effects)
@@ -192,10 +204,13 @@ class GroupService:
             return
         if beat.epoch == 0:
             self.foreign.write_progress(beat.group)
-        self._carry_out(self.coordinator.consumer_heartbeat(beat, reply, self._broker.clock.mono_ms()))
+        self._write_again(beat.group)
+        asked = _Asked(beat.group, reply)
+        self._carry_out(self.coordinator.consumer_heartbeat(beat, asked, self._broker.clock.mono_ms()))
 
     def leave(self, group: str, members: Sequence[tuple[str, str | None]]) -> Left:
         """Per member what became of it: member id, instance id, and why it could not leave, if so."""
+        self._write_again(group)
         left, effects = self.coordinator.leave(group, members, self._broker.clock.mono_ms())
         self._carry_out(effects)
         return left
@@ -216,19 +231,29 @@ class GroupService:
                     self._persisted = broker.append_control(kind(saved, broker.clock.wall_ms()))
                 except BrokerError as error:
                     # Nobody may be told a generation that could come again: refuse, until one is written.
-                    self._unwritten = error
+                    if saved.group not in self._unwritten:
+                        broker.logger.error("group state not written: group=%s error=%s", saved.group, error)
+                    self._unwritten[saved.group] = error
                     self.coordinator.not_saved(saved.group)
-                    broker.logger.error("group state not written: group=%s error=%s", saved.group, error)
                 else:
-                    self._unwritten = None
+                    self._unwritten.pop(saved.group, None)
             else:
-                self._reply(effect.token, effect.result)
+                self._reply(cast(_Asked, effect.token), effect.result)
+        self._ask_for_time()
+
+    def _ask_for_time(self) -> None:
         deadline_ms = self.coordinator.next_deadline()
         if deadline_ms is not None:
-            broker.on_deadline(deadline_ms)
+            self._broker.on_deadline(deadline_ms)
 
-    def _reply(self, token: object, result: JoinResult | SyncResult | HeartbeatResult) -> None:
-        reply = cast(Callable[[JoinResult | SyncResult | HeartbeatResult], None], token)
+    def _write_again(self, group: str) -> None:
+        """What could not be written of a group is tried again before anything else happens to it: a heartbeat that
+        changes nothing would write nothing."""
+        if group in self._unwritten:
+            self._carry_out(self.coordinator.save_again(group))
+
+    def _reply(self, asked: _Asked, result: JoinResult | SyncResult | HeartbeatResult) -> None:
+        reply = asked.reply
 
         def send(error: BrokerError | None) -> None:
             if error is None:
@@ -240,8 +265,9 @@ class GroupService:
             else:
                 reply(SyncResult(Fault.COORDINATOR_NOT_AVAILABLE))
 
-        if self._unwritten is not None:
-            send(self._unwritten)
+        unwritten = self._unwritten.get(asked.group)
+        if unwritten is not None:
+            send(unwritten)
         else:
             self._broker.when_durable(self._persisted, send)
 
@@ -260,8 +286,8 @@ class GroupService:
         Returns the log position to wait for. Raises BrokerError where this member may not commit now (22, 25, 27, 113).
         """
         fault = self.check_commit(group, generation, member_id, instance_id)
-        if fault is not None and self.foreign.has_members(group):
-            raise BrokerError(fault, f"group '{group}' has members that speak another protocol")
+        for stale in self.stale(group, generation, member_id, [entry[0] for entry in entries]).values():
+            fault = fault or stale
         if fault is not None:
             is_foreign = self.foreign.has_members(group)
             raise BrokerError(fault, f"group '{group}' has members that speak another protocol" if is_foreign else None)
@@ -346,11 +372,12 @@ class GroupService:
         return self.coordinator.warnings()
 
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
+        types = [each.lower() for each in types]
         found = {each.group: each for each in self.coordinator.list((), types, self._broker.catalog.offsets)}
         for name in self.foreign.groups() if not types or GROUP_TYPE in types else ():
             found[name] = GroupListing(name, self.foreign.protocol_type, State.STABLE.value, GROUP_TYPE)
         for listing in self._broker.shares.listed():
-            if not types or listing.type in {each.lower() for each in types}:
+            if not types or listing.type in types:
                 found[listing.group] = listing
         wanted = {state.lower() for state in states}
         return [found[name] for name in sorted(found) if not wanted or found[name].state.lower() in wanted]
@@ -375,6 +402,7 @@ class GroupService:
             raise BrokerError(Fault.NON_EMPTY_GROUP)
         position = self._broker.append_control(control.GroupDeleted(group))
         self.coordinator.delete(group, has_offsets)
+        self._unwritten.pop(group, None)
         return position
 
     def expire_offsets(self, now_ms: int) -> int:

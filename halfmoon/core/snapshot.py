@@ -5,7 +5,8 @@ snapshot and read on from its position. It is kept in two places:
 
 - `checkpoint`, a small file, replaced atomically now and then: so that a restart reads little of the log;
 - control frames at the head of each segment, as one frame group: so that the segments before it may expire, and so
-  that the checkpoint can be lost. Producers' sequences are in the file only; Kafka forgets them with the records, too.
+  that the checkpoint can be lost. Of producers' sequences it has those with an open transaction: the rest would make
+  each head large, and a producer that is forgotten may go on with any sequence.
 
 `checkpoint` is magic "HMcp", version u32, CRC-32C of the rest u32, then msgpack. A file that does not check counts
 as lost.
@@ -14,7 +15,8 @@ as lost.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import cast
 
 import msgspec
 
@@ -31,7 +33,6 @@ from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
 from halfmoon.core.share.ledger import Ledger
-from halfmoon.core.transactions.aborted import AbortedTransactions
 from halfmoon.core.transactions.book import TransactionBook
 from halfmoon.core.transactions.entry import Identity, TransactionalId, TransactionState
 from halfmoon.core.transactions.partition import PartitionTransactions
@@ -138,7 +139,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
             catalog.next_queue_number,
-            [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
+            cast("list[TransactionalIdState]", _transactional_ids(catalog.transactions)),
             [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
             catalog.administration.state(),
             list(catalog.share_groups.items()),
@@ -149,6 +150,13 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             catalog.next_clean,
         )
     )
+
+
+def _transactional_ids(book: TransactionBook) -> list[msgspec.Raw]:
+    for entry in book.by_name.values():
+        if entry.saved is None:
+            entry.saved = _encode(_transactional_id(book, entry))
+    return [msgspec.Raw(entry.saved) for entry in book.by_name.values() if entry.saved is not None]
 
 
 def _transactional_id(book: TransactionBook, entry: TransactionalId) -> TransactionalIdState:
@@ -166,15 +174,13 @@ def _topic(topic: Topic, producers: bool) -> TopicState:
 
 
 def _partition(partition: Partition, producers: bool) -> PartitionState:
-    known, transactions = partition.producers, partition.transactions
+    transactions = partition.transactions
     return PartitionState(
         partition.start_offset,
         partition.next_offset,
         partition.epochs,
         partition.queue.damaged,
-        [ProducerState(i, p.epoch, p.last_ms, p.batches) for i, p in known.by_id.items()]
-        if producers and known is not None
-        else [],
+        _producer_states(partition, producers),
         partition.source_next,
         None if partition.pending is None else partition.pending.chunks(),
         partition.queue_number,
@@ -184,6 +190,18 @@ def _partition(partition: Partition, producers: bool) -> PartitionState:
         partition.compacted_upto,
         partition.cleaned,
     )
+
+
+def _producer_states(partition: Partition, producers: bool) -> list[ProducerState]:
+    """All that the partition knows of producers, or only what it knows of those whose transaction is open."""
+    if partition.producers is None:
+        return []
+    known = partition.producers.by_id
+    if producers:
+        ids: Iterable[int] = known
+    else:
+        ids = () if partition.transactions is None else partition.transactions.open.keys() & known.keys()
+    return [ProducerState(i, known[i].epoch, known[i].last_ms, known[i].batches) for i in ids]
 
 
 def encode(snapshot: Snapshot) -> bytes:
@@ -221,9 +239,7 @@ def restore_transactions(partition: Partition, kept: PartitionState) -> None:
     """Those of producers in a partition, in place of what was known of them."""
     partition.transactions = None
     if kept.transactions or kept.aborted:
-        found = partition.transactions = PartitionTransactions()
-        found.open.update(kept.transactions)
-        found.aborted = AbortedTransactions(kept.aborted)
+        partition.transactions = PartitionTransactions(kept.transactions, kept.aborted)
 
 
 def restore_cleaned(partition: Partition, kept: PartitionState) -> None:
@@ -276,7 +292,7 @@ def _book(states: list[TransactionalIdState]) -> TransactionBook:
         entry.state, entry.start_ms = state.state, state.start_ms
         entry.partitions = dict.fromkeys(state.partitions)
         entry.groups = dict.fromkeys(state.groups)
-        book.by_name[state.name] = entry
+        book.put(entry)
         if state.pending:
             book.pending[state.name] = {group: {(n, p): c for n, p, c in entries} for group, entries in state.pending}
     return book

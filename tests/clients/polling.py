@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
@@ -20,3 +21,8 @@ def until(step: Callable[[], T], *, deadline_s: float = DEADLINE_S) -> T:
         if result:
             return result
         assert time.monotonic() < end, f"not within {deadline_s} s; last: {result!r}"
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Until something is true that others make so, in threads of their own."""
+    until(lambda: condition() or threading.Event().wait(0.01))

@@ -349,7 +349,6 @@ async def test_members_go_on_after_a_restart(name: str, own_broker: Broker) -> N
         await fill(servers, name, 10, partition)
     everything = {(partition, offset) for partition in range(2) for offset in range(20)}
     await wait_for(lambda: set(both[0].seen) | set(both[1].seen) == everything)
-    # Who commits what it read before it knew of the restart is told to join again, reads it again and commits then.
     async with asyncio.timeout(DEADLINE_S):
         while await committed(servers, name, name, 2) != {0: 20, 1: 20}:
             await asyncio.sleep(0.01)

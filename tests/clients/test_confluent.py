@@ -34,7 +34,7 @@ from confluent_kafka.admin import (
 )
 
 from halfmoon.testing import Broker
-from tests.clients.polling import DEADLINE_S, until
+from tests.clients.polling import DEADLINE_S, until, wait_for
 
 MakeTopic = Callable[..., str]
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
@@ -329,10 +329,6 @@ def members() -> Iterator[Callable[..., Member]]:
             member.leave()
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    until(lambda: condition() or threading.Event().wait(0.01))
-
-
 def committed(servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
     with consumer(servers, group_id=group) as reader:
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
@@ -424,7 +420,6 @@ def test_members_go_on_after_a_restart(name: str, own_broker: Broker, members: C
         fill(servers, name, 10, partition)
     everything = {(partition, offset) for partition in range(2) for offset in range(20)}
     wait_for(lambda: set(both[0].seen) | set(both[1].seen) == everything)
-    # Who commits what it read before it knew of the restart is told to join again, reads it again and commits then.
     until(lambda: committed(servers, name, name, 2) == {0: 20, 1: 20})
 
 

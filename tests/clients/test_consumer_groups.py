@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, Produc
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 from halfmoon.testing import Broker
-from tests.clients.polling import until
+from tests.clients.polling import wait_for
 
 MakeTopic = Callable[..., str]
 
@@ -101,11 +101,11 @@ def test_two_members_share_and_one_takes_over(
     topic = make_topic(4)
     send(bootstrap_servers, topic, [b"%d" % number for number in range(40)], 4)
     first = members(bootstrap_servers, name, [topic])
-    until(lambda: shared(topic, 4, first) and len(first.values) == 40)
+    wait_for(lambda: shared(topic, 4, first) and len(first.values) == 40)
     second = members(bootstrap_servers, name, [topic])
-    until(lambda: shared(topic, 4, first, second))
+    wait_for(lambda: shared(topic, 4, first, second))
     first.close()
-    until(lambda: shared(topic, 4, second))
+    wait_for(lambda: shared(topic, 4, second))
     assert not first.errors + second.errors
 
 
@@ -114,13 +114,13 @@ def test_a_second_member_has_its_share_within_a_second(own_broker: Broker, membe
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("t", 4, 1)])["t"].result(10)
     took = []
-    for attempt in range(3):
-        first = members(servers, f"g{attempt}", ["t"])
-        until(lambda first=first: shared("t", 4, first))
-        time.sleep(0.5)
+    while len(took) < 3 and min(took, default=1) >= 1:  # the machine may have something else to do
+        group = f"g{len(took)}"
+        first = members(servers, group, ["t"])
+        wait_for(lambda first=first: shared("t", 4, first))
         began = time.monotonic()
-        second = members(servers, f"g{attempt}", ["t"])
-        until(lambda first=first, second=second: shared("t", 4, first, second))
+        second = members(servers, group, ["t"])
+        wait_for(lambda first=first, second=second: shared("t", 4, first, second))
         took.append(time.monotonic() - began)
         first.close()
         second.close()
@@ -138,7 +138,7 @@ def test_a_named_strategy(
 ) -> None:
     topic = make_topic(3)
     both = [members(bootstrap_servers, name, [topic], group_remote_assignor=assignor) for _ in range(2)]
-    until(lambda: shared(topic, 3, *both))
+    wait_for(lambda: shared(topic, 3, *both))
     described = admin.describe_consumer_groups([name])[name].result(10)
     assert (described.state, described.partition_assignor) == (ConsumerGroupState.STABLE, assignor)
     assert sorted(len(member.assignment.topic_partitions) for member in described.members) == [1, 2]
@@ -148,7 +148,7 @@ def test_an_unknown_strategy_is_an_error(
     bootstrap_servers: str, name: str, make_topic: MakeTopic, members: Callable[..., Member]
 ) -> None:
     member = members(bootstrap_servers, name, [make_topic()], group_remote_assignor="nobody")
-    until(lambda: any("assignor" in error.lower() for error in member.errors))
+    wait_for(lambda: any("assignor" in error.lower() for error in member.errors))
 
 
 def test_a_pattern_finds_what_comes_later(
@@ -156,9 +156,9 @@ def test_a_pattern_finds_what_comes_later(
 ) -> None:
     first = make_topic()
     member = members(bootstrap_servers, name, [f"^{name}-.*"])
-    until(lambda: member.partitions == {(first, 0)})
+    wait_for(lambda: member.partitions == {(first, 0)})
     second = make_topic(2)
-    until(lambda: member.partitions == {(first, 0), (second, 0), (second, 1)})
+    wait_for(lambda: member.partitions == {(first, 0), (second, 0), (second, 1)})
 
 
 def test_a_topic_that_grows(
@@ -166,9 +166,9 @@ def test_a_topic_that_grows(
 ) -> None:
     topic = make_topic(1)
     member = members(bootstrap_servers, name, [topic])
-    until(lambda: shared(topic, 1, member))
+    wait_for(lambda: shared(topic, 1, member))
     admin.create_partitions([NewPartitions(topic, 3)])[topic].result(10)
-    until(lambda: shared(topic, 3, member))
+    wait_for(lambda: shared(topic, 3, member))
 
 
 def test_what_was_committed_is_not_read_again(
@@ -178,11 +178,11 @@ def test_what_was_committed_is_not_read_again(
     send(bootstrap_servers, topic, [b"a", b"b"])
     first = members(bootstrap_servers, name, [topic])
     first.commits = True
-    until(lambda: first.values == [b"a", b"b"])
+    wait_for(lambda: first.values == [b"a", b"b"])
     first.close()
     send(bootstrap_servers, topic, [b"c"])
     second = members(bootstrap_servers, name, [topic])
-    until(lambda: bool(second.values))
+    wait_for(lambda: bool(second.values))
     assert second.values == [b"c"]
 
 
@@ -192,12 +192,12 @@ def test_a_static_member_comes_back_to_its_share(
     topic = make_topic(4)
     first = members(bootstrap_servers, name, [topic], group_instance_id="one")
     second = members(bootstrap_servers, name, [topic], group_instance_id="two")
-    until(lambda: shared(topic, 4, first, second))
+    wait_for(lambda: shared(topic, 4, first, second))
     had = set(first.partitions)
     first.close()
     assert len(second.partitions) == 2
     again = members(bootstrap_servers, name, [topic], group_instance_id="one")
-    until(lambda: again.partitions == had)
+    wait_for(lambda: again.partitions == had)
     assert len(second.partitions) == 2
 
 
@@ -206,16 +206,16 @@ def test_classic_and_new_members_in_one_group(
 ) -> None:
     """An application is upgraded process by process, and goes back."""
     topic = make_topic(4)
-    old = [members(bootstrap_servers, name, [topic], protocol="classic", heartbeat_interval_ms=300) for _ in range(2)]
-    until(lambda: shared(topic, 4, *old))
+    old = [members(bootstrap_servers, name, [topic], protocol="classic", heartbeat_interval_ms=100) for _ in range(2)]
+    wait_for(lambda: shared(topic, 4, *old))
     new = members(bootstrap_servers, name, [topic])
-    until(lambda: shared(topic, 4, *old, new))
+    wait_for(lambda: shared(topic, 4, *old, new))
     old[0].close()
-    until(lambda: shared(topic, 4, old[1], new))
-    again = members(bootstrap_servers, name, [topic], protocol="classic", heartbeat_interval_ms=300)
-    until(lambda: shared(topic, 4, old[1], again, new))
+    wait_for(lambda: shared(topic, 4, old[1], new))
+    again = members(bootstrap_servers, name, [topic], protocol="classic", heartbeat_interval_ms=100)
+    wait_for(lambda: shared(topic, 4, old[1], again, new))
     new.close()
-    until(lambda: shared(topic, 4, old[1], again))
+    wait_for(lambda: shared(topic, 4, old[1], again))
     described = admin.describe_consumer_groups([name])[name].result(10)
     assert str(described.type).endswith("CLASSIC")
     assert not [error for member in (*old, new, again) for error in member.errors]
@@ -227,13 +227,13 @@ def test_the_broker_is_restarted(own_broker: Broker, members: Callable[..., Memb
     admin = AdminClient({"bootstrap.servers": servers})
     admin.create_topics([NewTopic("t", 4, 1)])["t"].result(10)
     both = [members(servers, "g", ["t"]) for _ in range(2)]
-    until(lambda: shared("t", 4, *both))
+    wait_for(lambda: shared("t", 4, *both))
     had = [(set(member.partitions), member.revocations) for member in both]
     for member in both:
         member.commits = True
     own_broker.restart()
     send(servers, "t", [b"%d" % number for number in range(8)], 4)
-    until(lambda: sum(len(member.values) for member in both) == 8)
+    wait_for(lambda: sum(len(member.values) for member in both) == 8)
     assert [(member.partitions, member.revocations) for member in both] == had
 
 
@@ -242,7 +242,7 @@ def test_offsets_of_a_group_with_members_are_not_reset(
 ) -> None:
     topic = make_topic()
     member = members(bootstrap_servers, name, [topic])
-    until(lambda: shared(topic, 1, member))
+    wait_for(lambda: shared(topic, 1, member))
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):
         admin.delete_consumer_groups([name])[name].result(10)
     member.close()

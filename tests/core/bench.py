@@ -6,6 +6,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from halfmoon.core.broker import Broker, Produced
@@ -152,6 +153,17 @@ def send(broker: Broker, topic: str, *values: bytes, index: int = 0, **batch_fie
     found = broker.topic(topic)
     assert found is not None
     return broker.append(found.partitions[index], batch(*values, **batch_fields), broker.clock.wall_ms())
+
+
+def fill(broker: Broker, fs: FaultyFileSystem) -> None:
+    """Let the disk be full, and the last segment too: nothing can be written any more, not even control frames."""
+    turn(broker)
+    fs.free = 0
+    partition = next(iter(broker.catalog.by_name.values())).partitions[0]
+    for note in ("x" * 1_000, ""):
+        with suppress(BrokerError):
+            while True:
+                broker.groups.record("filler", [(partition, 0, -1, note)], reset=False)
 
 
 def partition_of(broker: Broker, topic: str, index: int = 0) -> Partition:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.errors import Fault
@@ -63,6 +63,29 @@ class FakeTopics:
 
     def names(self) -> Iterable[str]:
         return [name for name in self.numbers if not name.startswith("!")]
+
+
+def breakable(allocator: AnyAllocator, is_broken: Callable[[], bool]) -> AnyAllocator:
+    """The same strategy, but it raises while it is broken."""
+
+    class Breakable:
+        wants_all_topics = getattr(allocator, "wants_all_topics", False)
+        wants_previous = True
+
+        def __call__(
+            self,
+            members: Sequence[str],
+            queues: Sequence[Queue],
+            previous: Mapping[str, Sequence[Queue]] | None = None,
+            /,
+        ) -> Assignment:
+            if is_broken():
+                raise ZeroDivisionError("broken on purpose")
+            if getattr(allocator, "wants_previous", False):
+                return allocator(members, queues, previous)  # type: ignore[call-arg]
+            return allocator(members, queues)
+
+    return Breakable()
 
 
 class Remembered:
@@ -124,30 +147,8 @@ class Script:
     def new_coordination(self) -> Coordination:
         made = Coordination(GroupSettings(), self.settings, self.topics, lambda prefix: f"{prefix}-{next(self.ids)}")
         allocators: dict[str, AnyAllocator] = {"averagely": averagely, "range": range_, "uniform": uniform}
-        made.rebalancing.allocators = {name: self.breakable(each) for name, each in allocators.items()}
+        made.rebalancing.allocators = {name: breakable(each, lambda: self.failing) for name, each in allocators.items()}
         return made
-
-    def breakable(self, allocator: AnyAllocator) -> AnyAllocator:
-        script = self
-
-        class Breakable:
-            wants_all_topics = getattr(allocator, "wants_all_topics", False)
-            wants_previous = True
-
-            def __call__(
-                self,
-                members: Sequence[str],
-                queues: Sequence[Queue],
-                previous: Mapping[str, Sequence[Queue]] | None = None,
-                /,
-            ) -> Assignment:
-                if script.failing:
-                    raise ZeroDivisionError("broken on purpose")
-                if getattr(allocator, "wants_previous", False):
-                    return allocator(members, queues, previous)  # type: ignore[call-arg]
-                return allocator(members, queues)
-
-        return Breakable()
 
     def run(self, line: str) -> list[str]:
         command, *words = line.split()
@@ -270,6 +271,8 @@ class Script:
         return self.show(self.coordination.sync(sync, flags[0], self.now))
 
     def assignment(self, text: str) -> bytes:
+        """`t:0,1+u:0`; `t:0!more` has user data."""
+        text, _, user_data = text.partition("!")
         body = struct.pack(">hi", 0, 0 if text == "-" else text.count("+") + 1)
         for part in text.split("+") if text != "-" else ():
             name, _, indexes = part.partition(":")
@@ -277,7 +280,7 @@ class Script:
             body += (
                 struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
             )
-        return body + struct.pack(">i", -1)
+        return body + (struct.pack(">i", len(user_data)) + user_data.encode() if user_data else struct.pack(">i", -1))
 
     def do_alive(self, flags: list[str], options: dict[str, str]) -> list[str]:
         found, effects = self.coordination.heartbeat(
@@ -324,7 +327,8 @@ class Script:
     def do_restart(self, flags: list[str], options: dict[str, str]) -> list[str]:
         self.coordination = self.new_coordination()
         wholes = [group.whole() for group in self.remembered.consumer.values()]
-        return self.show(self.coordination.restore(list(self.remembered.classic.values()), wholes, self.now))
+        self.coordination.restore(list(self.remembered.classic.values()), wholes, self.now)
+        return []
 
     def do_settings(self, flags: list[str], options: dict[str, str]) -> list[str]:
         values: dict[str, object] = {key: int(value) for key, value in options.items() if value.isdecimal()}
@@ -397,13 +401,23 @@ class Script:
 
     def record(self, record: GroupRecord | ConsumerGroupChange) -> str:
         if isinstance(record, GroupRecord):
-            return f"classic {record.group} generation={record.generation} dynamic={record.dynamic_members}"
+            return (
+                f"classic {record.group} generation={record.generation}"
+                + (" settled " if record.settled else " ")
+                + (
+                    " ".join(
+                        f"{m.member_id}:{self.show_bytes(m.assignment) if m.assignment else '-'}"
+                        for m in record.members
+                    )
+                    or "empty"
+                )
+            )
         parts = [f"{record.group} epoch={record.epoch} assignment={record.assignment_epoch}"]
         if record.replaces:
             parts.append("whole")
         if record.topics is not None:
             parts.append("topics=" + (",".join(f"{self.topics.name(n)}:{c}" for n, c in record.topics) or "-"))
-        parts += [f"{m.member_id}@{m.epoch}" for m in record.members]
+        parts += sorted(f"{m.member_id}@{m.epoch}" for m in (*record.members, *record.steps))
         parts += [f"{member_id}→{self.share(places)}" for member_id, places in record.targets]
         parts += [f"gone {member_id}" for member_id in record.gone]
         return " ".join(parts)

@@ -8,7 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core.allocation import Queue, allocate, sorted_members, sorted_queues, unowned
+from halfmoon.core.allocation import (
+    AnyAllocator,
+    GroupMember,
+    Queue,
+    allocate,
+    allocate_topics,
+    readers,
+    sorted_members,
+    sorted_queues,
+    unowned,
+)
+from halfmoon.plugins.allocate.averagely import averagely
+from halfmoon.plugins.allocate.uniform import uniform
 
 VECTORS = json.loads((Path(__file__).parents[1] / "plugins/allocate/vectors.json").read_text(encoding="utf-8"))
 Q0, Q1 = Queue("t", "b", 0), Queue("t", "b", 1)
@@ -64,3 +76,29 @@ def test_only_those_who_ask_are_told_who_owned_what() -> None:
 
     assert allocate(Curious(), ["a"], [Q0], {"a": [Q0]}) == {"a": [Q0]}
     assert allocate(lambda members, queues: {"a": list(queues)}, ["a"], [Q0], {"a": []}) == {"a": [Q0]}
+
+
+def test_who_reads_a_topic() -> None:
+    wants = [frozenset("tu"), frozenset("v"), None, frozenset("tu"), frozenset()]
+    members = [GroupMember(f"m{number}", topics=topics) for number, topics in enumerate(wants)]
+    of = readers([*members, "plain"])
+    assert {topic: list(of(topic)) for topic in "tuvw"} == {
+        "t": [0, 2, 3, 5], "u": [0, 2, 3, 5], "v": [1, 2, 5], "w": [2, 5]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("allocator", [averagely, uniform], ids=["by_topic", "all_topics"])
+def test_members_that_read_the_same_topics_are_looked_at_as_one(allocator: AnyAllocator) -> None:
+    class Counted(frozenset[str]):
+        looks = 0
+
+        def __contains__(self, topic: object) -> bool:
+            Counted.looks += 1
+            return super().__contains__(topic)
+
+    topics = {f"t{number}": [Queue(f"t{number}", "b", 0)] for number in range(20)}
+    wanted = Counted(topics)
+    members = [GroupMember(f"m{number}", topics=wanted) for number in range(50)]
+    assignment = allocate_topics(allocator, members, topics, {})
+    assert sum(map(len, assignment.values())) == len(topics)
+    assert Counted.looks <= 2 * len(topics)

@@ -49,7 +49,7 @@ def test_every_record_may_be_applied_twice(catalog: Catalog) -> None:
         control.OffsetsCommitted("g", [(0, 0, Committed(5, 1, "x", 2)), (1, 0, Committed(6, 1, "", 2))]),
         control.OffsetsDeleted("g", [(0, 0)]),
         control.StartOffsetsMoved([(0, 1, 10)]),
-        control.GroupSaved(GroupRecord("g", 3, "consumer", "range", "m", True, 1, ()), 4),
+        control.GroupSaved(GroupRecord("g", 3, "consumer", "range", "m", True, ()), 4),
         control.ProducerIdsReserved(1000),
         control.TopicDeleted(1),
         control.GroupDeleted("h"),

@@ -8,7 +8,7 @@ import pytest
 from halfmoon.core import control
 from halfmoon.core.control import Committed
 from halfmoon.core.groups.consumer.messages import ClassicSide, ConsumerGroupChange, ConsumerMember
-from halfmoon.core.groups.messages import GroupRecord, StaticMember
+from halfmoon.core.groups.messages import GroupRecord, SavedMember
 from halfmoon.core.transactions.entry import Identity
 
 RECORDS: list[control.Any] = [
@@ -26,7 +26,7 @@ RECORDS: list[control.Any] = [
     control.ProducerAdvanced(8, 0, 77, 1, 5, 3, 1_700_000_000_000),
     control.OffsetsCommitted("g", [(7, 0, Committed(5, -1, "note", 9))]),
     control.OffsetsDeleted("g", [(7, 0)]),
-    control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, 1, ()), 10),
+    control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m", True, ()), 10),
     control.ConsumerGroupSaved(
         ConsumerGroupChange(
             "g",
@@ -108,10 +108,10 @@ def test_what_was_written_before_queues_had_numbers_is_read() -> None:
     assert control.decode(created) == control.TopicCreated(1, "t", b"i", 2, {"k": "v"}, first_queue=-1)
 
 
-def test_the_bytes_of_a_group_with_a_static_member() -> None:
+def test_the_bytes_of_a_group_with_a_member() -> None:
     """The group within is a map by field name, whatever kind of class it is."""
-    member = StaticMember("m-1", "m", "c", "h", 10_000, 60_000, (("range", b"x"),), b"y")
-    record = control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m-1", True, 1, (member,)), 10)
+    member = SavedMember("m-1", "m", "c", "h", 10_000, 60_000, (("range", b"x"),), b"y")
+    record = control.GroupSaved(GroupRecord("g", 4, "consumer", "range", "m-1", True, (member,), 1), 10)
     group = {
         "group": "g",
         "generation": 4,
@@ -119,7 +119,6 @@ def test_the_bytes_of_a_group_with_a_static_member() -> None:
         "protocol": "range",
         "leader": "m-1",
         "settled": True,
-        "dynamic_members": 1,
         "static_members": [
             {
                 "member_id": "m-1",
@@ -132,6 +131,7 @@ def test_the_bytes_of_a_group_with_a_static_member() -> None:
                 "assignment": b"y",
             }
         ],
+        "dynamic_members": 1,
     }
     assert control.encode(record) == msgspec.msgpack.encode(["group", group, 10])
     assert control.decode(control.encode(record)) == record

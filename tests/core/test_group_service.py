@@ -10,7 +10,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 
 DAY_MS = 86_400_000
 
@@ -80,12 +80,15 @@ def test_a_generation_is_told_only_when_it_is_durable(broker: Broker, clock: Vir
 
 def test_generations_never_go_back_over_a_restart(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     seen = []
+    member_id = ""
     for _ in range(3):
-        joined = rebalance(broker, clock)
+        joined = rebalance(broker, clock, member_id)
+        member_id = joined.member_id
         seen.append(joined.generation)
         fs = fs.power_loss()
         broker = open_broker(fs, clock)
-        assert broker.groups.heartbeat("g", joined.generation, joined.member_id, None) is Fault.UNKNOWN_MEMBER_ID
+        fault = broker.groups.heartbeat("g", joined.generation, member_id, None)
+        assert fault is Fault.REBALANCE_IN_PROGRESS, "it has joined and got no share"
     assert seen == sorted(set(seen))
 
 
@@ -101,6 +104,22 @@ def test_a_group_that_cannot_be_written_down_answers_with_an_error(
     assert [answer.fault for answer in answers] == [Fault.COORDINATOR_NOT_AVAILABLE]
 
 
+def test_a_generation_that_could_not_be_written_is_written_when_there_is_room(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    fill(broker, fs)
+    unwritten = rebalance(broker, clock)
+    assert unwritten.fault is Fault.COORDINATOR_NOT_AVAILABLE
+    fs.free = 1 << 40
+    answers: list[JoinResult] = []
+    join(broker, answers, unwritten.member_id)
+    turn(broker)
+    (joined,) = answers
+    assert (joined.fault, joined.generation) == (None, 1)
+    again = open_broker(fs.power_loss(), clock)
+    assert rebalance(again, clock, joined.member_id).generation == 2
+
+
 def test_a_static_member_is_known_after_a_restart(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     joined = rebalance(broker, clock, instance_id="static-1")
     synced = assign(broker, joined)
@@ -111,6 +130,20 @@ def test_a_static_member_is_known_after_a_restart(broker: Broker, fs: FaultyFile
     description = again.groups.describe("g")
     assert description is not None
     assert [member.instance_id for member in description.members] == ["static-1"]
+
+
+def test_members_of_a_stable_group_go_on_after_a_restart(
+    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    joined = rebalance(broker, clock)
+    assert assign(broker, joined) == [], "not before it is durable"
+    turn(broker)
+    again = open_broker(fs.power_loss(), clock)
+    assert again.groups.heartbeat("g", joined.generation, joined.member_id, None) is None
+    (synced,) = assign(again, joined)
+    assert (synced.fault, synced.assignment) == (None, b"assignment")
+    commit(again, 1, generation=joined.generation, member_id=joined.member_id)
+    assert committed(again) == 1
 
 
 def test_offsets_survive(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:

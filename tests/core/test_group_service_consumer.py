@@ -16,7 +16,7 @@ from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.machine_room_nearby import machine_room_nearby
 from halfmoon.plugins.allocate.uniform import uniform
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 
 DAY_MS = 86_400_000
 ALLOCATORS: Mapping[str, AnyAllocator] = {
@@ -43,10 +43,10 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
     return broker
 
 
-def beat(broker: Broker, member_id: str = "m", epoch: int = 0, **said: object) -> HeartbeatResult:
+def beat(broker: Broker, member_id: str = "m", epoch: int = 0, group: str = "g", **said: object) -> HeartbeatResult:
     fields = {"topics": ("t",), "owned": frozenset(), "rebalance_timeout_ms": 10_000} if epoch == 0 else {}
     answers: list[HeartbeatResult] = []
-    heartbeat = ConsumerHeartbeat(group="g", member_id=member_id, epoch=epoch, **(fields | said))  # type: ignore[arg-type]
+    heartbeat = ConsumerHeartbeat(group=group, member_id=member_id, epoch=epoch, **(fields | said))  # type: ignore[arg-type]
     broker.groups.consumer_heartbeat(heartbeat, answers.append)
     turn(broker)
     (answer,) = answers
@@ -84,6 +84,21 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(broker: Broker) -> None
     assert broker.log.end == end
 
 
+def test_a_group_that_could_not_be_written_harms_no_other_and_is_written_later(
+    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker
+) -> None:
+    logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
+    beat(broker, group="other")
+    fill(broker, fs)
+    unwritten = Fault.COORDINATOR_NOT_AVAILABLE
+    assert beat(broker).fault is unwritten
+    assert (beat(broker, epoch=1).fault, beat(broker, epoch=1, group="other").fault) == (unwritten, None)
+    fs.free = 1 << 40
+    assert (beat(broker, epoch=1).fault, beat(broker, epoch=1, group="other").fault) == (None, None)
+    again = opened(fs.power_loss(), clock)
+    assert beat(again, epoch=1).fault is None, "it was written as a whole"
+
+
 def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: Broker) -> None:
     def broken(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
         return {members[0]: list(queues) * 2}
@@ -96,6 +111,38 @@ def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: Broker) -> No
     assert indexes(beat(broker, epoch=1, topics=("t",), owned=frozenset(), rebalance_timeout_ms=1)) == [0, 1, 2, 3]
     broker.groups.allocators = ALLOCATORS
     beat(broker, "o")
+    assert broker.warnings() == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_strategy_that_failed_is_asked_again_by_itself(
+    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, restarts: bool
+) -> None:
+    beat(broker)
+    beat(broker, "n")
+    beat(broker, epoch=1)
+    number = broker.topic("t").number  # type: ignore[union-attr]
+    beat(broker, epoch=1, owned=frozenset({(number, 0), (number, 1)}))
+    broker.groups.allocators = {}
+    beat(broker, "n", -1)
+    assert beat(broker, epoch=2).epoch == 3
+    assert len(broker.warnings()) == 1
+    if restarts:
+        broker = opened(fs.kill(), clock)
+        assert len(broker.warnings()) == 1, "it is remembered"
+    else:
+        broker.groups.allocators = ALLOCATORS
+        assert beat(broker, epoch=3).assigned is None, "not with each heartbeat"
+        clock.now_ms += 5_000
+    assert indexes(beat(broker, epoch=3)) == [0, 1, 2, 3]
+    assert broker.warnings() == []
+
+
+def test_a_group_that_is_empty_has_no_problem(broker: Broker) -> None:
+    broker.groups.allocators = {}
+    beat(broker)
+    assert len(broker.warnings()) == 1
+    beat(broker, epoch=-1)
     assert broker.warnings() == []
 
 
@@ -188,6 +235,8 @@ def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: Broker) -> 
     assert broker.groups.stale("g", 0, "m", [partition_of(broker, "t")]) == {
         partition_of(broker, "t"): Fault.STALE_MEMBER_EPOCH
     }
+    with pytest.raises(BrokerError, match=str(Fault.STALE_MEMBER_EPOCH.value)):
+        broker.groups.commit("g", 0, "m", None, [(partition_of(broker, "t"), 1, -1, "")])
 
 
 def test_an_upgrade_is_remembered_as_one_change(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:

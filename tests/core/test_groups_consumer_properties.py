@@ -1,5 +1,5 @@
 """Consumers of both protocols come, go, crash, restart and change their minds in one group, while topics come, grow and
-go, and the broker restarts, sometimes without its last words. What must hold:
+go, the strategy fails for a while, and the broker restarts, sometimes without its last words. What must hold:
 
 - at any time a partition is read by one consumer at most, as the consumers themselves know it;
 - the groups' own invariants hold, and no epoch that somebody was told comes again;
@@ -7,13 +7,12 @@ go, and the broker restarts, sometimes without its last words. What must hold:
   there is one.
 
 Consumers are heard of more often than their sessions last: one that is not is taken for dead, and two may read then.
-Classic ones are not static: a classic group assigns without those of its static members that stay away (KIP-345), and
-they may read on until they hear of it.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -27,7 +26,9 @@ from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.sticky import sticky
 from halfmoon.plugins.allocate.uniform import uniform
 from tests.core.consumer_clients import NewClient, OldClient, World
-from tests.core.consumer_script import FakeTopics, Remembered
+from tests.core.consumer_script import FakeTopics, Remembered, breakable
+
+logging.getLogger("halfmoon.core.groups.consumer.targets").setLevel(logging.CRITICAL)
 
 ALLOCATORS = {"averagely": averagely, "range": range_, "sticky": sticky, "uniform": uniform}
 TOPICS = st.sampled_from([("t",), ("t",), ("t", "u"), ("u",), ("later",), ()])
@@ -52,6 +53,7 @@ class Groups(RuleBasedStateMachine):
         self.ids = itertools.count(1)
         self.clients = []
         self.mute = False
+        self.broken = False
         self.epoch = 0
 
     @initialize(assignor=st.sampled_from(sorted(ALLOCATORS)), cooperative=st.booleans())
@@ -64,7 +66,9 @@ class Groups(RuleBasedStateMachine):
         self.world.coordination = Coordination(
             GroupSettings(), self.settings, self.topics, lambda prefix: f"{prefix}-{next(self.ids)}"
         )
-        self.world.coordination.rebalancing.allocators = ALLOCATORS
+        self.world.coordination.rebalancing.allocators = {
+            name: breakable(each, lambda: self.broken) for name, each in ALLOCATORS.items()
+        }
 
     def deliver(self, effects):
         for effect in effects:
@@ -93,10 +97,11 @@ class Groups(RuleBasedStateMachine):
             self.clients[-1].beat()
 
     @precondition(lambda self: len(self.clients) < MAX_CLIENTS)
-    @rule(topics=TOPICS, version=st.sampled_from([3, 4]))
-    def old_client(self, topics, version):
-        self.clients.append(OldClient(self.world, None, topics, self.cooperative, version))
-        self.clients[-1].step()
+    @rule(topics=TOPICS, instance_id=INSTANCES, version=st.sampled_from([3, 4]))
+    def old_client(self, topics, instance_id, version):
+        if not self.instance_taken(instance_id):
+            self.clients.append(OldClient(self.world, instance_id, topics, self.cooperative, version))
+            self.clients[-1].step()
 
     @precondition(lambda self: self.clients)
     @rule(numbers=st.lists(CLIENT, min_size=1, max_size=6))
@@ -146,7 +151,7 @@ class Groups(RuleBasedStateMachine):
             if isinstance(client, NewClient) != switches:
                 self.clients.append(NewClient(self.world, f"n{next(self.ids)}", client.instance_id, client.topics, ""))
             else:
-                self.clients.append(OldClient(self.world, None, client.topics, self.cooperative, 4))
+                self.clients.append(OldClient(self.world, client.instance_id, client.topics, self.cooperative, 4))
             self.clients[-1].step()
 
     # -- topics
@@ -164,6 +169,10 @@ class Groups(RuleBasedStateMachine):
             self.topics.drop(name)
             for client in self.clients:
                 client.forget_topic(number)
+
+    @rule(broken=st.booleans())
+    def strategy(self, broken):
+        self.broken = broken
 
     # -- time and restarts
 
@@ -188,13 +197,7 @@ class Groups(RuleBasedStateMachine):
             client.disconnected()
         wholes = [group.whole() for group in self.remembered.consumer.values()]
         classic = list(self.remembered.classic.values())
-        self.deliver(self.world.coordination.restore(classic, wholes, self.world.now))
-        if not wholes:
-            # A classic group forgets its dynamic members. They hear of it as soon as they are connected again: with
-            # their first heartbeat, or with the next step if they were about to join.
-            for client in [each for each in self.clients if isinstance(each, OldClient)]:
-                client.step()
-                client.step()
+        self.world.coordination.restore(classic, wholes, self.world.now)
 
     @precondition(lambda self: self.clients)
     @rule(number=CLIENT)
@@ -236,7 +239,7 @@ class Groups(RuleBasedStateMachine):
     def teardown(self):
         if not hasattr(self, "settings"):
             return
-        calm = 0
+        calm, self.broken = 0, False
         for _ in range(SETTLED_AFTER_S):
             self.let_act()
             calm = 0 if self.unsettled() else calm + 1

@@ -145,7 +145,7 @@ class Groups(RuleBasedStateMachine):
         self.waiting.clear()
         self.coordinator = GroupCoordinator(SETTINGS, lambda prefix: f"{prefix}-{next(self.ids)}")
         assert self.record is not None
-        self.carry_out(self.coordinator.restore([self.record], self.now))
+        self.coordinator.restore([self.record], self.now)
 
     @rule(number=st.integers(3, 5), metadata=METADATA, version=st.sampled_from([5, 9]))
     def restart_static(self, number, metadata, version):

@@ -143,7 +143,8 @@ class Script:
 
     def do_restart(self, flags: list[str], options: dict[str, str]) -> list[str]:
         self.coordinator = self.new_coordinator()
-        return self.show(self.coordinator.restore(list(self.records.values()), self.now))
+        self.coordinator.restore(list(self.records.values()), self.now)
+        return []
 
     def do_settings(self, flags: list[str], options: dict[str, str]) -> list[str]:
         self.settings = GroupSettings(**{key: int(value) for key, value in options.items()})
@@ -224,14 +225,12 @@ def fault(value: Fault | None) -> str:
 
 
 def record(record: GroupRecord) -> str:
-    static = " ".join(
-        f"{member.instance_id}={member.member_id}:{member.assignment.decode() or '-'}"
-        for member in record.static_members
+    members = " ".join(
+        (f"{member.instance_id}=" if member.instance_id else "")
+        + f"{member.member_id}:{member.assignment.decode() or '-'}"
+        for member in record.members
     )
-    return (
-        f"{record.group} generation={record.generation} settled={record.settled} dynamic={record.dynamic_members}"
-        f" static=[{static}]"
-    )
+    return f"{record.group} generation={record.generation} settled={record.settled} members=[{members}]"
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)

@@ -27,7 +27,7 @@ def broker(fs: FaultyFileSystem) -> Broker:
     turn(broker)
     broker.delete_records(partition_of(broker, "t"), 1)
     broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), 2, 1, "note")])
-    broker.append_control(control.GroupSaved(GroupRecord("h", 3, "consumer", "range", "m", True, 1, ()), 4))
+    broker.append_control(control.GroupSaved(GroupRecord("h", 3, "consumer", "range", "m", True, ()), 4))
     member = ConsumerMember("m", assigned=((1, 0, 2),), epoch=2)
     broker.append_control(
         control.ConsumerGroupSaved(ConsumerGroupChange("c", 2, 2, True, ((1, 2),), (member,), (("m", ((1, 0),)),)), 5)
@@ -65,7 +65,7 @@ def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
     assert again.offsets["g"][1, 0].metadata == "note"
 
 
-def test_what_stands_at_the_head_of_segments_has_no_producers(broker: Broker) -> None:
+def test_what_stands_at_the_head_of_segments_has_no_producers_without_a_transaction(broker: Broker) -> None:
     again = restored(broker, snapshot.take(broker.catalog, 0, 1, producers=False))
     assert all(partition.producers is None for partition in again.partitions())
     assert again.by_name["t"].partitions[0].next_offset == 2

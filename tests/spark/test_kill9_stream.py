@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 DEADLINE_S = 60.0
-KILLS = 3
+KILLS = 2
 
 
 def stream(spark: SparkSession, servers: str, folder: Path) -> StreamingQuery:

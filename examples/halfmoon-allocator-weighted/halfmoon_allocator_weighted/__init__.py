@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
+from heapq import heapify, heapreplace
+from itertools import groupby
 
 from msgspec import field
 
@@ -25,6 +27,7 @@ from halfmoon.plugin import (
     Section,
     SettingError,
     hookimpl,
+    readers,
     reads,
     sorted_members,
     sorted_queues,
@@ -74,12 +77,25 @@ class Weighted:
         return next((weight for pattern, weight in self._weights.items() if fnmatchcase(member, pattern)), 1)
 
     def _deal(self, owned: Assignment, queues: Sequence[Queue], weights: Mapping[str, float]) -> Assignment:
-        """Each queue goes to the reader that would have least for its weight with it."""
-        for queue in queues:
-            readers = [member for member in owned if reads(member, queue.topic)]
-            if readers:
-                poorest = min(readers, key=lambda member: (len(owned[member]) + 1) / weights[member])
-                owned[poorest].append(queue)
+        """Each queue goes to the reader that would have least for its weight with it. The queues are sorted."""
+        members = list(owned)
+        readers_of = readers(members)
+        # Of those who read the same topics: what each would have, and where it stands in `members`.
+        heaps: dict[tuple[int, ...], list[tuple[float, int]]] = {}
+
+        def with_one_more(at: int) -> tuple[float, int]:
+            return (len(owned[members[at]]) + 1) / weights[members[at]], at
+
+        for topic, theirs in groupby(queues, lambda queue: queue.topic):
+            those = tuple(readers_of(topic))
+            if those not in heaps:
+                heaps[those] = [with_one_more(at) for at in those]
+                heapify(heaps[those])
+            heap = heaps[those]
+            for queue in theirs if heap else ():
+                while heap[0] != (now := with_one_more(heap[0][1])):
+                    heapreplace(heap, now)  # it has got queues of other topics since
+                owned[members[now[1]]].append(queue)
         return owned
 
 

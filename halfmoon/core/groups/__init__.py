@@ -16,7 +16,7 @@ from halfmoon.core.groups.messages import (
     Persist,
     Protocols,
     Reply,
-    StaticMember,
+    SavedMember,
     Sync,
     SyncResult,
 )
@@ -35,7 +35,7 @@ __all__ = [
     "Persist",
     "Protocols",
     "Reply",
-    "StaticMember",
+    "SavedMember",
     "Sync",
     "SyncResult",
 ]

@@ -48,14 +48,17 @@ def parse_subscription(metadata: bytes) -> Subscription | None:
 
 
 def parse_assignment(assignment: bytes) -> dict[str, list[int]] | None:
-    """Topic → partitions. None if the bytes do not have this form; no bytes are no partitions."""
+    """Topic → partitions. None if the bytes do not have this form, or say more than that; no bytes are no
+    partitions."""
     if not assignment:
         return {}
     reader = _Reader(assignment)
     try:
-        return reader.partitions() if reader.int16() >= 0 else None
+        version, partitions = reader.int16(), reader.partitions()
+        has_user_data = reader.int32() > 0
     except (struct.error, UnicodeDecodeError, ValueError):
         return None
+    return None if version < 0 or has_user_data else partitions
 
 
 def assignment_bytes(version: int, partitions: Mapping[str, Sequence[int]]) -> bytes:

@@ -42,6 +42,8 @@ from halfmoon.core.groups.messages import (
     Join,
     JoinResult,
     MemberDescription,
+    Persist,
+    Record,
     Sync,
 )
 from halfmoon.core.groups.model import Group
@@ -238,7 +240,7 @@ class Coordination:
         has got since (KIP-1251). For a commit that `check_commit` allows."""
         group = self._consumer.get(group_id)
         member = None if group is None else group.members.get(member_id)
-        if member is None or generation < 0 or generation >= member.epoch:
+        if member is None or generation >= member.epoch:
             return {}
         fault = Fault.STALE_MEMBER_EPOCH if member.classic is None else Fault.ILLEGAL_GENERATION
         since = {(number, index): epoch for number, index, epoch in (*member.assigned, *member.revoking)}
@@ -270,12 +272,10 @@ class Coordination:
     def next_deadline(self) -> int | None:
         return self.classic.next_deadline()
 
-    def restore(
-        self, records: Iterable[GroupRecord], wholes: Iterable[ConsumerGroupChange], mono_ms: int
-    ) -> list[Effect]:
-        """Take up the groups as they were recorded last. Members of the new protocol go on with their epochs; all
-        sessions begin anew."""
-        effects = self.classic.restore(records, mono_ms)
+    def restore(self, records: Iterable[GroupRecord], wholes: Iterable[ConsumerGroupChange], mono_ms: int) -> None:
+        """Take up the groups as they were recorded last. Members go on with their generations and epochs; all sessions
+        begin anew."""
+        self.classic.restore(records, mono_ms)
         step = Step(mono_ms)
         for whole in wholes:
             group = ConsumerGroup.restored(whole)
@@ -284,13 +284,22 @@ class Coordination:
                 self.rebalancing.heard(group, member, step)
                 if member.state == UNREVOKED and member.classic is None:
                     self.rebalancing.start(group, member.member_id, REVOKE, rebalance_timeout(member), step)
-        return effects + step.effects
 
     def not_saved(self, group_id: str) -> None:
         """A Persist of this group could not be written: the next one is to say everything."""
         group = self._consumer.get(group_id)
         if group is not None:
             group.not_saved()
+
+    def save_again(self, group_id: str) -> list[Effect]:
+        """What could not be written, as it stands now."""
+        group, classic = self._consumer.get(group_id), self.classic.find(group_id)
+        record: Record | None = None
+        if classic is not None:
+            record = classic.record()
+        elif group is not None:
+            record = group.take_change()
+        return [] if record is None else [Persist(record)]
 
     # -- operators ---------------------------------------------------------------------------------------------------
 
@@ -355,7 +364,8 @@ class Coordination:
         group = self._consumer.get(group_id)
         if group is None:
             return self.classic.subscribed_topics(group_id)
-        names = (self._subscriptions.names(member.topics, member.regex) for member in group.members.values())
+        self._subscriptions.look({regex for _, regex in group.wanted if regex})
+        names = (self._subscriptions.names(*each) for each in group.wanted)
         return frozenset().union(*names)
 
     def delete(self, group_id: str, has_offsets: bool) -> Fault | None:

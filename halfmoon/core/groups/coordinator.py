@@ -4,7 +4,7 @@ Sans-I/O: an event comes in with the time at which it happens, effects come out 
 durable). The coordinator owns membership and generations. It does not own offsets: those are in the broker's catalog,
 and where it matters whether a group has any, the caller says so. It knows no socket, no clock, no log, no API version.
 
-    effects = coordinator.join(join, token, mono_ms)      also: sync, leave, expire, restore
+    effects = coordinator.join(join, token, mono_ms)      also: sync, leave, expire
     fault = coordinator.heartbeat(…)                       also: check_commit, check_offset_delete, delete
     coordinator.next_deadline()                            when to call expire next
 
@@ -14,8 +14,8 @@ What the caller owes
   durable. When the log fails, the answer is COORDINATOR_NOT_AVAILABLE instead.
 - After a start `restore` is called once, with the last record of each group, before any other event.
 
-Over a restart: generations go on from where they were. Static members are members still; if they were the whole of a
-stable group, they go on without noticing. Dynamic members are unknown (UNKNOWN_MEMBER_ID) and join again.
+Over a restart: generations go on from where they were, and members are members still. Those of a stable group go on
+without noticing; where a rebalance had begun, all are told to join again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from halfmoon.core.groups.messages import (
     GroupSettings,
     Join,
     JoinResult,
-    StaticMember,
+    SavedMember,
     Sync,
     SyncResult,
 )
@@ -190,8 +190,8 @@ class GroupCoordinator:
 
     # -- restart -----------------------------------------------------------------------------------------------------
 
-    def restore(self, records: Iterable[GroupRecord], mono_ms: int) -> list[Effect]:
-        """Take up the groups as they were recorded last. Effects: groups that the restart itself has emptied."""
+    def restore(self, records: Iterable[GroupRecord], mono_ms: int) -> None:
+        """Take up the groups as they were recorded last. All sessions begin anew."""
         step = Step(mono_ms)
         for record in records:
             assert record.group not in self._groups, "one record for each group"
@@ -199,39 +199,33 @@ class GroupCoordinator:
             group.generation = record.generation
             group.protocol_type = record.protocol_type
             group.protocol = record.protocol
-            for static in record.static_members:
-                self._restore_member(group, record, static, step)
+            for saved in record.members:
+                self._restore_member(group, record, saved, step)
             if not group.members:
-                if record.dynamic_members:
-                    group.next_generation()
-                    step.persist(group.record())
                 continue
             group.leader = record.leader if record.leader in group.members else group.leader
             group.restore_topics()
             group.enter(State.STABLE)
-            if record.settled and not record.dynamic_members:
-                group.assigned_generation = group.generation
-            else:
+            if not record.settled or record.forgotten:
                 self._rebalances.resume_join_phase(group, step)
-        return step.effects
 
-    def _restore_member(self, group: Group, record: GroupRecord, static: StaticMember, step: Step) -> None:
+    def _restore_member(self, group: Group, record: GroupRecord, saved: SavedMember, step: Step) -> None:
         member = self._rebalances.new_member(
             group,
-            static.member_id,
+            saved.member_id,
             Join(
                 group=group.name,
-                member_id=static.member_id,
-                instance_id=static.instance_id,
-                client_id=static.client_id,
-                client_host=static.client_host,
-                session_timeout_ms=static.session_timeout_ms,
-                rebalance_timeout_ms=static.rebalance_timeout_ms,
+                member_id=saved.member_id,
+                instance_id=saved.instance_id,
+                client_id=saved.client_id,
+                client_host=saved.client_host,
+                session_timeout_ms=saved.session_timeout_ms,
+                rebalance_timeout_ms=saved.rebalance_timeout_ms,
                 protocol_type=record.protocol_type,
-                protocols=static.protocols,
+                protocols=saved.protocols,
             ),
         )
-        member.assignment = static.assignment
+        member.assignment = saved.assignment
         group.add(member)
         self._rebalances.touch(member, step)
 
@@ -306,8 +300,8 @@ class GroupCoordinator:
         """Look after a group that another coordinator had, and let it rebalance."""
         assert group.name not in self._groups
         self._groups[group.name] = group
-        step.persist(group.record())
         self._rebalances.prepare(group, step, reason)
+        step.persist(group.record())
 
     # -- helpers -----------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from halfmoon.core.errors import Fault
 
@@ -101,11 +101,11 @@ class SyncResult(Struct, frozen=True):
     assignment: bytes = b""
 
 
-class StaticMember(Struct, frozen=True):
-    """A static member as it is remembered over a restart."""
+class SavedMember(Struct, frozen=True):
+    """A member as it is remembered over a restart."""
 
     member_id: str
-    instance_id: str
+    instance_id: str | None
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -115,7 +115,7 @@ class StaticMember(Struct, frozen=True):
 
 
 class GroupRecord(Struct, frozen=True):
-    """What must survive a restart: the generation, and who is static. A later record replaces an earlier one.
+    """What must survive a restart: the generation, and who is in. A later record replaces an earlier one.
 
     A record without members says that the group has just become empty: its offsets' time starts to run.
     """
@@ -126,10 +126,10 @@ class GroupRecord(Struct, frozen=True):
     protocol: str
     leader: str
     settled: bool
-    """The assignments in `static_members` are those of this generation."""
-    dynamic_members: int
-    """How many members are not static. They are gone after a restart, and the group rebalances if there were any."""
-    static_members: tuple[StaticMember, ...]
+    """The assignments in `members` are those of this generation, and nothing has happened since."""
+    members: tuple[SavedMember, ...] = field(name="static_members")
+    forgotten: int = field(name="dynamic_members", default=0)
+    """How many members are not in `members`: the first version of these records kept only static ones."""
 
 
 class Reply(Struct, frozen=True):

@@ -14,7 +14,7 @@ from enum import Enum
 
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups.deadlines import Timer
-from halfmoon.core.groups.messages import UNKNOWN_MEMBER, GroupRecord, JoinedMember, Protocols, StaticMember
+from halfmoon.core.groups.messages import UNKNOWN_MEMBER, GroupRecord, JoinedMember, Protocols, SavedMember
 from halfmoon.core.groups.step import TimerAction
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 
@@ -67,7 +67,6 @@ class Group:
     """A classic group."""
 
     __slots__ = (
-        "assigned_generation",
         "generation",
         "initial_delay_left_ms",
         "join_timer",
@@ -111,8 +110,6 @@ class Group:
         self.member_added = False
         """Somebody joined since the initial delay was last looked at."""
         self.initial_delay_left_ms = 0
-        self.assigned_generation = 0
-        """The generation whose assignment the members hold."""
         self.join_timer = join_timer
         self.sync_timer = sync_timer
 
@@ -173,12 +170,11 @@ class Group:
             protocol_type=self.protocol_type,
             protocol=self.protocol,
             leader=self.leader,
-            settled=self.assigned_generation == self.generation,
-            dynamic_members=len(self.members) - len(self.static_ids),
-            static_members=tuple(
-                StaticMember(
+            settled=self.state is State.STABLE,
+            members=tuple(
+                SavedMember(
                     member_id=member.member_id,
-                    instance_id=instance_id,
+                    instance_id=member.instance_id,
                     client_id=member.client_id,
                     client_host=member.client_host,
                     session_timeout_ms=member.session_timeout_ms,
@@ -186,7 +182,7 @@ class Group:
                     protocols=member.protocols,
                     assignment=member.assignment,
                 )
-                for instance_id, member in ((key, self.members[value]) for key, value in self.static_ids.items())
+                for member in self.members.values()
             ),
         )
 
@@ -308,7 +304,6 @@ class Group:
         if self.state in (State.COMPLETING, State.STABLE):
             assert members
             assert self.supported[self.protocol] == len(members)
-        assert (self.state is State.STABLE) <= (self.assigned_generation == self.generation)
         for member in members.values():
             waits = member.join_token is not None or member.sync_token is not None
             assert waits or member.session.deadline_ms is not None, "a member that waits for nothing has a session"

@@ -257,11 +257,8 @@ class Rebalances:
         assert group.state is State.COMPLETING
         for member in group.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-        group.assigned_generation = group.generation
         group.enter(State.STABLE)
-        if group.static_ids:
-            # Dynamic members are gone after a restart, and their shares with them; nothing to keep.
-            step.persist(group.record())
+        step.persist(group.record())
         for member in group.members.values():
             if self._answer_sync(member, step, self.share(group, member)):
                 # Its session may have run out while it waited, which counts for nothing.

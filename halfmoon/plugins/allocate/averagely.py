@@ -17,11 +17,14 @@ api_version = 1
 def averagely(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
     """Every queue has one owner; shares differ by one at most."""
     ordered = sorted_members(members)
-    rest = sorted_queues(queues)
+    run = sorted_queues(queues)
+    share, larger = divmod(len(run), len(ordered)) if ordered else (0, 0)
     assignment: Assignment = {}
+    at = 0
     for index, member in enumerate(ordered):
-        share = -(-len(rest) // (len(ordered) - index))
-        assignment[member], rest = rest[:share], rest[share:]
+        size = share + (index < larger)
+        assignment[member] = run[at : at + size]
+        at += size
     return assignment
 
 

@@ -15,9 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import groupby
 
-from halfmoon.plugin import AnyAllocator, Assignment, PluginContext, Queue, hookimpl, sorted_members, sorted_queues
-from halfmoon.plugin import reads as member_reads
+from halfmoon.plugin import (
+    AnyAllocator,
+    Assignment,
+    PluginContext,
+    Queue,
+    hookimpl,
+    readers,
+    sorted_members,
+    sorted_queues,
+)
 
 api_version = 1
 
@@ -58,24 +67,20 @@ _Kind = tuple[tuple[int, ...], list[Queue]]
 
 
 def _kinds(members: Sequence[str], queues: Sequence[Queue]) -> list[_Kind]:
-    readers: dict[str, tuple[int, ...]] = {}
+    readers_of = readers(members)
     kinds: dict[tuple[int, ...], list[Queue]] = {}
-    for queue in sorted_queues(queues):
-        if queue.topic not in readers:
-            readers[queue.topic] = tuple(
-                index for index, member in enumerate(members) if member_reads(member, queue.topic)
-            )
-        kinds.setdefault(readers[queue.topic], []).append(queue)
-    return [(readers, theirs) for readers, theirs in kinds.items() if readers]
+    for topic, theirs in groupby(sorted_queues(queues), lambda queue: queue.topic):
+        kinds.setdefault(tuple(readers_of(topic)), []).extend(theirs)
+    return [(those, theirs) for those, theirs in kinds.items() if those]
 
 
 def _still_owned(kinds: Sequence[_Kind], previous: Sequence[set[Queue]]) -> list[dict[int, list[Queue]]]:
     """Of each kind: reader → what it has already, in order."""
     owned = []
-    for readers, queues in kinds:
-        kind: dict[int, list[Queue]] = {reader: [] for reader in readers}
+    for those, queues in kinds:
+        kind: dict[int, list[Queue]] = {reader: [] for reader in those}
         owners: dict[Queue, int] = {}
-        for reader in reversed(readers):
+        for reader in reversed(those):
             owners.update(dict.fromkeys(previous[reader], reader))
         for queue in queues:
             if queue in owners:

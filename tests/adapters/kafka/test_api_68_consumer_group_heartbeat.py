@@ -79,7 +79,7 @@ def test_patterns_find_topics_that_come_later_and_no_internal_ones(client):
     assert share(beat(client, epoch=1)) == {topic_id(client, name): [0] for name in ("u", "uu")}
     refused = beat(client, "n", subscribed_topic_names=None, subscribed_topic_regex="(a")
     assert refused.error_code == 128
-    assert "missing closing )" in refused.error_message
+    assert "missing )" in refused.error_message
 
 
 def test_what_is_refused(client):

@@ -9,11 +9,12 @@ from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.records import iter_records, parse_header
+from halfmoon.plugins.allocate.averagely import averagely
 from tests.core.transaction_bench import transactional_batch
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, COORDINATOR, INIT = 0, 1, 2, 9, 10, 22
 ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, COMMIT_OFFSETS = 24, 25, 26, 27, 28
-DESCRIBE_PRODUCERS, DESCRIBE, LIST = 61, 65, 66
+DESCRIBE_PRODUCERS, DESCRIBE, LIST, HEARTBEAT = 61, 65, 66, 68
 
 FENCED, OLD_EPOCH = 90, 47
 
@@ -286,6 +287,40 @@ def test_progress_with_a_transaction(client, rig, partitions, version):
     assert rig.broker.groups.offsets("g")[partitions[0]].offset == 7
 
 
+@pytest.mark.parametrize("version", versions(COMMIT_OFFSETS, 3))
+def test_a_member_with_an_old_epoch_commits_only_what_it_has_had_since(client, rig, partitions, version):
+    """Java's producers take 22 for a reason to abort, and 113 for a fatal one."""
+    rig.broker.groups.allocators = {"averagely": averagely}
+
+    def beat(member_id, epoch=0, **said):
+        joins = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"], "topic_partitions": []}
+        fields = {"group_id": "g", "member_id": member_id, "member_epoch": epoch} | (said if epoch else joins)
+        return client.ask(HEARTBEAT, 1, **fields)
+
+    def commit(epoch, *offsets):
+        return commit_offsets(client, version, producer_id, 0, *offsets, member_id="a", generation_id=epoch)
+
+    def owned(*indexes):
+        wanted = struct(HEARTBEAT, "TopicPartitions", topic_id=uuid.UUID(bytes=rig.broker.topic("t").id))
+        wanted.partitions = list(indexes)
+        return {"topic_partitions": [wanted]}
+
+    _, producer_id, _ = init(client)
+    client.ask(ADD_OFFSETS, 3, transactional_id="x", producer_id=producer_id, producer_epoch=0, group_id="g")
+    beat("a")
+    beat("b")
+    beat("a", 1)
+    assert beat("a", 1, **owned(0)).member_epoch == 2
+    assert commit(1, (0, 7)) == {0: 0}, "it has had it all the time"
+    assert beat("b", 2).assignment.topic_partitions[0].partitions == [1]
+    assert commit(1, (0, 8), (1, 8)) == {0: 22, 1: 22}, "all or nothing"
+    assert commit(3, (0, 8)) == {0: 22}
+    assert commit(-1, (0, 8)) == {0: 22}
+    assert commit(2, (0, 9)) == {0: 0}
+    end(client, 5, producer_id, 0)
+    assert {each.index: found.offset for each, found in rig.broker.groups.offsets("g").items()} == {0: 9}
+
+
 @pytest.mark.parametrize("version", versions(OFFSET_FETCH, 7))
 @pytest.mark.parametrize("by_name", [True, False])
 def test_whoever_requires_stable_progress_waits_for_the_end(client, rig, partitions, version, by_name):
@@ -318,6 +353,29 @@ def test_whoever_requires_stable_progress_waits_for_the_end(client, rig, partiti
     assert ask(True) == [(0, 7, 0), (1, 4, 0)]
 
 
+@pytest.mark.parametrize("version", versions(OFFSET_FETCH, 1))
+def test_progress_that_could_still_be_lost_with_its_transaction_is_not_told(client, rig, partitions, version):
+    _, producer_id, epoch = init(client)
+    commit_offsets(client, 5, producer_id, epoch, (0, 7))
+    rig.turn()
+    ended = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+    client.feed(client.encode(END, 5, **ended))
+    other = rig.client()
+    if version < 8:
+        named = struct(OFFSET_FETCH, "OffsetFetchRequestTopic", name="t", partition_indexes=[0])
+        asked = {"group_id": "g", "topics": [named]}
+    else:
+        asked = {"groups": [struct(OFFSET_FETCH, "OffsetFetchRequestGroup", group_id="g", topics=None)]}
+    if version >= 7:
+        asked["require_stable"] = version % 2 == 0
+    other.feed(other.encode(OFFSET_FETCH, version, **asked))
+    assert other.answers() == []
+    rig.turn()
+    (answer,) = other.answers()
+    (topic,) = answer.topics if version < 8 else answer.groups[0].topics
+    assert [(part.partition_index, part.committed_offset) for part in topic.partitions] == [(0, 7)]
+
+
 def test_how_producers_and_transactions_stand(client, rig, partitions):
     _, producer_id, epoch = init(client)
     _, other_id, _ = init(client, name="y")
@@ -348,7 +406,7 @@ def test_how_producers_and_transactions_stand(client, rig, partitions):
             del fields["duration_filter"]
         answer = client.ask(LIST, version, **fields)
         rows = [(row.transactional_id, row.transaction_state) for row in answer.transaction_states]
-        return rows, answer.unknown_state_filters
+        return sorted(rows), answer.unknown_state_filters
 
     assert listed(0) == ([("x", "CompleteCommit"), ("y", "Empty")], [])
     assert listed(state_filters=["Empty", "Nonsense"]) == ([("y", "Empty")], ["Nonsense"])

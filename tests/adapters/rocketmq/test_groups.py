@@ -210,6 +210,8 @@ class TestProgress:
         assert [(member.client_id, member.client_host) for member in described.members] == [("c1", "/127.0.0.1")]
         assert [(each.group, each.state) for each in groups.list(["stable"])] == [("g", "Stable")]
         assert groups.list(["Empty"]) == []
+        assert [each.group for each in groups.list(types=["Classic"])] == ["g"]
+        assert groups.list(types=["Consumer"]) == []
         assert groups.check_offset_delete("g") is Fault.NON_EMPTY_GROUP
         with pytest.raises(BrokerError):
             groups.commit("g", -1, "", None, [(partition, 1, -1, "")])

@@ -1,13 +1,14 @@
 """TxnOffsetCommit (28): a group's progress that counts if the transaction commits (KIP-98, KIP-447).
 
 From version 3 on the consumer says which member it is, in which generation or with which member epoch; a consumer that
-does not is taken at its word. From version 5 on the request adds the group to the transaction (KIP-890); before,
-AddOffsetsToTxn must have.
+does not is taken at its word. An epoch that the member is beyond is good for what it has held since then; where that is
+not so of one partition, nothing is committed, and the transaction is to be aborted. From version 5 on the request adds
+the group to the transaction (KIP-890); before, AddOffsetsToTxn must have.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
@@ -17,9 +18,6 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.transaction_service import TransactionalProducer
-
-if TYPE_CHECKING:
-    pass
 
 KNOWS_ABORTABLE = 4
 ADDS_GROUP = 5
@@ -63,11 +61,12 @@ def _commit(ctx: Context, request: Any, entries: list[Entry]) -> int:
     if not request.group_id:
         raise BrokerError(Fault.INVALID_GROUP_ID)
     producer = TransactionalProducer(request.transactional_id, ctx.api_version >= ADDS_GROUP)
-    fault = ctx.broker.groups.check_commit(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id, transactional=True
-    )
+    groups, epoch, member_id = ctx.broker.groups, request.generation_id, request.member_id
+    fault = groups.check_commit(request.group_id, epoch, member_id, request.group_instance_id, transactional=True)
     if fault is not None:
         raise BrokerError(fault)
+    if groups.stale(request.group_id, epoch, member_id, [entry[0] for entry in entries]):
+        raise BrokerError(Fault.ILLEGAL_GENERATION)
     return ctx.broker.transactions.commit_offsets(
         producer, request.producer_id, request.producer_epoch, request.group_id, entries
     )
@@ -77,6 +76,7 @@ def _code(ctx: Context, error: Exception) -> int:
     if isinstance(error, BrokerError):
         if error.fault is Fault.TRANSACTION_ABORTABLE and ctx.api_version < KNOWS_ABORTABLE:
             return code(Fault.INVALID_TXN_STATE)
-        if error.fault is Fault.GROUP_ID_NOT_FOUND:  # a generation of a group that is not there
+        if error.fault in (Fault.GROUP_ID_NOT_FOUND, Fault.STALE_MEMBER_EPOCH):
+            # A generation of a group that is not there, or not the member's. To producers any other code is fatal.
             return code(Fault.ILLEGAL_GENERATION)
     return transaction_code(error, knows_fencing=False)

@@ -5,8 +5,8 @@ To such a member it looks like a classic group that somebody else leads:
 
     Join       it subscribes, and says what it holds; it is told its epoch as the generation, and that it does not lead
     Sync       it is told its share; what leaders send is not looked at
-    Heartbeat  REBALANCE_IN_PROGRESS tells it to join again: the group epoch has moved, it has something to give up, or
-               what it waits for has become free. It has its rebalance time-out for that
+    Heartbeat  REBALANCE_IN_PROGRESS tells it to join again: there is another assignment, or it is time for one; it
+               has something to give up; or what it waits for has become free. It has its rebalance time-out for that
     Leave      it goes; an operator may send away members of the new protocol, too
 
 An eager member gives everything up before it joins, and says so by holding nothing; a cooperative one gives up what its
@@ -101,7 +101,7 @@ class ClassicMembers:
         protocol, metadata = classic.protocols[0]
         if sync.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or sync.protocol not in (None, protocol):
             return SyncResult(Fault.INCONSISTENT_GROUP_PROTOCOL)
-        if group.epoch > member.epoch and member.state != UNREVOKED:
+        if member.state != UNREVOKED and self._rebalancing.is_behind(group, member, step):
             self._expect_join(group, member, step)
             return SyncResult(Fault.REBALANCE_IN_PROGRESS)
         self._rebalancing.stop(group, member.member_id, SYNC)
@@ -118,10 +118,12 @@ class ClassicMembers:
         except BrokerError as error:
             return error.fault
         self._rebalancing.heard(group, member, step)
-        self._rebalancing.refresh(group)  # nobody else may be there to look at the topics
+        # Nobody else may be there to look at the topics, and to have a strategy asked again.
+        self._rebalancing.refresh(group)
+        self._rebalancing.ask_again(group, step)
         self._rebalancing.save(group, step)
         freed = member.state == UNRELEASED and not self._waits_for_others(group, member)
-        if member.epoch < group.epoch or member.state == UNREVOKED or freed:
+        if member.state == UNREVOKED or freed or self._rebalancing.is_behind(group, member, step):
             self._expect_join(group, member, step)
             return Fault.REBALANCE_IN_PROGRESS
         return None

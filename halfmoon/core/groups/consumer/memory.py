@@ -8,7 +8,7 @@ from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, Consumer
 class RememberedGroup:
     """What all changes of one group make up so far."""
 
-    __slots__ = ("assignment_epoch", "epoch", "members", "name", "saved_ms", "targets", "topics")
+    __slots__ = ("assignment_epoch", "epoch", "members", "name", "problem", "saved_ms", "targets", "topics")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -17,6 +17,7 @@ class RememberedGroup:
         self.topics: tuple[tuple[int, int], ...] = ()
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, tuple[Place, ...]] = {}
+        self.problem: str | None = None
         self.saved_ms = 0
         """When the last change was written (Unix ms)."""
 
@@ -29,10 +30,15 @@ class RememberedGroup:
             self.members.pop(member_id, None)
             self.targets.pop(member_id, None)
         self.members.update((member.member_id, member) for member in change.members)
+        for step in change.steps:
+            member = self.members.get(step.member_id)
+            if member is not None:  # of a damaged log the record that says who it is may be lost
+                self.members[step.member_id] = member.after(step)
         self.targets.update(change.targets)
         if change.topics is not None:
             self.topics = change.topics
         self.epoch, self.assignment_epoch, self.saved_ms = change.epoch, change.assignment_epoch, saved_ms
+        self.problem = change.problem
 
     def whole(self) -> ConsumerGroupChange:
         """Everything, as one change."""
@@ -44,4 +50,5 @@ class RememberedGroup:
             topics=self.topics,
             members=tuple(self.members.values()),
             targets=tuple(self.targets.items()),
+            problem=self.problem,
         )

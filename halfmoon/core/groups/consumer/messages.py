@@ -3,8 +3,8 @@
 A partition is (topic number, index), its *place*: topic numbers are never given out twice, so a place of a deleted
 topic can never be taken for one of a later namesake.
 
-`ConsumerMember` and `ConsumerGroupChange` are also what the log remembers: fields are only ever added at the end, with
-a default.
+`ConsumerMember`, `MemberStep` and `ConsumerGroupChange` are also what the log remembers: fields are only ever added at
+the end, with a default.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups.messages import Protocols
@@ -39,6 +40,17 @@ class ClassicSide(Struct, array_like=True, frozen=True):
     protocols: Protocols
 
 
+class MemberStep(Struct, array_like=True, frozen=True):
+    """How far a member has got, without what it says of itself, which may be long and seldom changes."""
+
+    member_id: str
+    epoch: int
+    previous_epoch: int
+    state: str
+    assigned: tuple[Holding, ...]
+    revoking: tuple[Holding, ...]
+
+
 class ConsumerMember(Struct, array_like=True, frozen=True):
     """One member (ConsumerGroupMember). Changed by replacing it."""
 
@@ -61,6 +73,19 @@ class ConsumerMember(Struct, array_like=True, frozen=True):
     """What it may still be reading and is to give up."""
     classic: ClassicSide | None = None
 
+    def step(self) -> MemberStep:
+        return MemberStep(self.member_id, self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
+
+    def after(self, step: MemberStep) -> ConsumerMember:
+        return replace(
+            self,
+            epoch=step.epoch,
+            previous_epoch=step.previous_epoch,
+            state=step.state,
+            assigned=step.assigned,
+            revoking=step.revoking,
+        )
+
     def holds(self) -> Places:
         """All that nobody else may have."""
         return frozenset((number, index) for number, index, _ in (*self.assigned, *self.revoking))
@@ -81,9 +106,14 @@ class ConsumerGroupChange(Struct, array_like=True, frozen=True):
     topics: tuple[tuple[int, int], ...] | None = None
     """(topic number, partitions) of the topics that the group reads; None: as before."""
     members: tuple[ConsumerMember, ...] = ()
+    """Those that are new, or say something else of themselves."""
     targets: tuple[tuple[str, tuple[Place, ...]], ...] = ()
     gone: tuple[str, ...] = ()
     """Member ids that exist no more, nor their targets."""
+    problem: str | None = None
+    """Why `targets` are those of the assignment before."""
+    steps: tuple[MemberStep, ...] = ()
+    """Of members of whom all the rest is as before."""
 
 
 class ConsumerHeartbeat(Struct, frozen=True):

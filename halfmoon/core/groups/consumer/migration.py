@@ -11,8 +11,10 @@ record: the group is of one kind or of the other whenever the broker stops.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from halfmoon.core.groups.consumer.classic import places_of, share_bytes, version_of
-from halfmoon.core.groups.consumer.messages import ClassicSide, ConsumerMember, Place
+from halfmoon.core.groups.consumer.messages import UNREVOKED, ClassicSide, ConsumerMember, Place
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.subscriptions import Topics
 from halfmoon.core.groups.consumer_protocol import Subscription, parse_assignment, parse_subscription
@@ -24,10 +26,12 @@ from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
 
 
 def upgraded(classic: Group, topics: Topics) -> ConsumerGroup | None:
-    """The group with its members, as one of the new protocol; None where their metadata cannot be read."""
+    """The group with its members, as one of the new protocol; None where their metadata cannot be read, or their leader
+    tells them more than partitions, which nobody else could (Kafka Streams)."""
     if classic.members and classic.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     group = ConsumerGroup(classic.name, classic.generation)
+    unsynced: list[tuple[str, Subscription]] = []
     taken: set[Place] = set()
     for member in classic.members.values():
         protocols = member.protocols
@@ -56,6 +60,15 @@ def upgraded(classic: Group, topics: Topics) -> ConsumerGroup | None:
             )
         )
         group.set_target(member.member_id, places)
+        if member.member_id in classic.unsynced:
+            unsynced.append((member.member_id, subscription))
+    for member_id, subscription in unsynced:
+        # It has not been told of its share yet, and if it is cooperative it goes on with what it had.
+        reads = places_of(subscription.owned, topics) - taken
+        if reads:
+            taken |= reads
+            revoking = tuple(sorted((number, index, classic.generation) for number, index in reads))
+            group.put(replace(group.members[member_id], state=UNREVOKED, revoking=revoking))
     return group
 
 
@@ -92,7 +105,6 @@ def downgraded(group: ConsumerGroup, rebalances: Rebalances, topics: Topics, ste
         rebalances.touch(kept, step)
     assert classic.leader != UNKNOWN_MEMBER
     classic.protocol = classic.select_protocol()
-    classic.assigned_generation = classic.generation
     classic.restore_topics()
     classic.enter(State.STABLE)
     return classic

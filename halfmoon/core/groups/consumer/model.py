@@ -15,6 +15,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TypeAlias
+
+from msgspec.structs import replace
 
 from halfmoon.core.groups.consumer.messages import (
     LEAVE_FOR_NOW,
@@ -25,6 +28,8 @@ from halfmoon.core.groups.consumer.messages import (
 )
 from halfmoon.core.groups.consumer.reconciliation import is_reconciled
 
+Wants: TypeAlias = tuple[tuple[str, ...], str]
+"""Names of topics and a pattern, of which there may be none."""
 EMPTY, ASSIGNING, RECONCILING, STABLE = "Empty", "Assigning", "Reconciling", "Stable"
 """States of a group, by the names that clients see (ConsumerGroupState)."""
 
@@ -34,6 +39,7 @@ class ConsumerGroup:
 
     __slots__ = (
         "_gone",
+        "_moved",
         "_moved_epoch",
         "_new_members",
         "_new_targets",
@@ -41,6 +47,7 @@ class ConsumerGroup:
         "_unsaved",
         "assigned_ms",
         "assignment_epoch",
+        "classic_members",
         "epoch",
         "members",
         "name",
@@ -51,6 +58,7 @@ class ConsumerGroup:
         "supported",
         "targets",
         "topics",
+        "wanted",
     )
 
     def __init__(self, name: str, epoch: int = 0) -> None:
@@ -64,15 +72,21 @@ class ConsumerGroup:
         """Topic number → partitions, of the topics that the members read, as the targets know them."""
         self.owners: dict[Place, str] = {}
         """Who holds a place, or has not given it up yet."""
+        self.wanted: dict[Wants, tuple[tuple[str, ...], int]] = {}
+        """What members subscribe to → its names, once for all of them, since there may be thousands; how many members.
+        """
+        self.classic_members = 0
+        """How many of the members speak the classic protocol."""
         self.supported: Counter[str] = Counter()
-        """Classic protocol → how many of the members that speak the classic protocol support it."""
+        """Classic protocol → how many of them support it."""
         self.seen_changes: int | None = None
         """`Topics.changes` when the group last looked."""
         self.assigned_ms: int | None = None
         """When a strategy was asked last, since the start."""
         self.problem: str | None = None
-        """Why the last assignment was kept instead of a new one."""
+        """Why the last assignment was kept instead of a new one. Written down with what else changes."""
         self._new_members: set[str] = set()
+        self._moved: set[str] = set()
         self._new_targets: set[str] = set()
         self._gone: set[str] = set()
         self._new_topics = False
@@ -85,6 +99,7 @@ class ConsumerGroup:
         group = cls(whole.group, whole.epoch)
         group.assignment_epoch = whole.assignment_epoch
         group.topics = dict(whole.topics or ())
+        group.problem = whole.problem
         for member in whole.members:
             group.put(member)
         group.targets = {member_id: frozenset(places) for member_id, places in whole.targets}
@@ -101,10 +116,6 @@ class ConsumerGroup:
             return ASSIGNING
         reconciled = all(is_reconciled(member, self.assignment_epoch) for member in self.members.values())
         return STABLE if reconciled else RECONCILING
-
-    @property
-    def classic_members(self) -> int:
-        return sum(member.classic is not None for member in self.members.values())
 
     def static_member(self, instance_id: str) -> ConsumerMember | None:
         member_id = self.static_ids.get(instance_id)
@@ -128,16 +139,25 @@ class ConsumerGroup:
             return
         if before is not None:
             self._forget(before)
+        wants = member.topics, member.regex
+        topics, count = self.wanted.get(wants, (member.topics, 0))
+        self.wanted[wants] = topics, count + 1
+        if topics is not member.topics:
+            member = replace(member, topics=topics)
         if member.instance_id is not None:
             assert member.instance_id not in self.static_ids
             self.static_ids[member.instance_id] = member_id
         if member.classic is not None:
+            self.classic_members += 1
             self.supported.update({name for name, _ in member.classic.protocols})
         for place in member.holds():
             assert place not in self.owners, f"{place} is given to {member_id} and held by {self.owners[place]}"
             self.owners[place] = member_id
         self.members[member_id] = member
-        self._new_members.add(member_id)
+        if before is not None and before.after(member.step()) == member:
+            self._moved.add(member_id)
+        else:
+            self._new_members.add(member_id)
         self._gone.discard(member_id)
 
     def remove(self, member_id: str) -> ConsumerMember:
@@ -146,14 +166,20 @@ class ConsumerGroup:
         self._forget(member)
         self.targets.pop(member_id, None)
         self._new_members.discard(member_id)
+        self._moved.discard(member_id)
         self._new_targets.discard(member_id)
         self._gone.add(member_id)
         return member
 
     def _forget(self, member: ConsumerMember) -> None:
+        wants = member.topics, member.regex
+        topics, count = self.wanted.pop(wants)
+        if count > 1:
+            self.wanted[wants] = topics, count - 1
         if member.instance_id is not None:
             del self.static_ids[member.instance_id]
         if member.classic is not None:
+            self.classic_members -= 1
             self.supported.subtract({name for name, _ in member.classic.protocols})
         for place in member.holds():
             del self.owners[place]
@@ -184,10 +210,12 @@ class ConsumerGroup:
 
     def take_change(self) -> ConsumerGroupChange | None:
         """What is different since the last call, to be written down; None if nothing is."""
-        if not (self._new_members or self._new_targets or self._gone or self._new_topics or self._moved_epoch):
-            return None
         whole = self._unsaved
+        members_changed = self._new_members or self._moved or self._gone
+        if not (whole or members_changed or self._new_targets or self._new_topics or self._moved_epoch):
+            return None
         members: Iterable[str] = self.members if whole else sorted(self._new_members)
+        moved = () if whole else sorted(self._moved - self._new_members)
         targets: Iterable[str] = self.targets if whole else sorted(self._new_targets)
         change = ConsumerGroupChange(
             group=self.name,
@@ -198,8 +226,11 @@ class ConsumerGroup:
             members=tuple(self.members[member_id] for member_id in members),
             targets=tuple((member_id, tuple(sorted(self.targets[member_id]))) for member_id in targets),
             gone=() if whole else tuple(sorted(self._gone)),
+            problem=self.problem,
+            steps=tuple(self.members[member_id].step() for member_id in moved),
         )
         self._new_members.clear()
+        self._moved.clear()
         self._new_targets.clear()
         self._gone.clear()
         self._new_topics = self._moved_epoch = self._unsaved = False
@@ -225,6 +256,9 @@ class ConsumerGroup:
             assert not targeted & self.target(member_id), "two members have one target"
             targeted |= self.target(member_id)
         assert held == self.owners
+        assert self.classic_members == sum(member.classic is not None for member in self.members.values())
+        wanted = Counter((member.topics, member.regex) for member in self.members.values())
+        assert wanted == {wants: count for wants, (_, count) in self.wanted.items()}
         supported = Counter(
             name for m in self.members.values() if m.classic for name in {name for name, _ in m.classic.protocols}
         )

@@ -8,7 +8,8 @@
 
 So nothing is told to members but in answers to them, and several changes between two heartbeats cost one assignment. A
 large group is not assigned anew with each of a hundred members that start together: between two assignments there is a
-pause that grows with it. Who joins meanwhile is a member with the last assignment's epoch, and has nothing yet.
+pause that grows with it. Who joins meanwhile is a member with the last assignment's epoch, and has nothing yet. Classic
+members are told to join again when it is over.
 
 Time-outs, each of which fences the member (it is out, and what it held is free)
     session     it was not heard of
@@ -17,7 +18,8 @@ Time-outs, each of which fences the member (it is out, and what it held is free)
 
 The rules are those of Kafka's GroupMetadataManager, the part about consumer groups. What differs:
 - Topics are looked at with each heartbeat after they changed, not when a refresh is due.
-- A strategy that fails leaves the last assignment as it is; Kafka answers an error to whoever was heard of.
+- A strategy that fails leaves the last assignment as it is, and is asked again with the first heartbeat after
+  `ASK_AGAIN_MS`; Kafka answers an error to whoever was heard of.
 """
 
 from __future__ import annotations
@@ -44,9 +46,12 @@ _WHY = {
     JOIN: "it did not join again in time",
     SYNC: "it joined and sent no sync",
 }
-ASSIGNED_PER_MS = 10
-"""Of members and partitions together: 500 members and 2,000 partitions are assigned four times a second at most, which
-is about a tenth of the time."""
+ASSIGNED_PER_MS, READ_PER_MS = 10, 100
+"""Of members and partitions together, and of members times topics: 500 members and 2,000 partitions of one topic are
+assigned four times a second at most, and four times in five seconds if they are those of 200 topics. Strategies that
+are asked topic by topic take up to a tenth of the time for it."""
+ASK_AGAIN_MS = 5_000
+"""After this time a strategy that failed is asked again."""
 DEFAULT_REBALANCE_MS = 300_000
 """The rebalance time-out of a member that never said one."""
 
@@ -80,34 +85,56 @@ class Rebalancing:
         say). Returns it after its next step."""
         before = group.members.get(member.member_id)
         changed = before is None or (before.topics, before.regex) != (member.topics, member.regex)
+        if before is not None and (before.classic is None) != (member.classic is None):
+            self.stop_all(group, member.member_id)  # what was expected of it by the other protocol
         self._members += before is None
         group.put(member)
         self.refresh(group, changed=changed)
-        if group.epoch > group.assignment_epoch and self._is_time_to_assign(group, step):
-            group.assigned_ms = step.mono_ms
-            name = group.preferred_assignor() or self.settings.default_assignor
-            targets.assign(group, name, self.allocators.get(name), self.subscriptions, self.settings.broker_name)
-            log.info("group=%s epoch=%d members=%d assigned by %s", group.name, group.epoch, len(group.members), name)
+        if self._may_assign(group, step):
+            self._assign(group, step)
+        else:
+            self.ask_again(group, step)
         return self._reconcile(group, member, owned, step)
 
-    def _is_time_to_assign(self, group: ConsumerGroup, step: Step) -> bool:
-        if group.assigned_ms is None:
-            return True
-        pause_ms = (len(group.members) + sum(group.topics.values())) // ASSIGNED_PER_MS
-        return step.mono_ms >= group.assigned_ms + pause_ms
+    def is_behind(self, group: ConsumerGroup, member: ConsumerMember, step: Step) -> bool:
+        """Whether there is an assignment that the member has not got to, or will be once it joins again."""
+        return member.epoch < group.assignment_epoch or self._may_assign(group, step)
+
+    def ask_again(self, group: ConsumerGroup, step: Step) -> None:
+        """Somebody of the group was heard of: if the strategy failed, it may work by now."""
+        if group.problem is not None and self._is_over(ASK_AGAIN_MS, group, step):
+            self._assign(group, step)
+
+    def _may_assign(self, group: ConsumerGroup, step: Step) -> bool:
+        """Whether the group waits for an assignment, and it is not too soon after the last one."""
+        if group.epoch == group.assignment_epoch:
+            return False
+        members, topics = len(group.members), group.topics
+        pause_ms = (members + sum(topics.values())) // ASSIGNED_PER_MS + members * len(topics) // READ_PER_MS
+        return self._is_over(pause_ms, group, step)
+
+    def _is_over(self, pause_ms: int, group: ConsumerGroup, step: Step) -> bool:
+        return group.assigned_ms is None or step.mono_ms >= group.assigned_ms + pause_ms
+
+    def _assign(self, group: ConsumerGroup, step: Step) -> None:
+        group.assigned_ms = step.mono_ms
+        name = group.preferred_assignor() or self.settings.default_assignor
+        targets.assign(group, name, self.allocators.get(name), self.subscriptions, self.settings.broker_name)
+        if group.problem is None:
+            log.info("group=%s epoch=%d members=%d assigned by %s", group.name, group.epoch, len(group.members), name)
 
     def refresh(self, group: ConsumerGroup, *, changed: bool = False) -> None:
         """Move the group epoch if the topics that the group reads are others now, or `changed` says that it must."""
         topics = self.subscriptions.topics
         if changed or group.seen_changes != topics.changes:
-            wanted = {(member.topics, member.regex) for member in group.members.values()}
-            names = {name for each in wanted for name in self.subscriptions.names(*each)}
+            is_all = self.subscriptions.look({regex for _, regex in group.wanted if regex})
+            names = {name for each in group.wanted for name in self.subscriptions.names(*each)}
             numbers = (topics.number(name) for name in names)
             found = {number: topics.partitions(number) for number in numbers if number is not None}
             if found != group.topics:
                 group.set_topics(found)
                 changed = True
-            group.seen_changes = topics.changes
+            group.seen_changes = topics.changes if is_all else None
         if changed:
             group.bump()
 
@@ -143,6 +170,8 @@ class Rebalancing:
         self.stop_all(group, member_id)
         group.remove(member_id)
         self._members -= 1
+        if not group.members:
+            group.problem = None
         if not self.on_removed(group, step):
             group.seen_changes = None  # perhaps nobody reads some topic any more
             group.bump()

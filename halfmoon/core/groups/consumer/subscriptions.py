@@ -2,17 +2,24 @@
 
 A topic that does not exist yet counts from its creation on, without anybody asking again: who looks here looks at the
 topics of that moment, and `Topics.changes` says when it is worth looking. Internal topics are not found by patterns.
+
+A pattern may be a costly one, and topics many, so who has patterns looks at so many names at once only; the others come
+with the next heartbeats.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import takewhile
 from typing import Protocol
 
 from halfmoon.core.patterns import Pattern
 
 _MAX_PATTERNS = 1_000
 """Compiled patterns that are kept."""
+MATCHED_AT_ONCE = 2_000_000
+"""Steps of matching, of `Pattern.size` for each character: 2,000 names of 30 characters for a simple pattern. It takes
+10 ms for the worst of them."""
 
 
 class Topics(Protocol):
@@ -39,47 +46,91 @@ class Topics(Protocol):
 
 
 class Subscriptions:
-    """Looks topics up for members; remembers what patterns have found."""
+    """Looks topics up for members; remembers what patterns have found.
+
+    Names are numbered in the order in which they came up, so that a pattern knows what it has not looked at yet.
+    """
 
     def __init__(self, topics: Topics) -> None:
         self.topics = topics
         self._patterns: dict[str, _Found] = {}
+        self._numbers: dict[str, int] = {}
+        self._last = 0
+        self._seen_changes: int | None = None
 
     def check(self, regex: str) -> None:
-        """Raises InvalidPattern unless the pattern can be used."""
-        if regex:
-            self._find(regex)
+        """Raises InvalidPattern unless the pattern can be used. Nothing is matched: it may be anybody who asks."""
+        if regex and regex not in self._patterns:
+            Pattern(regex)
+
+    def look(self, regexes: Iterable[str]) -> bool:
+        """Look at the topics that patterns have not been held against. Whether that is all of them; if not, it is as
+        much as may be done at once."""
+        self._see_topics()
+        steps = MATCHED_AT_ONCE
+        for regex in regexes:
+            found = self._found(regex)
+            steps -= found.look(self._numbers, self._last, steps)
+            if found.upto < self._last:
+                return False
+        return True
 
     def names(self, topics: Iterable[str], regex: str) -> frozenset[str]:
-        """The names that somebody reads who subscribes so. Of those named, some may not exist."""
-        return frozenset(topics) | self._find(regex) if regex else frozenset(topics)
+        """The names that somebody reads who subscribes so, as far as `look` has looked. Of those named, some may not
+        exist."""
+        if not regex:
+            return frozenset(topics)
+        if regex not in self._patterns:
+            self.look([regex])
+        return self._found(regex).names.union(topics)
 
-    def _find(self, regex: str) -> frozenset[str]:
+    def _found(self, regex: str) -> _Found:
         found = self._patterns.pop(regex, None)
         if found is None:
             found = _Found(Pattern(regex))
             if len(self._patterns) >= _MAX_PATTERNS:
                 del self._patterns[next(iter(self._patterns))]  # the one that was not used for longest
         self._patterns[regex] = found
-        if found.changes != self.topics.changes:
-            found.look(self.topics.names())
-            found.changes = self.topics.changes
-        return found.names
+        return found
+
+    def _see_topics(self) -> None:
+        if self._seen_changes == self.topics.changes:
+            return
+        self._seen_changes = self.topics.changes
+        there = set(self.topics.names())
+        for name in self._numbers.keys() - there:
+            del self._numbers[name]
+        for name in self.topics.names():
+            if name not in self._numbers:
+                self._last += 1
+                self._numbers[name] = self._last
 
 
 class _Found:
-    """A pattern and the names that it matches."""
+    """A pattern and the names that it matches, of those up to a number."""
 
-    __slots__ = ("_known", "changes", "names", "pattern")
+    __slots__ = ("names", "pattern", "upto")
 
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
-        self.changes: int | None = None
         self.names: frozenset[str] = frozenset()
-        self._known: dict[str, bool] = {}
+        self.upto = 0
 
-    def look(self, names: Iterable[str]) -> None:
-        """Each name is matched once, as long as it exists."""
-        known = self._known
-        self._known = {name: known[name] if name in known else self.pattern.matches(name) for name in names}
-        self.names = frozenset(name for name, matched in self._known.items() if matched)
+    def look(self, numbers: dict[str, int], last: int, steps: int) -> int:
+        """Look at more names, of those that have numbers, up to the last; stop when no steps of matching are left.
+        Returns how many it took. Each name is matched once, as long as it exists."""
+        kept = self.names & numbers.keys()
+        new = list(takewhile(lambda name: numbers[name] > self.upto, reversed(numbers)))
+        taken = 0
+        matched = []
+        while new and taken < steps:
+            name = new.pop()
+            self.upto = numbers[name]
+            taken += self.pattern.size * (len(name) + 1)
+            if self.pattern.matches(name):
+                matched.append(name)
+        if not new:
+            self.upto = last
+        if matched or len(kept) < len(self.names):
+            self.names = frozenset(kept).union(matched)
+        return taken

@@ -5,7 +5,7 @@ and the member id, which a client makes up anew each time. What they are told of
 what members have got of it so far.
 
 A strategy that raises, or whose answer is nonsense, changes nothing: everybody keeps what the last assignment gave
-them, without what is gone.
+them, without what is gone. The group says so (`problem`), so that the strategy is asked again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,27 @@ def assign(
 ) -> None:
     """Give everybody a target, of the topics in `group.topics`. The group says what went wrong, if anything did.
 
-    `broker_name`: what the queues are said to be on.
+    Where the targets are those of the group epoch already, because the strategy failed then, it is a new epoch if it
+    works now, and nothing if not. `broker_name`: what the queues are said to be on.
     """
+    again = group.assignment_epoch == group.epoch
     try:
         if allocator is None:
             raise ValueError("no plugin that is on offers it")
         found = _ask(group, allocator, subscriptions, broker_name)
-        group.problem = None
     except Exception as error:  # a plugin's; one group's members must not suffer more from it than they have to
         text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM]
-        group.problem = f"group '{group.name}' keeps its last assignment, because strategy {name} failed: {text}"
-        log.exception("event=allocation_failed group=%s assignor=%s", group.name, name)
+        problem = f"group '{group.name}' keeps its last assignment, because strategy {name} failed: {text}"
+        if problem != group.problem:
+            log.exception("event=allocation_failed group=%s assignor=%s", group.name, name)
+        group.problem = problem
+        if again:
+            return
         found = {member_id: _existing(group, group.target(member_id)) for member_id in group.members}
+    else:
+        group.problem = None
+        if again:
+            group.bump()
     for member_id, places in found.items():
         group.set_target(member_id, places)
     group.assigned()
