@@ -212,7 +212,7 @@ class ShareCrashes(RuleBasedStateMachine):
                 assert run.first == at < run.end
                 assert (run.state == ACQUIRED) == bool(run.member)
                 at = run.end
-            assert not part.runs or part.runs[0].state not in FINISHED
+            assert not part.runs or part.runs[0].state != FINISHED
             held = {offset for run in part.runs if run.state == ACQUIRED for offset in range(run.first, run.end)}
             assert held == {offset for at, offset in self.held if at == index}
 

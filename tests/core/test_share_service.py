@@ -12,9 +12,10 @@ from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
+from halfmoon.core.share.ledger import Ledger
 from halfmoon.core.share.membership import Beat
 from halfmoon.core.share.reading import Loading
-from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, Demand
+from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of, shown
@@ -148,6 +149,33 @@ def test_cold_records_are_read_in_a_thread_by_one_at_a_time() -> None:
     loading = shares.fetch(part, "b", demand, 1 << 20, options)
     assert isinstance(loading, Loading)
     assert given(shares.loaded(part, "b", loading, loading.load(), demand, options)) == {4: 1, 5: 1}
+
+
+def ledger_of(bench: Bench) -> Ledger:
+    (ledger,) = bench.broker.catalog.shares[GROUP].values()
+    return ledger
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_what_is_finished_behind_a_record_that_is_held_takes_no_room(dead_letters: bool) -> None:
+    """Markers are between the records, which are accepted and rejected in turn."""
+    bench = Bench(dead_letters=dead_letters)
+    client = TxnClient(bench.broker, "tx")
+    client.init()
+    for number in range(20):
+        client.send("t", b"%d" % number)
+        client.end(commit=True)
+        turn(bench.broker)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    for offset in range(2, 40, 2):
+        acknowledge(bench.broker, part, "a", offset, offset, ACCEPT if offset % 4 else REJECT)
+        relay(bench.broker)
+    assert shown(part) == "start=0 0 acquired#1(a) 1-39 finished"
+    acknowledge(bench.broker, part, "a", 0, 0, RENEW)
+    assert len(ledger_of(bench).runs) <= 4
+    bench.restart()
+    assert given(fetch(bench.broker, part_of(bench.broker, "t"), "a")) == {0: 1}
 
 
 def test_records_that_are_deleted_are_given_out_no_more() -> None:

@@ -57,8 +57,7 @@ class DeadLetters:
         shares = self._shares
         for group in shares.groups_at_work():
             for part in shares.parts(group):
-                while owed := part.owed():
-                    run = owed[0]
+                while run := part.first_owed():
                     yield from self._bury(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
                     yield None
 

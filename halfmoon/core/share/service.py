@@ -20,12 +20,12 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.deadlines import Deadlines, Timer
 from halfmoon.core.groups.messages import GroupListing
 from halfmoon.core.share.dead_letters import DeadLetters
-from halfmoon.core.share.ledger import ARCHIVED, OWED, Mark, Saved
+from halfmoon.core.share.ledger import FINISHED, OWED, Mark, Saved
 from halfmoon.core.share.membership import Beat, Pulse, ShareGroup, ShareMembers, Topics
 from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSettings, reset_ms, resolve
 from halfmoon.core.share.reading import Found, Loading, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
-from halfmoon.core.share.share_partition import Acknowledgement, Demand, SharePartition
+from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition
 from halfmoon.core.transactions.aborted import Aborted
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class ShareService:
         for group, ledgers in self._broker.catalog.shares.items():
             for (number, index), ledger in ledgers.items():
                 partition = self._broker.catalog.partition(number, index)
-                if partition is not None and any(run.state in OWED for run in ledger.runs):
+                if partition is not None and ledger.owes:
                     self.known(group, partition)
         self._broker.relays.add(self.letters, self.letters)
 
@@ -191,8 +191,7 @@ class ShareService:
         transactions = part.place.partition.transactions
         if options.committed_only and found.batches and transactions is not None:
             aborted = tuple(transactions.aborted_in(first, found.batches[-1].end))
-        for hole in found.holes(first, aborted):
-            part.archive(hole.first, hole.end)
+        part.pass_over(list(found.holes(first, aborted)))
         now_ms = broker.clock.mono_ms()
         found.acquired = part.acquire(member, found.batches, demand, options.terms, now_ms)
         if part.next_deadline_ms is not None:
@@ -254,18 +253,15 @@ class ShareService:
 
     def buried(self, part: Part, first: int, end: int) -> None:
         """Dead letters of these are in the log."""
-        part.buried(first, end)
+        part.buried([Extent(first, end)])
         self._broker.hold.wake_partition(part)
 
     def bury_unwritten(self, part: Part, first: int, end: int) -> None:
         """No dead letters can be written of these. Raises BrokerError."""
         mark = part.mark()
-        changed = [
-            (run.first, run.end, run.state, run.deliveries) for run in part.between(first, end) if run.state in OWED
-        ]
-        part.buried(first, end)
-        archived = [(max(low, first), min(high, end), ARCHIVED, 0) for low, high, _, _ in changed]
-        self._write(part, mark, archived)
+        owed = [run for run in part.between(first, end) if run.state in OWED]
+        part.buried([Extent(first, end)])
+        self._write(part, mark, [(max(run.first, first), min(run.end, end), FINISHED, 0) for run in owed])
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
