@@ -246,7 +246,7 @@ class ShareService:
         self._settled(part, changed)
 
     def release(self, group: str, member: str) -> None:
-        """The member is gone, or begins anew: what it holds is available again."""
+        """The member is gone: what it holds is available again."""
         options = self.options(group)
         for part in self.parts(group):
             self._note(part, part.release(member, options.terms))

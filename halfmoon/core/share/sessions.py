@@ -2,7 +2,9 @@
 
 Each request says the session's epoch: 0 begins one (or begins it anew), −1 ends it, and in between it counts up by
 one, so that a request which comes twice is noticed. A session belongs to the connection it was begun on and ends with
-it. Rules: org.apache.kafka.server.share.session, SharePartitionManager.newContext, acknowledgeSessionUpdate.
+it. What the member holds is given back where a session ends, but not where it begins anew, which clients do after an
+error while their records are being worked on. Rules: org.apache.kafka.server.share.session,
+SharePartitionManager.newContext, acknowledgeSessionUpdate.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Call:
             shares.check_name(self._group)
             before = sessions.get(self._group, self._member)
             if before is not None:
-                shares.end_session(before)
+                sessions.end(before)  # what the member holds it may still be at work on
             session = sessions.begin(self._group, self._member, self._ctx.peer.owner)
         else:
             session = sessions.use(self._group, self._member, epoch)
