@@ -10,7 +10,10 @@ from kafka_rig import Rig, RigClient
 
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeRequest, ShareFetchRequest
 from halfmoon.core.broker import Broker
+from halfmoon.core.share.ledger import ACQUIRED
+from halfmoon.core.share.service import LOOKS
 from tests.core.bench import batch
+from tests.core.transaction_bench import TxnClient
 
 FETCH, ACKNOWLEDGE = 78, 79
 ACCEPT, RELEASE = 1, 2
@@ -298,3 +301,185 @@ def test_a_group_that_begins_a_while_ago_looks_for_that_in_a_thread() -> None:
     rig.loop.run_threads()
     rig.turn()
     assert acquired(member.answer()) == [(2, 2, 1)]
+
+
+# -- what is told and what is locked -----------------------------------------------------------------------------------
+
+
+def cold_rig(partitions: int = 1, **settings: Any) -> Rig:
+    """What stands in the log when `go_cold` is called has to be read in a thread."""
+    made = Rig(**{"groups__share__auto_offset_reset": "earliest", "log__hot_bytes": 0} | settings)
+    made.broker.create_topic("t", partitions)
+    return made
+
+
+def go_cold(rig: Rig) -> None:
+    rig.turn()
+    rig.broker.housekeeping.plan()
+    rig.fs.cold = True
+
+
+def read_disk(rig: Rig, times: int = 1) -> None:
+    for _ in range(times):
+        rig.loop.run_threads()
+        rig.turn()
+
+
+def transaction(rig: Rig, *values: bytes, commit: bool = True) -> None:
+    """As many offsets as values, and one for the marker."""
+    client = TxnClient(rig.broker, "tx")
+    client.init()
+    client.send("t", *values)
+    client.end(commit=commit)
+    rig.turn()
+
+
+def offsets(found: list[tuple[int, int, int]]) -> list[int]:
+    return [offset for first, last, _ in found for offset in range(first, last + 1)]
+
+
+def locked(rig: Rig) -> list[int]:
+    return [
+        offset
+        for part in rig.broker.shares.parts("g")
+        for run in part.runs
+        if run.state == ACQUIRED
+        for offset in range(run.first, run.end)
+    ]
+
+
+def drain(rig: Rig, member: Member, **fields: Any) -> list[int]:
+    """Fetch and accept until nothing comes; all that is told is locked, and nothing else."""
+    found: list[int] = []
+    empty = 0
+    while empty < 3:
+        member.send(named=not found, max_wait_ms=0, **fields)
+        read_disk(rig)
+        told = acquired(member.answer())
+        assert offsets(told) == locked(rig)
+        for first, last, _ in told:
+            member.acknowledge(first, last, ACCEPT)
+        found += offsets(told)
+        empty = 0 if told else empty + 1
+    return found
+
+
+def test_cold_transactions_are_told_as_they_are_locked() -> None:
+    """The first look finds fewer records than are wanted: half of the window are markers."""
+    rig = cold_rig()
+    for number in range(20):
+        transaction(rig, b"%d" % number)
+    go_cold(rig)
+    assert drain(rig, Member(rig, "a"), max_records=10) == list(range(0, 40, 2))
+
+
+@pytest.mark.parametrize("max_bytes", [1_500, 3_000])
+def test_cold_records_that_max_bytes_cuts_are_told_as_they_are_locked(max_bytes: int) -> None:
+    rig = cold_rig()
+    for _ in range(4):
+        topic = rig.broker.topic("t")
+        assert topic is not None
+        rig.broker.append(topic.partitions[0], batch(b"v" * 1000), 1000)
+        rig.turn()
+    go_cold(rig)
+    assert drain(rig, Member(rig, "a"), max_bytes=max_bytes) == [0, 1, 2, 3]
+
+
+def test_what_comes_while_the_disk_is_read_is_for_the_next_fetch() -> None:
+    rig = cold_rig()
+    produce(rig, 2)
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send()
+    produce(rig, 1)
+    read_disk(rig)
+    assert acquired(member.answer()) == [(0, 1, 1)]
+    assert locked(rig) == [0, 1]
+
+
+def test_a_hot_partition_beside_a_cold_one_is_looked_at_once() -> None:
+    rig = cold_rig(2, log__hot_bytes=4_000)
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.append(topic.partitions[1], batch(b"v" * 4_000), 1000)
+    produce(rig, 2, 0)  # the end of the log, which is hot
+    go_cold(rig)
+    member = Member(rig, "a")
+    for index in range(2):
+        member.send(index=index, max_records=0)
+        member.answer()
+    member.send(named=False)
+    assert locked(rig) == [0, 1]
+    produce(rig, 1, 0)
+    read_disk(rig)
+    told = acquired(member.answer())
+    assert sorted(offsets(told)) == sorted(locked(rig)) == [0, 0, 1]
+
+
+def test_all_that_is_read_from_disk_at_once_keeps_to_the_limits() -> None:
+    rig = cold_rig(3)
+    for index in range(3):
+        produce(rig, 4, index)
+    go_cold(rig)
+    member = Member(rig, "a")
+    for index in range(3):
+        member.send(index=index, max_records=0, max_wait_ms=0)
+        member.answer()
+    member.send(named=False, max_records=6, max_wait_ms=0)
+    read_disk(rig)
+    told = acquired(member.answer())
+    assert len(offsets(told)) == len(locked(rig)) == 8  # whole batches
+    assert rig.broker.reader.cold_reads == 2
+
+
+def test_a_fetch_reads_on_where_a_cold_window_holds_nothing_for_anyone() -> None:
+    rig = cold_rig(groups__share__isolation_level="read_committed")
+    transaction(rig, *[b"no"] * 20, commit=False)
+    transaction(rig, b"yes")
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send(max_records=10)
+    read_disk(rig, 2)
+    assert acquired(member.answer()) == [(21, 21, 1)]
+
+
+def test_a_fetch_that_has_seen_nothing_but_markers_for_long_lets_others_have_their_turn() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__isolation_level="read_committed")
+    rig.broker.create_topic("t", 1)
+    for _ in range(LOOKS // 2):
+        transaction(rig, b"no", commit=False)
+    transaction(rig, b"yes")
+    member = Member(rig, "a")
+    member.send(max_records=1)
+    assert acquired(member.answer()) == []  # at once: the client comes again, and is not kept waiting
+    member.send(named=False, max_records=1)
+    assert acquired(member.answer()) == [(LOOKS, LOOKS, 1)]
+
+
+def test_a_fetch_whose_disk_fails_says_so_and_locks_nothing() -> None:
+    rig = cold_rig()
+    produce(rig, 2)
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send()
+    _, future = rig.loop.threads.pop(0)
+    future.set_exception(OSError("no such sector"))
+    rig.turn()
+    (part,) = member.answer().responses[0].partitions
+    assert (part.error_code, locked(rig)) == (56, [])
+    assert drain(rig, Member(rig, "b")) == [0, 1]
+
+
+def test_who_begins_a_while_ago_is_told_where_that_cannot_be_written_down() -> None:
+    rig = Rig(groups__share__auto_offset_reset="by_duration:PT1H")
+    rig.broker.create_topic("t", 1)
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.append(topic.partitions[0], batch(b"new", timestamp=rig.clock.now_ms), rig.clock.now_ms)
+    rig.turn()
+    member = Member(rig, "a")
+    member.send()
+    rig.broker.log.failed = OSError("no more")
+    read_disk(rig)
+    (part,) = member.answer().responses[0].partitions
+    assert part.error_code == 56
