@@ -11,6 +11,9 @@ as nothing was acknowledged, and with `latest` passes over what came meanwhile.
 
 Locks end by the timers of core/groups/deadlines.py, one a share partition. They are not in the wheel of waiting
 messages (core/due_times.py): a lock is over after a restart anyway, so it is in nobody's memory but ours.
+
+Who waits for records (core/hold.py) waits for share partitions, and is woken in the order of coming as long as there is
+something for the next: one record wakes one of two hundred.
 """
 
 from __future__ import annotations
@@ -228,13 +231,13 @@ class ShareService:
         if self.is_at_work(part):
             found.slices = slices
             self._give_out(part, member, found, demand, options)
-            self._broker.hold.wake_partition(part)
+            self._wake(part)
         return found
 
     def not_loaded(self, part: Part) -> None:
         """It has failed, or nobody wants it any more."""
         part.is_loading = False
-        self._broker.hold.wake_partition(part)
+        self._wake(part)
 
     def _give_out(self, part: Part, member: str, found: Found, demand: Demand, options: Options) -> Found:
         part.pass_over(list(found.for_nobody()))
@@ -242,6 +245,24 @@ class ShareService:
         if part.next_deadline_ms is not None:
             self._watch(part)
         return found.cut()
+
+    def _wake(self, part: Part) -> None:
+        """Wake who waits for the share partition, one after the other, as long as there is something for the next."""
+        hold = self._broker.hold
+        waiting = hold.waiting(part)
+        if waiting:
+            options = self.options(part.place.group)
+            for held in waiting:
+                if not self.could_give(part, options):
+                    return
+                hold.wake(held)
+
+    def arrived(self, partitions: Iterable[Partition]) -> None:
+        """Something has become visible in these."""
+        if self._by_partition:
+            for partition in partitions:
+                for part in list(self._by_partition.get(partition, ())):
+                    self._wake(part)
 
     def _watch(self, part: Part) -> None:
         if part.next_deadline_ms is None:
@@ -276,7 +297,7 @@ class ShareService:
         self._watch(part)
         if any(state in OWED for _, _, state, _ in changed):
             self._broker.relays.wake(self.letters)
-        self._broker.hold.wake_partition(part)
+        self._wake(part)
 
     def _note(self, part: Part, changed: list[Saved]) -> None:
         """Nobody waits for it to be written: without it, records are given out once more after a crash."""
@@ -300,7 +321,7 @@ class ShareService:
     def buried(self, part: Part, first: int, end: int) -> None:
         """Dead letters of these are in the log."""
         part.buried([Extent(first, end)])
-        self._broker.hold.wake_partition(part)
+        self._wake(part)
 
     def bury_unwritten(self, part: Part, first: int, end: int) -> None:
         """No dead letters can be written of these. Raises BrokerError."""

@@ -483,3 +483,89 @@ def test_who_begins_a_while_ago_is_told_where_that_cannot_be_written_down() -> N
     read_disk(rig)
     (part,) = member.answer().responses[0].partitions
     assert part.error_code == 56
+
+
+# -- who is woken ------------------------------------------------------------------------------------------------------
+
+
+def test_one_record_wakes_one_of_those_who_wait() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest")
+    rig.broker.create_topic("t", 1)
+    members = [Member(rig, f"m{number}") for number in range(20)]
+    for member in members:
+        member.send()
+    counters = rig.broker.hold.counters
+    produce(rig, 1)
+    assert acquired(members[0].answer()) == [(0, 0, 1)]
+    assert (counters.woken_by_arrival, counters.parked) == (1, 20)
+    members[0].acknowledge(0, 0, ACCEPT)
+    assert counters.woken_by_arrival == 1
+    produce(rig, 1)
+    assert acquired(members[1].answer()) == [(1, 1, 1)]
+    members[1].acknowledge(1, 1, RELEASE)
+    assert acquired(members[2].answer()) == [(1, 1, 2)]
+    assert (counters.woken_by_arrival, counters.parked) == (3, 20)
+
+
+def test_who_waits_gets_what_the_limit_of_locks_has_held_back() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__partition_max_record_locks=100)
+    rig.broker.create_topic("t", 1)
+    produce(rig, 100)
+    produce(rig, 3)
+    first, second = Member(rig, "a"), Member(rig, "b")
+    assert first.fetch(max_records=100) == [(0, 99, 1)]
+    second.send(max_records=100)
+    assert second.answer() is None
+    first.acknowledge(0, 9, ACCEPT)
+    assert acquired(second.answer()) == [(100, 102, 1)]
+
+
+def test_who_waits_for_committed_records_gets_them_with_the_marker() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__isolation_level="read_committed")
+    rig.broker.create_topic("t", 1)
+    member = Member(rig, "a")
+    member.send()
+    client = TxnClient(rig.broker, "tx")
+    client.init()
+    client.send("t", b"1")
+    rig.turn()
+    assert (member.answer(), rig.broker.hold.counters.woken_by_arrival) == (None, 0)
+    client.end(commit=True)
+    rig.turn()
+    assert acquired(member.answer()) == [(0, 0, 1)]
+
+
+def test_who_waits_is_told_that_the_topic_is_deleted(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.send()
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.delete_topic(topic)
+    rig.turn()
+    (part,) = member.answer().responses[0].partitions
+    assert part.error_code == 100
+
+
+def test_who_waits_goes_on_where_the_group_is_set_to(rig: Rig) -> None:
+    produce(rig, 3)
+    member = Member(rig, "a")
+    assert member.fetch() == [(0, 2, 1)]
+    member.acknowledge(0, 2, ACCEPT)
+    member.send(named=False)
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.shares.reset("g", [(topic.partitions[0], 1)])
+    rig.turn()
+    assert acquired(member.answer()) == [(1, 2, 1)]
+
+
+def test_a_request_behind_one_that_reads_from_disk_ends_its_wait() -> None:
+    rig = cold_rig(groups__share__isolation_level="read_committed")
+    transaction(rig, b"no", commit=False)
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send()
+    member.client.feed(member.client.encode(18, 0))
+    rig.turn()
+    read_disk(rig)
+    assert acquired(member.client.answers()[0]) == []

@@ -266,7 +266,7 @@ class Call:
         broker = self._ctx.broker
         self.deferred.hurry = self._hurried
         self._held = Held(
-            partitions=[*(part.place.partition for part in self._parts), *self._parts],
+            partitions=self._parts,
             missing_bytes=1,
             deadline_ms=self._deadline_ms,
             owner=self._ctx.peer.owner,
