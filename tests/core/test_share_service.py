@@ -546,18 +546,71 @@ def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
     assert bench.broker.shares.letters.unwritten == 1
 
 
-def test_a_reset_group_owes_no_letters() -> None:
+def step(broker: Broker) -> None:
+    loading = broker.relays.step()
+    if loading is not None:
+        loading.loaded(loading.load())
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("how", ["reset", "forget", "delete group", "delete topic"])
+def test_what_an_operator_takes_away_is_owed_no_letters(how: str, steps: int) -> None:
+    """At any moment of the mover, which is the only one of all groups."""
     bench = Bench()
-    bench.send(3)
-    part = part_of(bench.broker, "t")
-    fetch(bench.broker, part, "a")
-    acknowledge(bench.broker, part, "a", 0, 1, REJECT)
-    bench.broker.shares.reset(GROUP, [(partition_of(bench.broker, "t"), 2)])
-    relay(bench.broker)
-    assert letters(bench.broker, "dlq.g") == []
-    assert given(fetch(bench.broker, part_of(bench.broker, "t"), "a")) == {2: 1}
+    broker, shares = bench.broker, bench.broker.shares
+    broker.create_topic("other", 1)
+    turn(broker)
+    bench.send(300)
+    send(broker, "other", b"v")
+    turn(broker)
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 299, REJECT)
+    for _ in range(steps):
+        step(broker)
+    partition = partition_of(broker, "t")
+    if how == "reset":
+        shares.reset(GROUP, [(partition, 300)])
+    elif how == "forget":
+        shares.forget(GROUP, [partition])
+    elif how == "delete group":
+        shares.delete(GROUP)
+    else:
+        broker.delete_topic(partition.topic)
+    other = part_of(broker, "other", group="h")
+    fetch(broker, other, "a")
+    acknowledge(broker, other, "a", 0, 0, REJECT)
+    for _ in range(20):
+        if broker.relays.has_work:
+            step(broker)
+    assert not broker.relays.has_work
+    turn(broker)
+    written = letters(broker, "dlq.g")
+    assert len(written) in (0, 200, 300)
+    assert len(letters(broker, "dlq.h")) == 1
     bench.restart()
-    assert part_of(bench.broker, "t").start == 2
+    relay(bench.broker)
+    assert letters(bench.broker, "dlq.g") == written
+    if how == "reset":
+        assert part_of(bench.broker, "t").start == 300
+
+
+def test_a_mover_that_stands_over_deleted_records_leaves_a_reset_as_it_is() -> None:
+    bench = Bench()
+    bench.send(300)
+    broker, shares = bench.broker, bench.broker.shares
+    partition = partition_of(broker, "t")
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 299, REJECT)
+    while not shares.letters.written:
+        step(broker)
+    shares.reset(GROUP, [(partition, 290)])
+    broker.delete_records(partition, 280)
+    relay(broker)
+    assert shares.letters.unwritten == 0
+    bench.restart()
+    assert part_of(bench.broker, "t").start == 290
 
 
 def test_letters_of_records_that_a_fetch_finds_deleted_are_counted_too() -> None:
@@ -571,6 +624,63 @@ def test_letters_of_records_that_a_fetch_finds_deleted_are_counted_too() -> None
     fetch(broker, part, "a")
     relay(broker)
     assert (shares.letters.written, shares.letters.unwritten) == (2, 3)
+
+
+def test_letters_of_small_batches_of_large_records_are_made_by_and_by() -> None:
+    """A step of the mover is bounded by what the records are once they are decompressed."""
+    bench = Bench()
+    broker = bench.broker
+    partition = partition_of(broker, "t")
+    for _ in range(10):
+        made = build_batch([(None, b"\0" * 600_000, 7, ())], codec=4)
+        broker.append(partition, memoryview(bytearray(made)), bench.clock.now_ms)
+    turn(broker)
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 9, REJECT)
+    most = 0
+    while broker.relays.has_work:
+        before = broker.shares.letters.written
+        step(broker)
+        most = max(most, broker.shares.letters.written - before)
+    turn(broker)
+    assert most == 1
+    assert [letter["__dlq.errors.offset"] for letter in letters(broker, "dlq.g")] == [b"%d" % at for at in range(10)]
+
+
+def test_groups_take_turns_at_the_mover() -> None:
+    bench = Bench()
+    broker, shares = bench.broker, bench.broker.shares
+    bench.send(500)
+    for group in ("g", "h"):
+        part = part_of(broker, "t", group=group)
+        fetch(broker, part, "a")
+        acknowledge(broker, part, "a", 0, 499 if group == "g" else 0, REJECT)
+    while not letters(broker, "dlq.h"):
+        step(broker)
+        turn(broker)
+    assert shares.letters.written == 201
+
+
+def test_what_is_owed_or_held_stays_in_memory_and_nothing_else() -> None:
+    bench = Bench()
+    broker, shares = bench.broker, bench.broker.shares
+    bench.send(3)
+    session = shares.sessions.begin(GROUP, "a", object())
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 0, REJECT)
+    shares.end_session(session)
+    assert shares.parts(GROUP) == [part]
+    relay(broker)
+    assert shares.parts(GROUP) == []
+    assert shares.next_deadline() is None
+    seen = shares.seen(GROUP, partition_of(broker, "t"))
+    assert (seen is not None and seen.start, shares.parts(GROUP)) == (1, [])
+    fetch(broker, part_of(broker, "t"), "b")  # who has no session: its lock ends
+    bench.pass_time(30_000)
+    assert shares.parts(GROUP) == []
+    assert given(fetch(broker, part_of(broker, "t"), "c")) == {1: 3, 2: 3}
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------

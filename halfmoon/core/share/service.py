@@ -1,8 +1,9 @@
 """Share groups with a memory: what share partitions decide, carried out on the log.
 
 A share partition (`share_partition.py`) is made from what the catalog remembers, when somebody fetches from it or it
-owes dead letters. An operator may put another in its place at any moment, also while it is read for: one that is not at
-work any more gives nothing out and writes nothing.
+owes dead letters. It lives in memory until its group has no session left and it holds nothing that the catalog does not
+know. An operator may put another in its place at any moment, also while it is read for: one that is not at work any
+more gives nothing out and writes nothing.
 
 What it decides is a control record (`ShareChanged`) before anybody is told, so that a crash neither loses an
 acknowledgement nor passes over a record that has none: what was acquired and not acknowledged is given out again. Where
@@ -91,8 +92,9 @@ class ShareService:
         for group, ledgers in self._broker.catalog.shares.items():
             for (number, index), ledger in ledgers.items():
                 partition = self._broker.catalog.partition(number, index)
-                if partition is not None and ledger.owes:
-                    self.known(group, partition)
+                part = None if partition is None or not ledger.owes else self.known(group, partition)
+                if part is not None:
+                    self.letters.owe(part)
         self._broker.relays.add(self.letters, self.letters)
 
     def options(self, group: str) -> Options:
@@ -104,9 +106,6 @@ class ShareService:
     def parts(self, group: str) -> list[Part]:
         """Those at work."""
         return list(self._parts.get(group, {}).values())
-
-    def groups_at_work(self) -> list[str]:
-        return list(self._parts)
 
     def is_at_work(self, part: Part) -> bool:
         """Whether no other has taken its place."""
@@ -120,6 +119,14 @@ class ShareService:
             return part
         ledger = self._remembered(group, partition)
         return None if ledger is None else self._add(Part(Place(group, partition), ledger.start, ledger.saved()))
+
+    def seen(self, group: str, partition: Partition) -> SharePartition | None:
+        """As `known`, to be looked at only."""
+        part = self._parts.get(group, {}).get(partition)
+        if part is not None:
+            return part
+        ledger = self._remembered(group, partition)
+        return None if ledger is None else SharePartition(ledger.start, ledger.saved())
 
     def _remembered(self, group: str, partition: Partition) -> Ledger | None:
         return self._broker.catalog.shares.get(group, {}).get((partition.topic.number, partition.index))
@@ -139,6 +146,14 @@ class ShareService:
         if not of_partition:
             del self._by_partition[partition]
         self._locks.cancel(part.timer)
+
+    def put_away(self, parts: Iterable[Part]) -> None:
+        """Forget those that nobody needs in memory."""
+        for part in parts:
+            if self.sessions.any_of(part.place.group) or part.is_loading or part.has_acquired or part.owes:
+                continue
+            if self.is_at_work(part):
+                self._forget([part])
 
     def begin(self, group: str, partition: Partition, options: Options) -> Part | Callable[[], int]:
         """What the group knows of a partition, from now on if it has never looked at it. A function is to be run in a
@@ -238,6 +253,7 @@ class ShareService:
         """It has failed, or nobody wants it any more."""
         part.is_loading = False
         self._wake(part)
+        self.put_away([part])
 
     def _give_out(self, part: Part, member: str, found: Found, demand: Demand, options: Options) -> Found:
         part.pass_over(list(found.for_nobody()))
@@ -296,7 +312,7 @@ class ShareService:
     def _settled(self, part: Part, changed: list[Saved]) -> None:
         self._watch(part)
         if any(state in OWED for _, _, state, _ in changed):
-            self._broker.relays.wake(self.letters)
+            self.letters.owe(part)
         self._wake(part)
 
     def _note(self, part: Part, changed: list[Saved]) -> None:
@@ -315,12 +331,14 @@ class ShareService:
     def release(self, group: str, member: str) -> None:
         """The member is gone: what it holds is available again."""
         options = self.options(group)
-        for part in self.parts(group):
+        parts = self.parts(group)
+        for part in parts:
             self._note(part, part.release(member, options.terms))
+        self.put_away(parts)
 
-    def buried(self, part: Part, first: int, end: int) -> None:
+    def buried(self, part: Part, extents: Sequence[Extent]) -> None:
         """Dead letters of these are in the log."""
-        part.buried([Extent(first, end)])
+        part.buried(extents)
         self._wake(part)
 
     def bury_unwritten(self, part: Part, first: int, end: int) -> None:
@@ -390,6 +408,7 @@ class ShareService:
         for timer in self._locks.due(mono_ms):
             part = timer.action
             self._note(part, part.expire(self.options(part.place.group).terms, mono_ms))
+            self.put_away([part])
         for group, member in self.members.expire(self._topics(), mono_ms, AGAIN_MS):
             self.member_gone(group, member)
 

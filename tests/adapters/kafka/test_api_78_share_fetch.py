@@ -569,3 +569,19 @@ def test_a_request_behind_one_that_reads_from_disk_ends_its_wait() -> None:
     rig.turn()
     read_disk(rig)
     assert acquired(member.client.answers()[0]) == []
+
+
+# -- what stays in memory ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_that_nobody_fetches_for_is_not_in_memory(rig: Rig) -> None:
+    members = [Member(rig, name) for name in "ab"]
+    produce(rig, 3)
+    for index, member in enumerate(members):
+        member.fetch(index=index)
+    members[0].acknowledge(0, 0, RELEASE, epoch=-1)
+    assert len(rig.broker.shares.parts("g")) == 2
+    members[1].client.connection.connection_lost(None)
+    rig.turn()
+    assert rig.broker.shares.parts("g") == []
+    assert Member(rig, "c").fetch() == [(0, 2, 2)]
