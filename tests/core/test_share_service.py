@@ -465,7 +465,7 @@ def test_a_group_may_want_no_copy_and_another_topic() -> None:
     assert letter["__dlq.errors.offset"] == b"0"
 
 
-def test_without_letters_a_rejected_record_is_only_archived() -> None:
+def test_without_letters_a_rejected_record_is_only_finished() -> None:
     bench = Bench(dead_letters=False)
     bench.send(1)
     part = part_of(bench.broker, "t")
