@@ -269,7 +269,7 @@ def test_what_a_damaged_disk_has_lost_is_passed_over_and_said(caplog: pytest.Log
     bench.send(2, batches=3)
     part = part_of(bench.broker, "t")
     partition_of(bench.broker, "t").queue.lose(2, 4)
-    with caplog.at_level(logging.ERROR):
+    with caplog.at_level(logging.ERROR, logger="halfmoon.broker"):
         assert given(fetch(bench.broker, part, "a")) == {0: 1, 1: 1}
         assert given(fetch(bench.broker, part, "a")) == {4: 1, 5: 1}
     assert "event=share_lost group=g partition=t-0 first=2 count=2" in caplog.text
