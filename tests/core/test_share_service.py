@@ -11,12 +11,14 @@ import pytest
 from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
 from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
-from halfmoon.core.share.ledger import Ledger
+from halfmoon.core.share import dead_letters
+from halfmoon.core.share.ledger import Ledger, Run
 from halfmoon.core.share.membership import Beat
 from halfmoon.core.share.reading import Loading
-from halfmoon.core.share.service import Part
+from halfmoon.core.share.service import Part, Place
 from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
@@ -660,6 +662,41 @@ def test_groups_take_turns_at_the_mover() -> None:
         step(broker)
         turn(broker)
     assert shares.letters.written == 201
+
+
+@pytest.mark.parametrize("what", ["read", "written"])
+def test_a_group_whose_letters_cannot_be_made_holds_up_no_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    broker = bench.broker
+    bench.send(500)
+    for group in ("g", "h"):
+        part = part_of(broker, "t", group=group)
+        fetch(broker, part, "a")
+        acknowledge(broker, part, "a", 0, 499, REJECT)
+    first_partition, make = broker.first_partition, dead_letters.make
+
+    def too_many(name: str) -> Partition:
+        if name == "dlq.g":
+            raise BrokerError(Fault.INVALID_PARTITIONS, "there are too many")
+        return first_partition(name)
+
+    def unreadable(slices: Any, place: Place, run: Run, *, copy: bool) -> dead_letters.Letters:
+        if place.group == "g":
+            raise OSError("no such sector")
+        return make(slices, place, run, copy=copy)
+
+    with monkeypatch.context() as failing:
+        if what == "read":
+            failing.setattr(dead_letters, "make", unreadable)
+        else:
+            failing.setattr(broker, "first_partition", too_many)
+        relay(broker)
+        turn(broker)
+        assert (len(letters(broker, "dlq.g")), len(letters(broker, "dlq.h"))) == (0, 500)
+    bench.clock.now_ms += 1_000
+    broker.relays.expire(bench.clock.now_ms)
+    relay(broker)
+    assert len(letters(broker, "dlq.g")) == 500
 
 
 def test_what_is_owed_or_held_stays_in_memory_and_nothing_else() -> None:

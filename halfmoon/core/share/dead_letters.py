@@ -17,7 +17,7 @@ from collections.abc import Generator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
 from halfmoon.core.provenance import GivenUp, SourceRun
 from halfmoon.core.record_codec import Headers, Record
 from halfmoon.core.records import build_batch, iter_records, parse_header
@@ -51,6 +51,8 @@ class DeadLetters:
         self.unwritten = 0
         """Records of which no letter could be written."""
         self._owing: dict[Part, None] = {}
+        self._failed: dict[Part, None] = {}
+        """Those that are tried again after a pause."""
 
     def __str__(self) -> str:
         return "dead letters of share groups"
@@ -61,8 +63,12 @@ class DeadLetters:
         self._broker.relays.wake(self)
 
     def run(self) -> Generator[Load | None, Any, None]:
-        """A batch of letters of one share partition, then of the next."""
+        """A batch of letters of one share partition, then of the next. What cannot be done now for one of them holds up
+        no other: it is tried again when they are done, after a pause."""
         shares, owing = self._shares, self._owing
+        problem: HalfmoonError | OSError | None = None
+        owing.update(self._failed)
+        self._failed.clear()
         while owing:
             part = next(iter(owing))
             del owing[part]
@@ -71,8 +77,15 @@ class DeadLetters:
                 shares.put_away([part])
                 continue
             owing[part] = None
-            yield from self._bury(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
+            try:
+                yield from self._bury(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
+            except (HalfmoonError, OSError) as error:
+                problem = error
+                del owing[part]
+                self._failed[part] = None
             yield None
+        if problem is not None:
+            raise problem
 
     def _bury(self, part: Part, run: Run) -> Generator[Load | None, Any, None]:
         """Write the letters of some records that stand together, or of the first of them."""
@@ -88,11 +101,16 @@ class DeadLetters:
         read = self._broker.reader.read([(position, length) for _, _, position, length in rows])
         end = min(run.end, rows[-1][0] + rows[-1][1]) if rows else run.end
 
-        def load() -> Letters:
-            slices = read.slices if read.cold is None else read.cold()
-            return make(slices, part.place, run._replace(end=end), copy=options.copy_records)
+        def load() -> Letters | HalfmoonError | OSError:
+            try:
+                slices = read.slices if read.cold is None else read.cold()
+                return make(slices, part.place, run._replace(end=end), copy=options.copy_records)
+            except (HalfmoonError, OSError) as error:
+                return error  # raised in the thread it would end the run
 
-        made: Letters = yield load
+        made = yield load
+        if not isinstance(made, Letters):
+            raise made
         if not self._shares.is_at_work(part) or part.start > run.first:
             return  # the group was reset meanwhile, or the records are gone
         if made.batch is None:
