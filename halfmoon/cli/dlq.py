@@ -2,18 +2,23 @@
 
 A replay hands each dead letter back to its group (docs/retry.md), naming it as the source. So the broker takes each of
 them once, however often the command is run, and its log says where what it delivers came from.
+
+A share group may be configured to put its letters into another topic than `dlq.<group>`, and others may be configured
+to the same. Its letters say whose they are; in `dlq.<group>` those that do not are that group's.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from halfmoon.cli import output, reading
-from halfmoon.cli.connect import admin, consumer, producer
+from halfmoon.cli.connect import admin, consumer, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.formats import as_json
@@ -22,7 +27,7 @@ from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
+    from kafka import KafkaAdminClient, KafkaConsumer
 
 SHOWN_BYTES = 60
 """Of a value, in a table."""
@@ -31,6 +36,9 @@ DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
 DROPPED_PREFIX = "__dlq.errors."
 """Headers of the life before; those of the second kind are a share group's. The broker's own (halfmoon.…) it takes off
 itself."""
+WHOSE = "__dlq.errors.group"
+"""The header that says which share group has given up."""
+CONFIGURED = "errors.deadletterqueue.topic.name"
 
 app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
 
@@ -57,17 +65,29 @@ def list_groups(
     from kafka import TopicPartition
     from kafka.admin import OffsetSpec
 
-    rows = []
+    found: list[tuple[str, str, int]] = []
     with admin(bootstrap_server) as client:
-        for topic in sorted(client.describe_topics(), key=lambda topic: str(topic["name"])):
-            group = giving_up_group(topic["name"])
-            if group is None or not fnmatchcase(group, pattern):
-                continue
-            queues = [TopicPartition(topic["name"], part["partition_index"]) for part in topic["partitions"]]
-            start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
-            end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
-            letters = sum(end[queue].offset - start[queue].offset for queue in queues)
-            rows.append({"group": group, "letters": letters, "topic": topic["name"]})
+        configured = _configured(client, [str(entry["group_id"]) for entry in patiently(client.list_groups)])
+        mixed = []
+        for topic in client.describe_topics():
+            name = topic["name"]
+            group = giving_up_group(name)
+            if name in configured.values():
+                mixed.append(name)
+            elif group is not None:
+                queues = [TopicPartition(name, part["partition_index"]) for part in topic["partitions"]]
+                start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
+                end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
+                found.append((group, name, sum(end[queue].offset - start[queue].offset for queue in queues)))
+    if mixed:
+        with consumer(bootstrap_server) as client:
+            letters = Counter((_whose(letter), letter.topic) for letter in _read(client, mixed))
+        found += [(group, topic, count) for (group, topic), count in letters.items()]
+    rows = [
+        {"group": group, "letters": count, "topic": topic}
+        for group, topic, count in sorted(found)
+        if fnmatchcase(group, pattern)
+    ]
     if result is Output.JSON:
         output.json_document(rows)
     else:
@@ -128,18 +148,47 @@ def _letters(
     bootstrap_server: str, group: str, keep: reading.Keep, from_offset: int | None, to_offset: int | None
 ) -> list[Any]:
     """What stands there now, by offset. Raises CliError where the group has no dead letters."""
-    topic = dead_letter_topic(group)
+    with admin(bootstrap_server) as asked:
+        topics = {dead_letter_topic(group), *_configured(asked, [group]).values()}
     with consumer(bootstrap_server) as client:
-        if not client.partitions_for_topic(topic):
+        there = [topic for topic in sorted(topics) if client.partitions_for_topic(topic)]
+        if not there:
             raise CliError(f"{group}: it has no dead letters; there is no topic {DEAD_LETTER_PREFIX}…")
-        parts = reading.partitions_of(client, [topic], [])
-        first, end = reading.last_offsets(client, parts, 1 << 62)
-        if from_offset is not None:
-            first = {part: min(max(from_offset, offset), end[part]) for part, offset in first.items()}
-        if to_offset is not None:
-            end = {part: max(min(to_offset + 1, offset), first[part]) for part, offset in end.items()}
-        found = [letter for batch in reading.read_assigned(client, first, end, None, keep) for letter in batch]
-    return sorted(found, key=lambda letter: (letter.partition, letter.offset))
+        found = _read(client, there, lambda letter: _whose(letter) == group and keep(letter), from_offset, to_offset)
+        return sorted(found, key=lambda letter: (letter.topic, letter.partition, letter.offset))
+
+
+def _read(
+    client: KafkaConsumer,
+    topics: list[str],
+    keep: reading.Keep = reading.every,
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+) -> Iterator[Any]:
+    parts = reading.partitions_of(client, topics, [])
+    first, end = reading.last_offsets(client, parts, 1 << 62)
+    if from_offset is not None:
+        first = {part: min(max(from_offset, offset), end[part]) for part, offset in first.items()}
+    if to_offset is not None:
+        end = {part: max(min(to_offset + 1, offset), first[part]) for part, offset in end.items()}
+    for letters in reading.read_assigned(client, first, end, None, keep):
+        yield from letters
+
+
+def _configured(client: KafkaAdminClient, groups: list[str]) -> dict[str, str]:
+    """Group → topic, of those that are configured to put their letters into one."""
+    from kafka.admin import ConfigResource
+
+    resources = [ConfigResource("GROUP", group, [CONFIGURED]) for group in groups]
+    described = client.describe_configs(resources)["group"] if resources else {}
+    found = {group: configs[CONFIGURED]["value"] for group, configs in described.items() if CONFIGURED in configs}
+    return {group: topic for group, topic in found.items() if topic}
+
+
+def _whose(letter: Any) -> str:
+    """The group that has given up this one."""
+    said = dict(letter.headers).get(WHOSE)
+    return str(giving_up_group(letter.topic) or letter.topic) if said is None else said.decode("utf-8", "replace")
 
 
 def _row(letter: Any) -> dict[str, Any]:

@@ -689,6 +689,7 @@ class Broker:
             on_arrival = self.hold.on_arrival
             for partition, nbytes in arrivals.items():
                 on_arrival(partition, nbytes)
+            self.shares.arrived(arrivals)
             if self.views.followers:
                 self.views.arrived(arrivals)
             if self.deliveries.queues:

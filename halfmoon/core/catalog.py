@@ -26,7 +26,7 @@ from halfmoon.core.groups.consumer.memory import RememberedGroup
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import SourceRun
-from halfmoon.core.share.ledger import ARCHIVED, Ledger
+from halfmoon.core.share.ledger import FINISHED, Ledger
 from halfmoon.core.topic_configs import TopicRules, resolve
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.book import TransactionBook
@@ -516,8 +516,7 @@ class Catalog:
         ledger = ledgers.get(place)
         if ledger is None:
             ledger = ledgers[place] = Ledger(record.start)
-        for run in record.changed:
-            ledger.put(*run)
+        ledger.put(record.changed)
         ledger.begin_at(record.start)
 
     def _share_reset(self, record: control.ShareReset) -> None:
@@ -535,7 +534,7 @@ class Catalog:
         for run in given_up.runs:
             ledger = self.shares.get(given_up.group, {}).get((run.topic_number, run.partition))
             if ledger is not None and run.first_offset >= ledger.start:  # else it was reset meanwhile
-                ledger.put(run.first_offset, run.first_offset + run.count, ARCHIVED, 0)
+                ledger.put([(run.first_offset, run.first_offset + run.count, FINISHED, 0)])
 
     def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
         self.next_producer_id = max(self.next_producer_id, record.next_id)

@@ -184,9 +184,19 @@ class HoldService:
 
     def wake_partition(self, partition: Hashable) -> None:
         """Wake everybody who waits on a partition, whatever they miss: it was deleted, or its start moved."""
-        for held in list(self._by_partition.get(partition, ())):
+        for held in self.waiting(partition):
             if self.release(held):
                 held.wake()
+
+    def waiting(self, partition: Hashable) -> list[Held]:
+        """Who waits on a partition, in the order they came."""
+        return list(self._by_partition.get(partition, ()))
+
+    def wake(self, held: Held) -> None:
+        """Something has come for this one, unless it is held no more."""
+        if self.release(held):
+            self.counters.woken_by_arrival += 1
+            held.wake()
 
     def drop(self, owner: object) -> None:
         """Forget all requests of an owner that is gone; none is woken."""

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from confluent_kafka import AcknowledgeType, Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 from typer.testing import CliRunner
 
 from halfmoon.cli.main import command_line
@@ -89,8 +91,8 @@ class Member:
 def join(broker: Broker, topic: str) -> Iterator[Callable[..., Member]]:
     members: list[Member] = []
 
-    def make(**fields: str) -> Member:
-        members.append(Member(broker, topic, **fields))
+    def make(topic: str = topic, group: str = "") -> Member:
+        members.append(Member(broker, topic, group))
         return members[-1]
 
     yield make
@@ -159,6 +161,29 @@ def test_released_records_come_again_and_rejected_ones_are_dead_letters(
     found = retried.take(3, AcknowledgeType.ACCEPT)
     assert sorted(message.value() for message in found) == sent[1:]
     retried.consumer.close()
+
+
+def test_dead_letters_of_two_groups_in_one_topic_are_told_apart(
+    broker: Broker, topic: str, join: Callable[..., Member]
+) -> None:
+    groups, letters = [f"{topic}-a", f"{topic}-b"], f"dlq.{topic}"
+    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    for group in groups:
+        configs = {"errors.deadletterqueue.topic.name": letters}
+        admin.alter_configs([ConfigResource(ConfigResourceType.GROUP, group, configs)])
+    admin.close()
+    sent = fill(broker, topic, 2)
+    join(group=groups[0]).take(2, AcknowledgeType.REJECT)
+    join(group=groups[1]).take(2, AcknowledgeType.REJECT)
+    end = time.monotonic() + DEADLINE_S
+    while len(listed := [row for row in halfmoon(broker, "dlq", "list") if row["topic"] == letters]) < 2:
+        assert time.monotonic() < end, listed
+    assert listed == [{"group": group, "letters": 2, "topic": letters} for group in groups]
+    shown = halfmoon(broker, "dlq", "show", groups[1])
+    assert [letter["value"] for letter in shown] == [value.decode() for value in sent]
+    assert halfmoon(broker, "dlq", "replay", groups[1])["letters"] == 2
+    retried = join(group=groups[1], topic=f"retry.{groups[1]}")
+    assert [message.value() for message in retried.take(2, AcknowledgeType.ACCEPT)] == sent
 
 
 _OTHER = """

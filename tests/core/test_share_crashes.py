@@ -24,6 +24,7 @@ from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
 from tests.core.relay_bench import lose_derived
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of
+from tests.core.transaction_bench import TxnClient
 
 LOCK_MS, LIMIT, LOCKS = 5_000, 3, 100
 SECTIONS = {
@@ -51,6 +52,7 @@ class ShareCrashes(RuleBasedStateMachine):
         self.clock = VirtualClock()
         self.fs = FaultyFileSystem(random.Random(seed))
         self.values: dict[Place, bytes] = {}
+        self.markers: set[Place] = set()
         self.counts: dict[Place, int] = {}
         self.unsure: set[Place] = set()
         """How often they were given out may be forgotten, after a crash."""
@@ -78,6 +80,21 @@ class ShareCrashes(RuleBasedStateMachine):
             values = [b"%d-%d-" % (self.broker.clock.wall_ms(), at) + b"x" * (large * 3_000) for at in range(size)]
             base = send(self.broker, "t", *values, index=index).base_offset
             self.values.update({(index, base + at): value for at, value in enumerate(values)})
+        turn(self.broker)
+
+    @rule(
+        index=st.sampled_from(INDEXES), sizes=st.lists(st.integers(1, 3), min_size=1, max_size=6), commit=st.booleans()
+    )
+    def produce_in_transactions(self, index: int, sizes: list[int], commit: bool) -> None:
+        """The group reads what is not committed, too; but nobody gets the markers."""
+        client = TxnClient(self.broker, "tx")
+        client.init()
+        for size in sizes:
+            values = [b"%d-%d-t" % (self.broker.clock.wall_ms(), at) for at in range(size)]
+            base = client.send("t", *values, index=index).base_offset
+            client.end(commit=commit)
+            self.values.update({(index, base + at): value for at, value in enumerate(values)})
+            self.markers.add((index, base + size))
         turn(self.broker)
 
     @rule(
@@ -138,7 +155,8 @@ class ShareCrashes(RuleBasedStateMachine):
             return
         part = part_of(self.broker, "t", index)
         before = part.mark()
-        if offset < part.start or (index, offset) in self.done:  # before all that matters, or an archived record
+        # Before all that matters, or finished, as what was written before a crash may be, too, and markers.
+        if offset < part.start or any((index, offset) in each for each in (self.done, self.perhaps, self.markers)):
             with contextlib.suppress(BrokerError):
                 acknowledge(self.broker, part, member, offset, offset, ACCEPT)
         else:
@@ -211,7 +229,8 @@ class ShareCrashes(RuleBasedStateMachine):
                 assert run.first == at < run.end
                 assert (run.state == ACQUIRED) == bool(run.member)
                 at = run.end
-            assert not part.runs or part.runs[0].state not in FINISHED
+            assert not part.runs or part.runs[0].state != FINISHED
+            assert len(part.runs) <= 2 * part.unfinished
             held = {offset for run in part.runs if run.state == ACQUIRED for offset in range(run.first, run.end)}
             assert held == {offset for at, offset in self.held if at == index}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from typing import Any
 
@@ -10,14 +11,19 @@ import pytest
 from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
 from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
+from halfmoon.core.share import dead_letters
+from halfmoon.core.share.ledger import Ledger, Run
 from halfmoon.core.share.membership import Beat
 from halfmoon.core.share.reading import Loading
-from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, Demand
+from halfmoon.core.share.service import Part, Place
+from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
-from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of, shown
+from tests.core.clean_bench import COMPACT, clean, put
+from tests.core.share_bench import ENOUGH, GROUP, acknowledge, fetch, given, letters, part_of, shown
 from tests.core.transaction_bench import TxnClient
 
 
@@ -102,6 +108,7 @@ def test_what_cannot_be_written_down_has_not_happened() -> None:
 def test_a_lock_that_is_over_gives_the_records_to_others() -> None:
     bench = Bench()
     bench.send(2)
+    bench.broker.shares.sessions.begin(GROUP, "a", object())
     part = part_of(bench.broker, "t")
     assert given(fetch(bench.broker, part, "a")) == {0: 1, 1: 1}
     assert fetch(bench.broker, part, "b") is None
@@ -144,10 +151,160 @@ def test_cold_records_are_read_in_a_thread_by_one_at_a_time() -> None:
     assert given(shares.loaded(part, "a", loading, loading.load(), demand, options)) == {0: 1, 1: 1, 2: 1, 3: 1}
     loading = shares.fetch(part, "b", demand, 1 << 20, options)
     assert isinstance(loading, Loading)
-    shares.load_failed(part)
+    shares.not_loaded(part)
     loading = shares.fetch(part, "b", demand, 1 << 20, options)
     assert isinstance(loading, Loading)
     assert given(shares.loaded(part, "b", loading, loading.load(), demand, options)) == {4: 1, 5: 1}
+
+
+def load(bench: Bench, part: Part, most: int = 500) -> tuple[Loading, Demand]:
+    """A fetch of member a that has to read from the disk."""
+    demand = Demand(most, 500)
+    found = bench.broker.shares.fetch(part, "a", demand, ENOUGH, bench.broker.shares.options(GROUP))
+    assert isinstance(found, Loading)
+    return found, demand
+
+
+def loaded(bench: Bench, part: Part, loading: Loading, demand: Demand) -> dict[int, int]:
+    shares = bench.broker.shares
+    return given(shares.loaded(part, "a", loading, loading.load(), demand, shares.options(GROUP)))
+
+
+def cold_bench(**share: Any) -> Bench:
+    """Ten batches of two records, which have to be read from the disk."""
+    bench = Bench(**share)
+    bench.log = {"hot_bytes": 0}
+    bench.send(2, batches=10)
+    bench.restart()
+    bench.fs.cold = True
+    return bench
+
+
+@pytest.mark.parametrize("how", ["reset", "forget", "delete group", "delete topic"])
+def test_a_share_partition_that_was_replaced_while_it_was_read_for_is_of_no_effect(how: str) -> None:
+    bench = cold_bench()
+    broker, shares = bench.broker, bench.broker.shares
+    partition = partition_of(broker, "t")
+    shares.reset(GROUP, [(partition, 10)])
+    part = part_of(broker, "t")
+    loading, demand = load(bench, part)
+    if how == "reset":
+        shares.reset(GROUP, [(partition, 0)])
+    elif how == "forget":
+        shares.forget(GROUP, [partition])
+    elif how == "delete group":
+        shares.delete(GROUP)
+    else:
+        broker.delete_topic(partition.topic)
+    turn(broker)
+    assert loaded(bench, part, loading, demand) == {}
+    shares.release(GROUP, "a")
+    bench.pass_time(31_000)
+    assert shares.next_deadline() is None
+    bench.fs.cold = False
+    bench.restart()
+    assert bench.broker.shares.exists(GROUP) == (how != "delete group")
+    if how != "delete topic":
+        assert part_of(bench.broker, "t").start == 0
+
+
+def test_what_was_aborted_is_known_from_before_the_disk_is_read() -> None:
+    bench = Bench(isolation_level="read_committed")
+    bench.log = {"hot_bytes": 0}
+    client = TxnClient(bench.broker, "tx")
+    client.init()
+    bench.send(1)
+    client.send("t", b"aborted")
+    client.end(commit=False)
+    bench.send(1)
+    bench.restart()
+    bench.fs.cold = True
+    part = part_of(bench.broker, "t")
+    loading, demand = load(bench, part)
+    partition = partition_of(bench.broker, "t")
+    partition.move(0, 3, None, compacted_upto=3)  # the cleaner was here, which takes the records and forgets of whom
+    assert loaded(bench, part, loading, demand) == {0: 1, 3: 1}
+
+
+def test_a_hole_in_the_log_is_passed_over_however_long_it_is() -> None:
+    bench = Bench()
+    broker = bench.broker
+    broker.create_topic("c", 1, COMPACT)
+    put(broker, "c", (b"first", b"v"))
+    for number in range(30):
+        put(broker, "c", *[(b"k", b"%d" % number)] * 20)
+    put(broker, "c", (b"last", b"v"))
+    turn(broker)
+    part = part_of(broker, "c")
+    assert given(fetch(broker, part, "b", 30)) == dict.fromkeys(range(41), 1)
+    acknowledge(broker, part, "b", 1, 40, RELEASE)
+    clean(broker, bench.clock)
+    found: dict[int, int] = {}
+    while part.start < partition_of(broker, "c").high_watermark:
+        told = given(fetch(broker, part, "a", 10))
+        assert told or not found
+        found |= told
+        for offset in told:
+            acknowledge(broker, part, "a", offset, offset, ACCEPT)
+        if 0 not in found:
+            acknowledge(broker, part, "b", 0, 0, RELEASE)
+    assert found == {0: 2, **dict.fromkeys(range(581, 602), 1)}
+
+
+def test_a_group_that_stands_behind_the_last_record_waits_there() -> None:
+    """Nothing but a hole is between its start and the end of the log."""
+    bench = Bench()
+    bench.send(1)
+    part = part_of(bench.broker, "t")
+    partition = partition_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    acknowledge(bench.broker, part, "a", 0, 0, ACCEPT)
+    partition.queue.end_offset = partition.next_offset = 700  # all of that is compacted away
+    assert fetch(bench.broker, part, "a") is None
+    assert shown(part) == "start=700"
+    bench.send(1)
+    assert given(fetch(bench.broker, part, "a")) == {700: 1}
+
+
+def test_what_a_damaged_disk_has_lost_is_passed_over_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench()
+    bench.send(2, batches=3)
+    part = part_of(bench.broker, "t")
+    partition_of(bench.broker, "t").queue.lose(2, 4)
+    with caplog.at_level(logging.ERROR, logger="halfmoon.broker"):
+        assert given(fetch(bench.broker, part, "a")) == {0: 1, 1: 1}
+        assert given(fetch(bench.broker, part, "a")) == {4: 1, 5: 1}
+    assert "event=share_lost group=g partition=t-0 first=2 count=2" in caplog.text
+    acknowledge(bench.broker, part, "a", 0, 1, ACCEPT)
+    acknowledge(bench.broker, part, "a", 4, 5, ACCEPT)
+    assert shown(part) == "start=6"
+
+
+def ledger_of(bench: Bench) -> Ledger:
+    (ledger,) = bench.broker.catalog.shares[GROUP].values()
+    return ledger
+
+
+@pytest.mark.parametrize("dead_letters", [True, False])
+def test_what_is_finished_behind_a_record_that_is_held_takes_no_room(dead_letters: bool) -> None:
+    """Markers are between the records, which are accepted and rejected in turn."""
+    bench = Bench(dead_letters=dead_letters)
+    client = TxnClient(bench.broker, "tx")
+    client.init()
+    for number in range(20):
+        client.send("t", b"%d" % number)
+        client.end(commit=True)
+        turn(bench.broker)
+    part = part_of(bench.broker, "t")
+    fetch(bench.broker, part, "a")
+    for offset in range(2, 40, 2):
+        acknowledge(bench.broker, part, "a", offset, offset, ACCEPT if offset % 4 else REJECT)
+        relay(bench.broker)
+    assert shown(part) == "start=0 0 acquired#1(a) 1-39 finished"
+    acknowledge(bench.broker, part, "a", 0, 0, RENEW)
+    assert len(ledger_of(bench).runs) <= 4
+    bench.restart()
+    assert given(fetch(bench.broker, part_of(bench.broker, "t"), "a")) == {0: 1}
 
 
 def test_records_that_are_deleted_are_given_out_no_more() -> None:
@@ -229,9 +386,9 @@ def test_who_leaves_or_whose_connection_goes_loses_what_it_holds() -> None:
     assert shown(part) == "start=0 0-1 available#1"
     owner = object()
     shares.sessions.begin(GROUP, "b", owner)
-    fetch(bench.broker, part, "b")
+    fetch(bench.broker, part_of(bench.broker, "t"), "b")
     shares.drop(owner)
-    assert shown(part) == "start=0 0-1 available#2"
+    assert shown(part_of(bench.broker, "t")) == "start=0 0-1 available#2"
     assert len(shares.sessions) == 0
 
 
@@ -269,9 +426,8 @@ def test_a_rejected_record_has_one_dead_letter_with_both_kinds_of_headers() -> N
 def test_an_exhausted_record_says_so() -> None:
     bench = Bench(delivery_count_limit=2)
     bench.send(1)
-    part = part_of(bench.broker, "t")
     for _ in range(2):
-        fetch(bench.broker, part, "a")
+        fetch(bench.broker, part_of(bench.broker, "t"), "a")
         bench.pass_time(30_000)
     relay(bench.broker)
     (letter,) = letters(bench.broker, "dlq.g")
@@ -311,7 +467,7 @@ def test_a_group_may_want_no_copy_and_another_topic() -> None:
     assert letter["__dlq.errors.offset"] == b"0"
 
 
-def test_without_letters_a_rejected_record_is_only_archived() -> None:
+def test_without_letters_a_rejected_record_is_only_finished() -> None:
     bench = Bench(dead_letters=False)
     bench.send(1)
     part = part_of(bench.broker, "t")
@@ -392,18 +548,176 @@ def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
     assert bench.broker.shares.letters.unwritten == 1
 
 
-def test_a_reset_group_owes_no_letters() -> None:
+def step(broker: Broker) -> None:
+    loading = broker.relays.step()
+    if loading is not None:
+        loading.loaded(loading.load())
+
+
+@pytest.mark.parametrize("steps", range(8))
+@pytest.mark.parametrize("how", ["reset", "forget", "delete group", "delete topic"])
+def test_what_an_operator_takes_away_is_owed_no_letters(how: str, steps: int) -> None:
+    """At any moment of the mover, which is the only one of all groups."""
     bench = Bench()
-    bench.send(3)
-    part = part_of(bench.broker, "t")
-    fetch(bench.broker, part, "a")
-    acknowledge(bench.broker, part, "a", 0, 1, REJECT)
-    bench.broker.shares.reset(GROUP, [(partition_of(bench.broker, "t"), 2)])
-    relay(bench.broker)
-    assert letters(bench.broker, "dlq.g") == []
-    assert given(fetch(bench.broker, part_of(bench.broker, "t"), "a")) == {2: 1}
+    broker, shares = bench.broker, bench.broker.shares
+    broker.create_topic("other", 1)
+    turn(broker)
+    bench.send(300)
+    send(broker, "other", b"v")
+    turn(broker)
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 299, REJECT)
+    for _ in range(steps):
+        step(broker)
+    partition = partition_of(broker, "t")
+    if how == "reset":
+        shares.reset(GROUP, [(partition, 300)])
+    elif how == "forget":
+        shares.forget(GROUP, [partition])
+    elif how == "delete group":
+        shares.delete(GROUP)
+    else:
+        broker.delete_topic(partition.topic)
+    other = part_of(broker, "other", group="h")
+    fetch(broker, other, "a")
+    acknowledge(broker, other, "a", 0, 0, REJECT)
+    for _ in range(20):
+        if broker.relays.has_work:
+            step(broker)
+    assert not broker.relays.has_work
+    turn(broker)
+    written = letters(broker, "dlq.g")
+    assert len(written) in (0, 200, 300)
+    assert len(letters(broker, "dlq.h")) == 1
     bench.restart()
-    assert part_of(bench.broker, "t").start == 2
+    relay(bench.broker)
+    assert letters(bench.broker, "dlq.g") == written
+    if how == "reset":
+        assert part_of(bench.broker, "t").start == 300
+
+
+def test_a_mover_that_stands_over_deleted_records_leaves_a_reset_as_it_is() -> None:
+    bench = Bench()
+    bench.send(300)
+    broker, shares = bench.broker, bench.broker.shares
+    partition = partition_of(broker, "t")
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 299, REJECT)
+    while not shares.letters.written:
+        step(broker)
+    shares.reset(GROUP, [(partition, 290)])
+    broker.delete_records(partition, 280)
+    relay(broker)
+    assert shares.letters.unwritten == 0
+    bench.restart()
+    assert part_of(bench.broker, "t").start == 290
+
+
+def test_letters_of_records_that_a_fetch_finds_deleted_are_counted_too() -> None:
+    bench = Bench()
+    bench.send(5)
+    broker, shares = bench.broker, bench.broker.shares
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 4, REJECT)
+    broker.delete_records(partition_of(broker, "t"), 3)
+    fetch(broker, part, "a")
+    relay(broker)
+    assert (shares.letters.written, shares.letters.unwritten) == (2, 3)
+
+
+def test_letters_of_small_batches_of_large_records_are_made_by_and_by() -> None:
+    """A step of the mover is bounded by what the records are once they are decompressed."""
+    bench = Bench()
+    broker = bench.broker
+    partition = partition_of(broker, "t")
+    for _ in range(10):
+        made = build_batch([(None, b"\0" * 600_000, 7, ())], codec=4)
+        broker.append(partition, memoryview(bytearray(made)), bench.clock.now_ms)
+    turn(broker)
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 9, REJECT)
+    most = 0
+    while broker.relays.has_work:
+        before = broker.shares.letters.written
+        step(broker)
+        most = max(most, broker.shares.letters.written - before)
+    turn(broker)
+    assert most == 1
+    assert [letter["__dlq.errors.offset"] for letter in letters(broker, "dlq.g")] == [b"%d" % at for at in range(10)]
+
+
+def test_groups_take_turns_at_the_mover() -> None:
+    bench = Bench()
+    broker, shares = bench.broker, bench.broker.shares
+    bench.send(500)
+    for group in ("g", "h"):
+        part = part_of(broker, "t", group=group)
+        fetch(broker, part, "a")
+        acknowledge(broker, part, "a", 0, 499 if group == "g" else 0, REJECT)
+    while not letters(broker, "dlq.h"):
+        step(broker)
+        turn(broker)
+    assert shares.letters.written == 201
+
+
+@pytest.mark.parametrize("what", ["read", "written"])
+def test_a_group_whose_letters_cannot_be_made_holds_up_no_other(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    broker = bench.broker
+    bench.send(500)
+    for group in ("g", "h"):
+        part = part_of(broker, "t", group=group)
+        fetch(broker, part, "a")
+        acknowledge(broker, part, "a", 0, 499, REJECT)
+    first_partition, make = broker.first_partition, dead_letters.make
+
+    def too_many(name: str) -> Partition:
+        if name == "dlq.g":
+            raise BrokerError(Fault.INVALID_PARTITIONS, "there are too many")
+        return first_partition(name)
+
+    def unreadable(slices: Any, place: Place, run: Run, *, copy: bool) -> dead_letters.Letters:
+        if place.group == "g":
+            raise OSError("no such sector")
+        return make(slices, place, run, copy=copy)
+
+    with monkeypatch.context() as failing:
+        if what == "read":
+            failing.setattr(dead_letters, "make", unreadable)
+        else:
+            failing.setattr(broker, "first_partition", too_many)
+        relay(broker)
+        turn(broker)
+        assert (len(letters(broker, "dlq.g")), len(letters(broker, "dlq.h"))) == (0, 500)
+    bench.clock.now_ms += 1_000
+    broker.relays.expire(bench.clock.now_ms)
+    relay(broker)
+    assert len(letters(broker, "dlq.g")) == 500
+
+
+def test_what_is_owed_or_held_stays_in_memory_and_nothing_else() -> None:
+    bench = Bench()
+    broker, shares = bench.broker, bench.broker.shares
+    bench.send(3)
+    session = shares.sessions.begin(GROUP, "a", object())
+    part = part_of(broker, "t")
+    fetch(broker, part, "a")
+    acknowledge(broker, part, "a", 0, 0, REJECT)
+    shares.end_session(session)
+    assert shares.parts(GROUP) == [part]
+    relay(broker)
+    assert shares.parts(GROUP) == []
+    assert shares.next_deadline() is None
+    seen = shares.seen(GROUP, partition_of(broker, "t"))
+    assert (seen is not None and seen.start, shares.parts(GROUP)) == (1, [])
+    fetch(broker, part_of(broker, "t"), "b")  # who has no session: its lock ends
+    bench.pass_time(30_000)
+    assert shares.parts(GROUP) == []
+    assert given(fetch(broker, part_of(broker, "t"), "c")) == {1: 3, 2: 3}
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------

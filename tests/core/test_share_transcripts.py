@@ -6,7 +6,7 @@ Commands (the time goes on with `tick` only; locks last 30 s):
     new [start=0] [limit=5] [locks=2000] [letters=yes] [renew=yes]      a share partition
     acquire MEMBER BATCHES [most=500] [batch=500] [exactly]             BATCHES: 0-9,10-19 of the log
     ack MEMBER FIRST-LAST:TYPES …                                       a accept, g gap, r release, x reject, n renew
-    release MEMBER      tick MS      archive FIRST-LAST      buried FIRST-LAST      drop OFFSET
+    release MEMBER      tick MS      pass FIRST-LAST         buried FIRST-LAST      drop OFFSET
     wanted MOST                                                         where to read for so many records
     crash                                                               what is written down, taken up again
 """
@@ -69,9 +69,8 @@ class Script:
         return "\n".join([f"start {self.part.start}", *(f"  {run}" for run in runs)])
 
     def written(self, changed: list[Saved]) -> str:
-        for run in changed:
-            self.kept.put(*run)
         if changed:
+            self.kept.put(changed)
             self.kept.begin_at(self.part.start)
         return "\n".join(
             f"write {told(first, end)} {STATE_NAMES[state]}{f' #{count}' if count else ''}"
@@ -103,12 +102,12 @@ class Script:
         self.now_ms += int(plain[0])
         return self.written(self.part.expire(self.terms, self.now_ms))
 
-    def do_archive(self, plain: list[str], given: dict[str, str]) -> str:
-        self.part.archive(*span(plain[0]))
+    def do_pass(self, plain: list[str], given: dict[str, str]) -> str:
+        self.part.pass_over([Extent(*span(plain[0]))])
         return ""
 
     def do_buried(self, plain: list[str], given: dict[str, str]) -> str:
-        self.part.buried(*span(plain[0]))
+        self.part.buried([Extent(*span(plain[0]))])
         return ""
 
     def do_drop(self, plain: list[str], given: dict[str, str]) -> str:

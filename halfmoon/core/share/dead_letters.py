@@ -15,24 +15,25 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
 from halfmoon.core.provenance import GivenUp, SourceRun
 from halfmoon.core.record_codec import Headers, Record
 from halfmoon.core.records import build_batch, iter_records, parse_header
 from halfmoon.core.share.ledger import EXHAUSTED, Run
+from halfmoon.core.share.share_partition import Extent
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
     from halfmoon.core.relay import Load
-    from halfmoon.core.share.service import Part, ShareService
+    from halfmoon.core.share.service import Part, Place, ShareService
 
 AT_ONCE = 200
 """Letters in one batch at most, …"""
 AT_ONCE_BYTES = 1 << 20
-"""… made of so many bytes of the log."""
+"""… made of so many bytes of the log, and of so many once these are decompressed. One record may be larger."""
 
 PREFIX = "__dlq.errors."
 MESSAGES = {False: "Offset rejected by client.", True: "Offset delivery count exceeded the threshold."}
@@ -49,18 +50,42 @@ class DeadLetters:
         self.written = 0
         self.unwritten = 0
         """Records of which no letter could be written."""
+        self._owing: dict[Part, None] = {}
+        self._failed: dict[Part, None] = {}
+        """Those that are tried again after a pause."""
 
     def __str__(self) -> str:
         return "dead letters of share groups"
 
+    def owe(self, part: Part) -> None:
+        """The share partition owes some."""
+        self._owing[part] = None
+        self._broker.relays.wake(self)
+
     def run(self) -> Generator[Load | None, Any, None]:
-        shares = self._shares
-        for group in shares.groups_at_work():
-            for part in shares.parts(group):
-                while owed := part.owed():
-                    run = owed[0]
-                    yield from self._bury(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
-                    yield None
+        """A batch of letters of one share partition, then of the next. What cannot be done now for one of them holds up
+        no other: it is tried again when they are done, after a pause."""
+        shares, owing = self._shares, self._owing
+        problem: HalfmoonError | OSError | None = None
+        owing.update(self._failed)
+        self._failed.clear()
+        while owing:
+            part = next(iter(owing))
+            del owing[part]
+            run = part.first_owed() if shares.is_at_work(part) else None
+            if run is None:
+                shares.put_away([part])
+                continue
+            owing[part] = None
+            try:
+                yield from self._bury(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
+            except (HalfmoonError, OSError) as error:
+                problem = error
+                del owing[part]
+                self._failed[part] = None
+            yield None
+        if problem is not None:
+            raise problem
 
     def _bury(self, part: Part, run: Run) -> Generator[Load | None, Any, None]:
         """Write the letters of some records that stand together, or of the first of them."""
@@ -74,62 +99,98 @@ class DeadLetters:
             return
         rows = partition.queue.rows_upto(run.first, run.end, AT_ONCE_BYTES)
         read = self._broker.reader.read([(position, length) for _, _, position, length in rows])
-        slices = read.slices
-        if read.cold is not None:
-            slices = yield read.cold
         end = min(run.end, rows[-1][0] + rows[-1][1]) if rows else run.end
-        records = yield lambda: _records(slices, run.first, end)
-        if self._shares.known(group, partition) is not part or part.start > run.first:
-            return  # the group was reset meanwhile
-        letters: list[Row] = []
-        runs: list[SourceRun] = []
-        number = partition.topic.number
-        for offset, record in records:
-            letters.append(letter(group, partition, offset, record, run, copy=options.copy_records))
-            if runs and runs[-1].first_offset + runs[-1].count == offset:
-                runs[-1] = SourceRun(number, partition.index, runs[-1].first_offset, runs[-1].count + 1)
-            else:
-                runs.append(SourceRun(number, partition.index, offset, 1))
-        if not letters or not options.dead_letter_topic:
-            self._give_up(part, run.first, end, "no letters are wanted" if letters else "there are no such records")
+
+        def load() -> Letters | HalfmoonError | OSError:
+            try:
+                slices = read.slices if read.cold is None else read.cold()
+                return make(slices, part.place, run._replace(end=end), copy=options.copy_records)
+            except (HalfmoonError, OSError) as error:
+                return error  # raised in the thread it would end the run
+
+        made = yield load
+        if not isinstance(made, Letters):
+            raise made
+        if not self._shares.is_at_work(part) or part.start > run.first:
+            return  # the group was reset meanwhile, or the records are gone
+        if made.batch is None:
+            self._give_up(part, run.first, made.end, "there are no such records")
+            return
+        if not options.dead_letter_topic:
+            self._give_up(part, run.first, made.end, "no letters are wanted")
             return
         try:
             target = self._target(options.dead_letter_topic, partition)
         except BrokerError as error:
             if error.fault in (Fault.KAFKA_STORAGE_ERROR, Fault.INVALID_PARTITIONS):
                 raise  # this may pass
-            self._give_up(part, run.first, end, str(error))
+            self._give_up(part, run.first, made.end, str(error))
             return
         if target.topic is partition.topic:
-            self._give_up(part, run.first, end, "they would come to where they come from")
+            self._give_up(part, run.first, made.end, "they would come to where they come from")
             return
-        self._broker.append_relayed(target, bytearray(build_batch(letters)), given_up=GivenUp(group, tuple(runs)))
-        self.written += len(letters)
-        self._shares.buried(part, run.first, end)
+        sources = tuple(
+            SourceRun(partition.topic.number, partition.index, first, end - first) for first, end in made.sources
+        )
+        self._broker.append_relayed(target, made.batch, given_up=GivenUp(group, sources))
+        written = sum(source.count for source in sources)
+        self.written += written
+        self._shares.buried(part, made.sources)
+        if written < made.end - run.first:
+            self._give_up(part, run.first, made.end, "there are no others", but=written)
 
-    def _give_up(self, part: Part, first: int, end: int, reason: str) -> None:
+    def _give_up(self, part: Part, first: int, end: int, reason: str, but: int = 0) -> None:
+        """What is still owed of these, all `but` so many."""
+        count = end - first - but
         self._broker.logger.error(
             "event=no_dead_letter group=%s partition=%r first=%d count=%d reason=%s",
-            part.place.group, part.place.partition, first, end - first, reason,
+            part.place.group, part.place.partition, first, count, reason,
         )  # fmt: skip
         self._shares.bury_unwritten(part, first, end)
-        self.unwritten += end - first
+        self.unwritten += count
 
     def _target(self, name: str, source: Partition) -> Partition:
         topic = self._broker.first_partition(name).topic
         return topic.partitions[source.index % len(topic.partitions)]
 
 
-def _records(slices: Sequence[memoryview | bytes], first: int, end: int) -> list[tuple[int, Record]]:
-    """In a thread: batches may have to be decompressed. What cannot be read is left out, as nobody could read it."""
-    found = []
+class Letters(NamedTuple):
+    """Some letters in a batch, None where there is nothing to make any of; the offsets that they are made of, and that
+    all below `end` are among them, if they can be read."""
+
+    batch: bytearray | None
+    sources: list[Extent]
+    end: int
+
+
+def make(slices: Sequence[memoryview | bytes], place: Place, run: Run, *, copy: bool) -> Letters:
+    """In a thread: batches may have to be decompressed, to many times their size. What cannot be read is left out, as
+    nobody could read it."""
+    group, partition = place
+    rows: list[Row] = []
+    sources: list[Extent] = []
+    size = 0
     for piece in slices:
         base = parse_header(piece).base_offset
         with suppress(BrokerError):
             for record in iter_records(piece, created=True):
-                if first <= base + record.offset_delta < end:
-                    found.append((base + record.offset_delta, record))
-    return found
+                offset = base + record.offset_delta
+                if not run.first <= offset < run.end:
+                    continue
+                size += _size(record)
+                if rows and size > AT_ONCE_BYTES:
+                    return Letters(bytearray(build_batch(rows)), sources, offset)
+                rows.append(letter(group, partition, offset, record, run, copy=copy))
+                if sources and sources[-1].end == offset:
+                    sources[-1] = Extent(sources[-1].first, offset + 1)
+                else:
+                    sources.append(Extent(offset, offset + 1))
+    return Letters(bytearray(build_batch(rows)) if rows else None, sources, run.end)
+
+
+def _size(record: Record) -> int:
+    pieces = [record.key, record.value, *(content for _, content in record.headers)]
+    return sum(len(piece) for piece in pieces if piece)
 
 
 def letter(group: str, partition: Partition, offset: int, record: Record, run: Run, *, copy: bool) -> Row:

@@ -41,7 +41,7 @@ class ShareSettings(Section, frozen=True, kw_only=True):
     isolation_level: Literal["read_uncommitted", "read_committed"] = "read_uncommitted"
     renew_acknowledge: bool = True
     dead_letters: bool = True
-    """Whether what is rejected or exhausted goes to `dlq.<group>`; as in Kafka, it is only archived if not."""
+    """Whether what is rejected or exhausted goes to `dlq.<group>`; as in Kafka, it is only finished if not."""
     max_size: Annotated[int, Meta(ge=1)] = 200
     max_sessions: Annotated[int, Meta(ge=1)] = 2_000
 

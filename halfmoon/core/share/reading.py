@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.share.share_partition import Acquired, Extent
-from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
+from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -24,37 +23,38 @@ _ATTRIBUTES_AT = 22
 Buffer = memoryview | bytes
 
 
-class Loading(NamedTuple):
-    """To be run in a thread; it returns the batches' slices."""
-
-    load: Callable[[], Sequence[memoryview]]
-    first: int
-    batches: list[Extent]
-
-
 class Found:
-    """What was read, and what of it is given out."""
+    """What was read: whole batches, the offset from which on they were looked for, and which of them were aborted. And
+    what of it is given out."""
 
-    __slots__ = ("acquired", "batches", "slices")
+    __slots__ = ("aborted", "acquired", "batches", "first", "slices")
 
-    def __init__(self, slices: Sequence[Buffer], batches: list[Extent]) -> None:
-        self.slices = slices
+    def __init__(
+        self, first: int, batches: list[Extent], aborted: AbortedBatches, slices: Sequence[Buffer] = ()
+    ) -> None:
+        self.first = first
         self.batches = batches
+        self.aborted = aborted
+        self.slices = slices
         self.acquired: list[Acquired] = []
 
     @property
     def size(self) -> int:
         return sum(map(len, self.slices))
 
-    def holes(self, first: int, aborted: Sequence[Aborted]) -> Iterator[Extent]:
-        """Offsets from `first` on that nobody is to get: between batches, control batches, aborted ones."""
-        at, hidden = first, AbortedBatches(aborted)
+    @property
+    def records(self) -> int:
+        """How many records are given out."""
+        return sum(piece.end - piece.first for piece in self.acquired)
+
+    def for_nobody(self) -> Iterator[Extent]:
+        """Offsets that nobody is to get: between batches, control batches, aborted ones."""
+        at = self.first
         for piece, batch in zip(self.slices, self.batches, strict=True):
             if batch.first > at:
                 yield Extent(at, batch.first)
             at = max(at, batch.end)
-            attributes = piece[_ATTRIBUTES_AT]
-            if attributes & CONTROL or (attributes & TRANSACTIONAL and aborted and hidden.hold(parse_header(piece))):
+            if piece[_ATTRIBUTES_AT] & (CONTROL | TRANSACTIONAL) and self.aborted.hide(parse_header(piece)):
                 yield batch
 
     def cut(self) -> Found:
@@ -73,19 +73,58 @@ class Found:
         return self
 
 
+class Loading(NamedTuple):
+    """`load` is to be run in a thread; it returns the slices of `found`, which are `size` bytes."""
+
+    load: Callable[[], Sequence[memoryview]]
+    found: Found
+    size: int
+
+    @property
+    def records(self) -> int:
+        """How many records that may be, at most."""
+        return sum(batch.end - batch.first for batch in self.found.batches)
+
+
+class Lost(Extent):
+    """Offsets that a damaged disk has lost."""
+
+    __slots__ = ()
+
+
 class Reading:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def read(self, partition: Partition, first: int, end: int, max_bytes: int) -> Found | Loading:
-        """The batches that have offsets in [first, end), as many as `max_bytes` hold and one at least. Raises
-        BrokerError(CORRUPT_MESSAGE)."""
+    def read(
+        self, partition: Partition, first: int, end: int, limit: int, max_bytes: int, *, committed: bool
+    ) -> Found | Loading | Extent:
+        """The batches that have offsets in [first, end), as many as `max_bytes` hold and one at least. Where there are
+        none: the stretch of offsets up to the next batch, or up to `limit`, that nothing stands in.
+
+        Which of them were aborted is looked up in the same moment: once they are read from the disk, it may be
+        forgotten, as their records are deleted or compacted away meanwhile."""
         queue = partition.queue
-        if queue.damaged and queue.damage_at(first):
-            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {first} of {partition!r} was lost to a damaged disk")
+        if queue.damaged:
+            lost = next((high for low, high in queue.damaged if low <= first < high), None)
+            if lost is not None:
+                return Lost(first, min(lost, limit))
         rows = queue.rows_upto(first, end, max_bytes)
+        if not rows:
+            return Extent(first, self._next_batch(partition, first, limit))
         batches = [Extent(base, base + span) for base, span, _, _ in rows]
+        aborted = NONE_ABORTED
+        if committed and partition.transactions is not None:
+            aborted = AbortedBatches(partition.transactions.aborted_in(first, batches[-1].end))
+        found = Found(first, batches, aborted)
         read = self._broker.reader.read([(position, length) for _, _, position, length in rows])
         if read.cold is not None:
-            return Loading(read.cold, first, batches)
-        return Found(read.slices, batches)
+            return Loading(read.cold, found, read.size)
+        found.slices = read.slices
+        return found
+
+    def _next_batch(self, partition: Partition, first: int, limit: int) -> int:
+        """Where the next batch begins, or what is lost to a damaged disk; `limit` if nothing does before."""
+        queue = partition.queue
+        following = [base for base, _, _, _ in queue.rows_upto(first, limit, 0)]
+        return min([*following, *(low for low, _ in queue.damaged if low > first), limit])

@@ -1,18 +1,25 @@
 """Share groups with a memory: what share partitions decide, carried out on the log.
 
-A share partition (`share_partition.py`) lives in memory while somebody fetches from it, and is made from what the
-catalog remembers. What it decides is a control record (`ShareChanged`) before anybody is told, so that a crash neither
-loses an acknowledgement nor passes over a record that has none: what was acquired and not acknowledged is given out
-again. Where a group begins is written down, too, when it first looks at a partition: Kafka works it out anew after a
-restart as long as nothing was acknowledged, and with `latest` passes over what came meanwhile.
+A share partition (`share_partition.py`) is made from what the catalog remembers, when somebody fetches from it or it
+owes dead letters. It lives in memory until its group has no session left and it holds nothing that the catalog does not
+know. An operator may put another in its place at any moment, also while it is read for: one that is not at work any
+more gives nothing out and writes nothing.
+
+What it decides is a control record (`ShareChanged`) before anybody is told, so that a crash neither loses an
+acknowledgement nor passes over a record that has none: what was acquired and not acknowledged is given out again. Where
+a group begins is written down, too, when it first looks at a partition: Kafka works it out anew after a restart as long
+as nothing was acknowledged, and with `latest` passes over what came meanwhile.
 
 Locks end by the timers of core/groups/deadlines.py, one a share partition. They are not in the wheel of waiting
 messages (core/due_times.py): a lock is over after a restart anyway, so it is in nobody's memory but ours.
+
+Who waits for records (core/hold.py) waits for share partitions, and is woken in the order of coming as long as there is
+something for the next: one record wakes one of two hundred.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core import control
@@ -20,24 +27,24 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.deadlines import Deadlines, Timer
 from halfmoon.core.groups.messages import GroupListing
 from halfmoon.core.share.dead_letters import DeadLetters
-from halfmoon.core.share.ledger import ARCHIVED, OWED, Mark, Saved
+from halfmoon.core.share.ledger import FINISHED, OWED, Ledger, Mark, Saved
 from halfmoon.core.share.membership import Beat, Pulse, ShareGroup, ShareMembers, Topics
 from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSettings, reset_ms, resolve
-from halfmoon.core.share.reading import Found, Loading, Reading
+from halfmoon.core.share.reading import Found, Loading, Lost, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
-from halfmoon.core.share.share_partition import Acknowledgement, Demand, SharePartition
-from halfmoon.core.transactions.aborted import Aborted
+from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
-    from halfmoon.core.transactions.aborted import Aborted
 
 
 GROUP_TYPE = "share"
 EMPTY = "Empty"
 AGAIN_MS = 1_000
 """Where it cannot be written down that a member is gone, it is tried again after so long."""
+LOOKS = 20
+"""A fetch that finds nothing but holes and markers looks on so often before it returns to the loop."""
 
 
 class Place(NamedTuple):
@@ -68,6 +75,7 @@ class ShareService:
         self.settings: ShareSettings = broker.settings.groups.share
         self.sessions = ShareSessions(self.settings.max_sessions)
         self._parts: dict[str, dict[Partition, Part]] = {}
+        self._by_partition: dict[Partition, dict[Part, None]] = {}
         self._locks: Deadlines[Part] = Deadlines()
         self._reading = Reading(broker)
         self.letters = DeadLetters(broker, self)
@@ -84,8 +92,9 @@ class ShareService:
         for group, ledgers in self._broker.catalog.shares.items():
             for (number, index), ledger in ledgers.items():
                 partition = self._broker.catalog.partition(number, index)
-                if partition is not None and any(run.state in OWED for run in ledger.runs):
-                    self.known(group, partition)
+                part = None if partition is None or not ledger.owes else self.known(group, partition)
+                if part is not None:
+                    self.letters.owe(part)
         self._broker.relays.add(self.letters, self.letters)
 
     def options(self, group: str) -> Options:
@@ -98,22 +107,53 @@ class ShareService:
         """Those at work."""
         return list(self._parts.get(group, {}).values())
 
-    def groups_at_work(self) -> list[str]:
-        return list(self._parts)
+    def is_at_work(self, part: Part) -> bool:
+        """Whether no other has taken its place."""
+        return self._parts.get(part.place.group, {}).get(part.place.partition) is part
 
     def known(self, group: str, partition: Partition) -> Part | None:
-        """What the group knows of a partition; None if it has never looked at it, or the topic is gone."""
+        """What the group knows of a partition, at work from now on; None if it has never looked at it, or the topic is
+        gone."""
         part = self._parts.get(group, {}).get(partition)
         if part is not None:
             return part
-        ledger = self._broker.catalog.shares.get(group, {}).get((partition.topic.number, partition.index))
-        if ledger is None:
-            return None
-        return self._add(Part(Place(group, partition), ledger.start, ledger.saved()))
+        ledger = self._remembered(group, partition)
+        return None if ledger is None else self._add(Part(Place(group, partition), ledger.start, ledger.saved()))
+
+    def seen(self, group: str, partition: Partition) -> SharePartition | None:
+        """As `known`, to be looked at only."""
+        part = self._parts.get(group, {}).get(partition)
+        if part is not None:
+            return part
+        ledger = self._remembered(group, partition)
+        return None if ledger is None else SharePartition(ledger.start, ledger.saved())
+
+    def _remembered(self, group: str, partition: Partition) -> Ledger | None:
+        return self._broker.catalog.shares.get(group, {}).get((partition.topic.number, partition.index))
 
     def _add(self, part: Part) -> Part:
-        self._parts.setdefault(part.place.group, {})[part.place.partition] = part
+        group, partition = part.place
+        self._parts.setdefault(group, {})[partition] = part
+        self._by_partition.setdefault(partition, {})[part] = None
         return part
+
+    def _remove(self, part: Part) -> None:
+        group, partition = part.place
+        of_group, of_partition = self._parts[group], self._by_partition[partition]
+        del of_group[partition], of_partition[part]
+        if not of_group:
+            del self._parts[group]
+        if not of_partition:
+            del self._by_partition[partition]
+        self._locks.cancel(part.timer)
+
+    def put_away(self, parts: Iterable[Part]) -> None:
+        """Forget those that nobody needs in memory."""
+        for part in parts:
+            if self.sessions.any_of(part.place.group) or part.is_loading or part.has_acquired or part.owes:
+                continue
+            if self.is_at_work(part):
+                self._forget([part])
 
     def begin(self, group: str, partition: Partition, options: Options) -> Part | Callable[[], int]:
         """What the group knows of a partition, from now on if it has never looked at it. A function is to be run in a
@@ -153,51 +193,92 @@ class ShareService:
         self, part: Part, member: str, demand: Demand, max_bytes: int, options: Options
     ) -> Found | Loading | None:
         """Give out some records. `Loading` is to be run in a thread, and its result handed to `loaded`; None if there
-        is nothing now. Raises BrokerError."""
+        is nothing now, or (`could_give` says which) only what nobody is to get has been seen so far. Raises
+        BrokerError."""
+        committed = options.committed_only
+        for _ in range(LOOKS):
+            wanted = self._wanted(part, demand.max_records, options)
+            if wanted is None:
+                return None
+            first, end, limit = wanted
+            found = self._reading.read(part.place.partition, first, end, limit, max_bytes, committed=committed)
+            if isinstance(found, Loading):
+                part.is_loading = True
+                return found
+            if isinstance(found, Found):
+                if self._give_out(part, member, found, demand, options).acquired:
+                    return found
+                continue
+            if isinstance(found, Lost):
+                self._broker.logger.error(
+                    "event=share_lost group=%s partition=%r first=%d count=%d reason=a damaged disk",
+                    *part.place, found.first, found.end - found.first,
+                )  # fmt: skip
+            part.pass_over([found])
+        return None
+
+    def _wanted(self, part: Part, max_records: int, options: Options) -> tuple[int, int, int] | None:
+        """Where to read for so many records: offsets [first, end), and the limit up to which the group reads. None if
+        there is nothing to be given out."""
         if part.is_loading:
             return None
         partition = part.place.partition
         lost = part.drop_below(partition.start_offset)
         if lost:
             self._broker.logger.error("event=dead_letters_lost group=%s partition=%r count=%d", *part.place, lost)
+            self.letters.unwritten += lost
         limit = partition.stable_offset if options.committed_only else partition.high_watermark
-        wanted = part.wanted(demand.max_records, options.terms.max_locks)
+        wanted = part.wanted(max_records, options.terms.max_locks)
         if wanted is None or wanted[0] >= limit:
             return None
-        first, upto = wanted
-        found = self._reading.read(partition, first, min(upto, limit), max_bytes)
-        if isinstance(found, Loading):
-            part.is_loading = True
-            return found
-        return self._give_out(part, member, first, found, demand, options)
+        return wanted[0], min(wanted[1], limit), limit
+
+    def could_give(self, part: Part, options: Options) -> bool:
+        """Whether a fetch has something to look at now."""
+        return self._wanted(part, 1, options) is not None
 
     def loaded(
         self, part: Part, member: str, loading: Loading, slices: Sequence[memoryview], demand: Demand, options: Options
     ) -> Found:
         """The reading that `fetch` has asked for is done."""
         part.is_loading = False
-        found = Found(slices, loading.batches)
-        given = self._give_out(part, member, loading.first, found, demand, options)
-        self._broker.hold.wake_partition(part)
-        return given
+        found = loading.found
+        if self.is_at_work(part):
+            found.slices = slices
+            self._give_out(part, member, found, demand, options)
+            self._wake(part)
+        return found
 
-    def load_failed(self, part: Part) -> None:
+    def not_loaded(self, part: Part) -> None:
+        """It has failed, or nobody wants it any more."""
         part.is_loading = False
-        self._broker.hold.wake_partition(part)
+        self._wake(part)
+        self.put_away([part])
 
-    def _give_out(self, part: Part, member: str, first: int, found: Found, demand: Demand, options: Options) -> Found:
-        broker = self._broker
-        aborted: Sequence[Aborted] = ()
-        transactions = part.place.partition.transactions
-        if options.committed_only and found.batches and transactions is not None:
-            aborted = tuple(transactions.aborted_in(first, found.batches[-1].end))
-        for hole in found.holes(first, aborted):
-            part.archive(hole.first, hole.end)
-        now_ms = broker.clock.mono_ms()
-        found.acquired = part.acquire(member, found.batches, demand, options.terms, now_ms)
+    def _give_out(self, part: Part, member: str, found: Found, demand: Demand, options: Options) -> Found:
+        part.pass_over(list(found.for_nobody()))
+        found.acquired = part.acquire(member, found.batches, demand, options.terms, self._broker.clock.mono_ms())
         if part.next_deadline_ms is not None:
             self._watch(part)
         return found.cut()
+
+    def _wake(self, part: Part) -> None:
+        """Wake who waits for the share partition, one after the other, as long as there is something for the next."""
+        hold = self._broker.hold
+        waiting = hold.waiting(part)
+        if waiting:
+            options = self.options(part.place.group)
+            for held in waiting:
+                if not self.could_give(part, options):
+                    return
+                hold.wake(held)
+
+    def arrived(self, partitions: Iterable[Partition]) -> None:
+        """Something has become visible in these."""
+        if self._by_partition:
+            for partition in partitions:
+                for part in list(self._by_partition.get(partition, ())):
+                    self._wake(part)
 
     def _watch(self, part: Part) -> None:
         if part.next_deadline_ms is None:
@@ -212,7 +293,10 @@ class ShareService:
         """Returns the log position to wait for. Raises BrokerError, and nothing is changed then."""
         mark = part.mark()
         changed = part.acknowledge(member, batches, options.terms, self._broker.clock.mono_ms())
-        return self._write(part, mark, changed) if changed else self._settled(part, changed)
+        if changed:
+            return self._write(part, mark, changed)
+        self._watch(part)
+        return 0
 
     def _write(self, part: Part, mark: Mark, changed: list[Saved]) -> int:
         group, partition = part.place
@@ -225,13 +309,11 @@ class ShareService:
         self._settled(part, changed)
         return position
 
-    def _settled(self, part: Part, changed: list[Saved]) -> int:
+    def _settled(self, part: Part, changed: list[Saved]) -> None:
         self._watch(part)
-        if changed:
-            if any(state in OWED for _, _, state, _ in changed):
-                self._broker.relays.wake(self.letters)
-            self._broker.hold.wake_partition(part)
-        return 0
+        if any(state in OWED for _, _, state, _ in changed):
+            self.letters.owe(part)
+        self._wake(part)
 
     def _note(self, part: Part, changed: list[Saved]) -> None:
         """Nobody waits for it to be written: without it, records are given out once more after a crash."""
@@ -247,25 +329,24 @@ class ShareService:
         self._settled(part, changed)
 
     def release(self, group: str, member: str) -> None:
-        """The member is gone, or begins anew: what it holds is available again."""
+        """The member is gone: what it holds is available again."""
         options = self.options(group)
-        for part in self.parts(group):
+        parts = self.parts(group)
+        for part in parts:
             self._note(part, part.release(member, options.terms))
+        self.put_away(parts)
 
-    def buried(self, part: Part, first: int, end: int) -> None:
+    def buried(self, part: Part, extents: Sequence[Extent]) -> None:
         """Dead letters of these are in the log."""
-        part.buried(first, end)
-        self._broker.hold.wake_partition(part)
+        part.buried(extents)
+        self._wake(part)
 
     def bury_unwritten(self, part: Part, first: int, end: int) -> None:
         """No dead letters can be written of these. Raises BrokerError."""
         mark = part.mark()
-        changed = [
-            (run.first, run.end, run.state, run.deliveries) for run in part.between(first, end) if run.state in OWED
-        ]
-        part.buried(first, end)
-        archived = [(max(low, first), min(high, end), ARCHIVED, 0) for low, high, _, _ in changed]
-        self._write(part, mark, archived)
+        owed = [run for run in part.between(first, end) if run.state in OWED]
+        part.buried([Extent(first, end)])
+        self._write(part, mark, [(max(run.first, first), min(run.end, end), FINISHED, 0) for run in owed])
 
     # -- sessions ------------------------------------------------------------------------------------------------------
 
@@ -327,6 +408,7 @@ class ShareService:
         for timer in self._locks.due(mono_ms):
             part = timer.action
             self._note(part, part.expire(self.options(part.place.group).terms, mono_ms))
+            self.put_away([part])
         for group, member in self.members.expire(self._topics(), mono_ms, AGAIN_MS):
             self.member_gone(group, member)
 
@@ -334,43 +416,39 @@ class ShareService:
 
     def forget_topic(self, partitions: Sequence[Partition]) -> None:
         """The topic is deleted."""
-        for group, parts in list(self._parts.items()):
-            for partition in partitions:
-                part = parts.pop(partition, None)
-                if part is not None:
-                    self._locks.cancel(part.timer)
-            if not parts:
-                del self._parts[group]
+        for partition in partitions:
+            self._forget(list(self._by_partition.get(partition, ())))
 
-    def _forget(self, group: str, partition: Partition) -> None:
-        part = self._parts.get(group, {}).pop(partition, None)
-        if part is not None:
-            self._locks.cancel(part.timer)
+    def _forget(self, parts: Sequence[Part]) -> None:
+        """Who waits for them looks anew."""
+        for part in parts:
+            self._remove(part)
+        for part in parts:
             self._broker.hold.wake_partition(part)
+
+    def _at_work(self, group: str, partitions: Iterable[Partition]) -> list[Part]:
+        parts = self._parts.get(group, {})
+        return [parts[partition] for partition in partitions if partition in parts]
 
     def reset(self, group: str, starts: Sequence[tuple[Partition, int]]) -> int:
         """The group begins there, whatever it has done before; returns the log position to wait for. Raises
         BrokerError."""
         record = control.ShareReset(group, [(p.topic.number, p.index, offset) for p, offset in starts])
         position = self._broker.append_control(record)
-        for partition, _ in starts:
-            self._forget(group, partition)
+        self._forget(self._at_work(group, [partition for partition, _ in starts]))
         return position
 
     def forget(self, group: str, partitions: Sequence[Partition]) -> int:
         """The group knows nothing of these any more; returns the log position to wait for. Raises BrokerError."""
         record = control.ShareForgotten(group, [(p.topic.number, p.index) for p in partitions])
         position = self._broker.append_control(record)
-        for partition in partitions:
-            self._forget(group, partition)
+        self._forget(self._at_work(group, partitions))
         return position
 
     def delete(self, group: str) -> int:
         """Forget a group that has no members; returns the log position to wait for. Raises BrokerError."""
         position = self._broker.append_control(control.GroupDeleted(group))
-        for part in self.parts(group):
-            self._forget(group, part.place.partition)
-        self._parts.pop(group, None)
+        self._forget(self.parts(group))
         self.members.forget(group)
         return position
 

@@ -2,11 +2,14 @@
 
 Each request says the session's epoch: 0 begins one (or begins it anew), −1 ends it, and in between it counts up by
 one, so that a request which comes twice is noticed. A session belongs to the connection it was begun on and ends with
-it. Rules: org.apache.kafka.server.share.session, SharePartitionManager.newContext, acknowledgeSessionUpdate.
+it. What the member holds is given back where a session ends, but not where it begins anew, which clients do after an
+error while their records are being worked on. Rules: org.apache.kafka.server.share.session,
+SharePartitionManager.newContext, acknowledgeSessionUpdate.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from halfmoon.core.errors import BrokerError, Fault
@@ -41,12 +44,16 @@ class ShareSessions:
         self._most = most
         self._by_member: dict[tuple[str, str], ShareSession] = {}
         self._by_owner: dict[object, dict[ShareSession, None]] = {}
+        self._of_group: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._by_member)
 
     def get(self, group: str, member: str) -> ShareSession | None:
         return self._by_member.get((group, member))
+
+    def any_of(self, group: str) -> bool:
+        return group in self._of_group
 
     def begin(self, group: str, member: str, owner: object) -> ShareSession:
         """A new session; the caller has ended the old one. Raises BrokerError(SHARE_SESSION_LIMIT_REACHED)."""
@@ -55,6 +62,7 @@ class ShareSessions:
             raise BrokerError(Fault.SHARE_SESSION_LIMIT_REACHED)
         session = self._by_member[group, member] = ShareSession(group, member, owner)
         self._by_owner.setdefault(owner, {})[session] = None
+        self._of_group[group] += 1
         return session
 
     def use(self, group: str, member: str, epoch: int) -> ShareSession:
@@ -75,7 +83,13 @@ class ShareSessions:
             session.parts.pop(key, None)
 
     def end(self, session: ShareSession) -> None:
-        self._by_member.pop((session.group, session.member), None)
+        key = session.group, session.member
+        if self._by_member.get(key) is not session:
+            return
+        del self._by_member[key]
+        self._of_group[session.group] -= 1
+        if not self._of_group[session.group]:
+            del self._of_group[session.group]
         owned = self._by_owner.get(session.owner)
         if owned is not None:
             owned.pop(session, None)

@@ -1,8 +1,8 @@
 """One partition as one share group sees it (KIP-932): who has which record, and which are finished.
 
-    available → acquired → acknowledged
-        ↑          │     → archived                 (rejected, or given out too often, or no record: a gap)
-        └──────────┘     → rejected, exhausted      (the same where a dead letter is to be written; archived after that)
+    available → acquired → finished                 (accepted, rejected, given out too often, or no record: a gap)
+        ↑          │     → rejected, exhausted      (where a dead letter is to be written; finished after that)
+        └──────────┘
      released, lock timed out
 
 `acquire` gives records out under a lock for some time and counts it; `acknowledge` says what became of them;
@@ -14,22 +14,23 @@
 - Who is given a record again that has failed half as often as it may (from the second time on) is given fewer with it,
   and the last time it is given out alone, as in Kafka 4.3; but the number is halved from what was asked for, not from
   the size of the batch it first came in.
+- An acknowledgement of what is finished already changes nothing and is no error, wherever the start is. Kafka refuses
+  it above the start and lets it pass below.
 
 It knows no clock, no disk and no other partition: times are monotonic milliseconds that the caller passes in, and what
 a method returns is what is to be written down (`ledger.Saved`) before anyone is told. Control records and what was
-aborted never get out: the caller archives them first (`archive`).
+aborted never get out: the caller passes over them first (`pass_over`). That alone is not written down: after a crash
+they are met again. But what is written around them covers them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.share.ledger import (
-    ACKNOWLEDGED,
     ACQUIRED,
-    ARCHIVED,
     AVAILABLE,
     EXHAUSTED,
     FINISHED,
@@ -97,7 +98,7 @@ class SharePartition(Ledger):
     def __init__(self, start: int, saved: Iterable[Saved] = ()) -> None:
         super().__init__(start, saved)
         self.next_deadline_ms: int | None = None
-        """No lock ends before; None while nothing is acquired."""
+        """No lock ends before, but it may be that none ends then; None while nothing is acquired."""
         self.finish()
 
     # -- giving out ----------------------------------------------------------------------------------------------------
@@ -105,12 +106,16 @@ class SharePartition(Ledger):
     @property
     def unfinished(self) -> int:
         """Records that were given out, or passed over, and are not finished."""
-        return sum(run.end - run.first for run in self.runs if run.state not in FINISHED)
+        return self.end - self.start - self.counts[FINISHED]
 
     @property
-    def finished_above(self) -> int:
-        """Records that are finished although one before them is not."""
-        return sum(run.end - run.first for run in self.runs if run.state in FINISHED)
+    def has_available(self) -> bool:
+        """Whether something is to be given out again."""
+        return self.counts[AVAILABLE] > 0
+
+    @property
+    def has_acquired(self) -> bool:
+        return self.counts[ACQUIRED] > 0
 
     def wanted(self, max_records: int, max_locks: int) -> tuple[int, int] | None:
         """Where to read to give out so many: offsets [first, end). None if there is nothing that may be given out now,
@@ -118,7 +123,7 @@ class SharePartition(Ledger):
         first = None
         upto = self.end
         left = max_records
-        for run in self.runs:
+        for run in self.runs if self.has_available else ():
             if run.state == AVAILABLE:
                 first = run.first if first is None else first
                 upto = run.first + min(left, run.end - run.first)
@@ -130,26 +135,18 @@ class SharePartition(Ledger):
             return (self.end if first is None else first), self.end + min(left, room)
         return None if first is None else (first, upto)
 
-    def has_available(self) -> bool:
-        """Whether something is to be given out again."""
-        return any(run.state == AVAILABLE for run in self.runs)
-
     def acquire(
         self, member: str, batches: Sequence[Extent], demand: Demand, terms: Terms, now_ms: int
     ) -> list[Acquired]:
         """Give `member` what is available in these batches, which follow one another in the log."""
-        if not batches:
+        if not batches or demand.max_records <= 0:
             return []
         taken = list(self._taken(batches, demand, terms))
         if not taken:
             return []
         deadline_ms = now_ms + terms.lock_ms
-        for piece in taken:
-            self.reach(piece.end)
-            self.change(
-                piece.first, piece.end,
-                lambda run: Run(run.first, run.end, ACQUIRED, run.deliveries + 1, member, deadline_ms),
-            )  # fmt: skip
+        self.reach(taken[-1].end)
+        self.change(taken, lambda run, count: Run(run.first, run.end, ACQUIRED, count, member, deadline_ms))
         if self.next_deadline_ms is None or deadline_ms < self.next_deadline_ms:
             self.next_deadline_ms = deadline_ms
         return [part for piece in taken for part in _cut(piece, batches, demand.batch_records)]
@@ -184,12 +181,15 @@ class SharePartition(Ledger):
             if left <= 0:
                 return
 
-    def archive(self, first: int, end: int) -> None:
-        """There is nothing in [first, end) that anyone is to get: control records, or what was aborted, or a hole."""
-        first = max(first, self.start)
-        if first < end:
-            self.reach(end)
-            self.change(first, end, lambda run: Run(*run[:2], ARCHIVED) if run.state == AVAILABLE else run)
+    def pass_over(self, extents: Sequence[Extent]) -> None:
+        """There is nothing in these, which ascend, that anyone is to get: control records, what was aborted, holes."""
+        self._finish_those(extents, (AVAILABLE,))
+
+    def _finish_those(self, extents: Iterable[Extent], states: Collection[int]) -> None:
+        stretches = [(max(first, self.start), end, 0) for first, end in extents if end > self.start]
+        if stretches:
+            self.reach(stretches[-1][1])
+            self.change(stretches, lambda run, _: Run(*run[:2], FINISHED) if run.state in states else run)
             self.finish()
 
     # -- taking back ---------------------------------------------------------------------------------------------------
@@ -197,96 +197,112 @@ class SharePartition(Ledger):
     def acknowledge(self, member: str, batches: Sequence[Acknowledgement], terms: Terms, now_ms: int) -> list[Saved]:
         """All of it, or nothing: raises BrokerError(INVALID_REQUEST, INVALID_RECORD_STATE). What lies below `start` is
         passed over."""
-        stretches = [stretch for batch in _checked(batches, terms) for stretch in _stretches(batch)]
+        stretches = [
+            (max(first, self.start), end, kind)
+            for batch in _checked(batches, terms)
+            for first, end, kind in _stretches(batch)
+            if end > self.start
+        ]
         for first, end, _ in stretches:
-            self._check_acquired(member, max(first, self.start), end)
+            self._check_acquired(member, first, end)
         changed: list[Saved] = []
-        for first, end, kind in stretches:
-            if end <= self.start:
-                continue
 
-            def settle(run: Run, kind: int = kind) -> Run:
-                if run.state == ARCHIVED:
-                    return run
-                if kind == RENEW:
-                    return run._replace(deadline_ms=now_ms + terms.lock_ms)
-                settled = _settled(run, kind, terms)
-                changed.append(settled[:4])
-                return settled
+        def settle(run: Run, kind: int) -> Run:
+            if run.state == FINISHED:
+                return run
+            if kind == RENEW:
+                return run._replace(deadline_ms=now_ms + terms.lock_ms)
+            settled = _settled(run, kind, terms)
+            changed.append(settled[:4])
+            return settled
 
-            self.change(max(first, self.start), end, settle)
-        self._settle()
-        return changed
+        self.change(stretches, settle)
+        return self._written(changed)
 
     def _check_acquired(self, member: str, first: int, end: int) -> None:
-        if first >= end:
-            return
         if end > self.end:
             raise BrokerError(Fault.INVALID_REQUEST, "offsets are acknowledged that were not given out yet")
         for run in self.between(first, end):
-            if run.state == ARCHIVED:
-                continue
-            if run.state != ACQUIRED or run.member != member:
+            if run.state != FINISHED and (run.state != ACQUIRED or run.member != member):
                 raise BrokerError(Fault.INVALID_RECORD_STATE, "the member has not acquired all of these records")
 
     def release(self, member: str, terms: Terms) -> list[Saved]:
         """The member is gone: what it holds is available again."""
-        return self._take_back([run for run in self.runs if run.state == ACQUIRED and run.member == member], terms)
+        return self._take_back(lambda run: run.member == member, terms) if self.has_acquired else []
 
     def expire(self, terms: Terms, now_ms: int) -> list[Saved]:
         """Take back what was held for too long."""
         if self.next_deadline_ms is None or now_ms < self.next_deadline_ms:
             return []
-        return self._take_back([run for run in self.runs if run.state == ACQUIRED and run.deadline_ms <= now_ms], terms)
-
-    def _take_back(self, held: list[Run], terms: Terms) -> list[Saved]:
-        changed = []
-        for run in held:
-            settled = _settled(run, RELEASE, terms)
-            changed.append(settled[:4])
-            self.change(run.first, run.end, lambda _, settled=settled: settled)  # type: ignore[misc]
-        self._settle()
+        changed = self._take_back(lambda run: run.deadline_ms <= now_ms, terms)
+        self._look_for_deadline()
         return changed
+
+    def _take_back(self, is_over: Callable[[Run], bool], terms: Terms) -> list[Saved]:
+        settled = [_settled(run, RELEASE, terms) for run in self.runs if run.state == ACQUIRED and is_over(run)]
+        self.change(((run.first, run.end, at) for at, run in enumerate(settled)), lambda _, at: settled[at])
+        return self._written([run[:4] for run in settled])
+
+    def _written(self, changed: list[Saved]) -> list[Saved]:
+        """What is to be written down of these changes, which are made; and with them of what is finished beside them.
+        Else markers and holes, which nothing else says, would stay as differences between records that are finished."""
+        self.finish()
+        if not self.has_acquired:
+            self.next_deadline_ms = None
+        written: list[Saved] = []
+        for each in changed:
+            first, end = each[:2]
+            if end <= self.start:
+                written.append(each)
+                continue
+            for run in self.between(max(first - 1, self.start), end + 1):
+                if run.state == FINISHED:
+                    piece = run[:4]
+                elif run.first < end and run.end > first:
+                    piece = max(run.first, first), min(run.end, end), run.state, run.deliveries
+                else:
+                    continue
+                if not written or piece[0] >= written[-1][1]:
+                    written.append(piece)
+        return written
 
     def back_to(self, mark: Mark) -> None:
         super().back_to(mark)
-        self._settle()
+        self._look_for_deadline()
 
-    def _settle(self) -> None:
-        self.finish()
+    def _look_for_deadline(self) -> None:
         self.next_deadline_ms = min((run.deadline_ms for run in self.runs if run.state == ACQUIRED), default=None)
 
     # -- the ends ------------------------------------------------------------------------------------------------------
 
-    def owed(self) -> list[Run]:
-        """What dead letters are to be written of."""
-        return [run for run in self.runs if run.state in OWED]
+    def first_owed(self) -> Run | None:
+        """Of what a dead letter is to be written next."""
+        return next((run for run in self.runs if run.state in OWED), None) if self.owes else None
 
-    def buried(self, first: int, end: int) -> None:
-        """Their dead letters are written, or cannot be."""
-        first = max(first, self.start)
-        if first < end:
-            self.change(first, end, lambda run: Run(*run[:2], ARCHIVED) if run.state in OWED else run)
-            self.finish()
+    def buried(self, extents: Sequence[Extent]) -> None:
+        """The dead letters of these, which ascend, are written, or cannot be."""
+        self._finish_those(extents, OWED)
 
     def drop_below(self, log_start: int) -> int:
         """The log begins there now: what was before it is gone. Returns how many dead letters are lost with it."""
         if log_start <= self.start:
             return 0
-        lost = sum(min(run.end, log_start) - run.first for run in self.owed() if run.first < log_start)
+        owed = (run for run in self.between(self.start, log_start) if run.state in OWED)
+        lost = sum(min(run.end, log_start) - run.first for run in owed)
         self.begin_at(log_start)
-        self._settle()
+        self.finish()
+        self._look_for_deadline()
         return lost
 
 
 def _settled(run: Run, kind: int, terms: Terms) -> Run:
     first, end, _, count, _, _ = run
     if kind == ACCEPT:
-        return Run(first, end, ACKNOWLEDGED)
+        return Run(first, end, FINISHED)
     if kind == RELEASE and count < terms.count_limit:
         return Run(first, end, AVAILABLE, count)
     if kind == GAP or not terms.dead_letters:
-        return Run(first, end, ARCHIVED)
+        return Run(first, end, FINISHED)
     return Run(first, end, EXHAUSTED if kind == RELEASE else REJECTED, count)
 
 

@@ -6,75 +6,31 @@ import uuid
 from typing import Any
 
 import pytest
-from kafka_rig import Rig, RigClient
+from kafka_rig import Rig
+from share_rig import (
+    ACCEPT,
+    RELEASE,
+    Member,
+    acquired,
+    cold_rig,
+    go_cold,
+    locked,
+    offsets,
+    produce,
+    read_disk,
+    transaction,
+)
 
-from halfmoon.adapters.kafka.protocol import ShareAcknowledgeRequest, ShareFetchRequest
+from halfmoon.adapters.kafka.protocol import ShareFetchRequest
 from halfmoon.core.broker import Broker
+from halfmoon.core.share.service import LOOKS
 from tests.core.bench import batch
-
-FETCH, ACKNOWLEDGE = 78, 79
-ACCEPT, RELEASE = 1, 2
+from tests.core.transaction_bench import TxnClient
 
 
-class Member:
-    """A member of group g on its own connection, which fetches topic t."""
-
-    def __init__(self, rig: Rig, name: str, group: str = "g") -> None:
-        self.rig, self.name, self.group = rig, name, group
-        self.client: RigClient = rig.client()
-        self.epoch = 0
-        topic = rig.broker.topic("t")
-        assert topic is not None
-        self.topic_id = uuid.UUID(bytes=topic.id)
-
-    def send(self, *acks: tuple[int, int, int], index: int = 0, named: bool = True, **fields: Any) -> None:
-        """Ask without reading the answer."""
-        piece = ShareFetchRequest.FetchTopic.FetchPartition
-        batches = [
-            piece.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])
-            for first, last, kind in acks
-        ]
-        part = piece(partition_index=index, acknowledgement_batches=batches)
-        topics = [ShareFetchRequest.FetchTopic(topic_id=self.topic_id, partitions=[part])] if named or acks else []
-        asked = {
-            "group_id": self.group, "member_id": self.name, "share_session_epoch": self.epoch, "max_wait_ms": 500,
-            "min_bytes": 1, "max_bytes": 1 << 20, "max_records": 100, "batch_size": 100, "share_acquire_mode": 0,
-            "is_renew_ack": False, "topics": topics, "forgotten_topics_data": [],
-        }  # fmt: skip
-        self.client.feed(self.client.encode(FETCH, 2, **(asked | fields)))
-        self.epoch += 1
-        self.rig.turn()
-
-    def answer(self) -> Any:
-        """What has come; None if nothing has."""
-        answers = self.client.answers()
-        return answers[0] if answers else None
-
-    def fetch(self, *acks: tuple[int, int, int], **fields: Any) -> list[tuple[int, int, int]]:
-        self.send(*acks, **({"max_wait_ms": 0} | fields))
-        return acquired(self.answer())
-
-    def acknowledge(self, first: int, last: int, kind: int, epoch: int | None = None) -> Any:
-        topic = ShareAcknowledgeRequest.AcknowledgeTopic
-        part = topic.AcknowledgePartition
-        batches = [part.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[kind])]
-        topics = [topic(topic_id=self.topic_id, partitions=[part(partition_index=0, acknowledgement_batches=batches)])]
-        answer = self.client.ask(
-            ACKNOWLEDGE, 2, group_id=self.group, member_id=self.name, is_renew_ack=False, topics=topics,
-            share_session_epoch=self.epoch if epoch is None else epoch,
-        )  # fmt: skip
-        self.epoch += 1
-        return answer
-
-
-def acquired(answer: Any) -> list[tuple[int, int, int]]:
-    assert answer.error_code == 0, answer
-    return [
-        (each.first_offset, each.last_offset, each.delivery_count)
-        for topic in answer.responses
-        for part in topic.partitions
-        for each in part.acquired_records
-    ]
+def acknowledge_code(answer: Any) -> int:
+    (part,) = answer.responses[0].partitions
+    return int(part.error_code)
 
 
 @pytest.fixture
@@ -82,13 +38,6 @@ def rig() -> Rig:
     made = Rig(groups__share__auto_offset_reset="earliest", groups__share__max_sessions=3)
     made.broker.create_topic("t", 3)
     return made
-
-
-def produce(rig: Rig, count: int, index: int = 0) -> None:
-    topic = rig.broker.topic("t")
-    assert topic is not None
-    rig.broker.append(topic.partitions[index], batch(*[b"v"] * count), 1000)
-    rig.turn()
 
 
 def pass_time(rig: Rig, ms: int) -> None:
@@ -182,12 +131,17 @@ def test_another_request_ends_the_waiting(rig: Rig) -> None:
     assert acquired(member.client.answers()[0]) == []
 
 
-def test_a_session_that_begins_anew_gives_back_what_the_old_one_held(rig: Rig) -> None:
+def test_a_session_that_begins_anew_leaves_the_member_what_it_holds(rig: Rig) -> None:
+    """A client begins anew after an error, while its records are being worked on."""
     member = Member(rig, "a")
     produce(rig, 2)
     assert member.fetch() == [(0, 1, 1)]
     member.epoch = 0
-    assert member.fetch() == [(0, 1, 2)]
+    assert member.fetch() == []
+    assert acknowledge_code(member.acknowledge(0, 0, ACCEPT)) == 0
+    member.client.connection.connection_lost(None)
+    rig.turn()
+    assert Member(rig, "b").fetch() == [(1, 1, 2)]
 
 
 def test_a_parked_fetch_of_a_session_that_is_gone_gets_nothing(rig: Rig) -> None:
@@ -204,8 +158,7 @@ def test_the_end_of_a_session_gives_back_what_is_not_acknowledged(rig: Rig) -> N
     first, second = Member(rig, "a"), Member(rig, "b")
     produce(rig, 3)
     first.fetch()
-    answer = first.acknowledge(0, 0, ACCEPT, epoch=-1)
-    assert [part.error_code for topic in answer.responses for part in topic.partitions] == [0]
+    assert acknowledge_code(first.acknowledge(0, 0, ACCEPT, epoch=-1)) == 0
     assert second.fetch() == [(1, 2, 2)]
 
 
@@ -289,3 +242,245 @@ def test_a_group_that_begins_a_while_ago_looks_for_that_in_a_thread() -> None:
     rig.loop.run_threads()
     rig.turn()
     assert acquired(member.answer()) == [(2, 2, 1)]
+
+
+# -- what is told and what is locked -----------------------------------------------------------------------------------
+
+
+def drain(rig: Rig, member: Member, **fields: Any) -> list[int]:
+    """Fetch and accept until nothing comes; all that is told is locked, and nothing else."""
+    found: list[int] = []
+    empty = 0
+    while empty < 3:
+        member.send(named=not found, max_wait_ms=0, **fields)
+        read_disk(rig)
+        told = acquired(member.answer())
+        assert offsets(told) == locked(rig)
+        for first, last, _ in told:
+            member.acknowledge(first, last, ACCEPT)
+        found += offsets(told)
+        empty = 0 if told else empty + 1
+    return found
+
+
+def test_cold_transactions_are_told_as_they_are_locked() -> None:
+    """The first look finds fewer records than are wanted: half of the window are markers."""
+    rig = cold_rig()
+    for number in range(20):
+        transaction(rig, b"%d" % number)
+    go_cold(rig)
+    assert drain(rig, Member(rig, "a"), max_records=10) == list(range(0, 40, 2))
+
+
+@pytest.mark.parametrize("max_bytes", [1_500, 3_000])
+def test_cold_records_that_max_bytes_cuts_are_told_as_they_are_locked(max_bytes: int) -> None:
+    rig = cold_rig()
+    for _ in range(4):
+        topic = rig.broker.topic("t")
+        assert topic is not None
+        rig.broker.append(topic.partitions[0], batch(b"v" * 1000), 1000)
+        rig.turn()
+    go_cold(rig)
+    assert drain(rig, Member(rig, "a"), max_bytes=max_bytes) == [0, 1, 2, 3]
+
+
+def test_what_comes_while_the_disk_is_read_is_for_the_next_fetch() -> None:
+    rig = cold_rig()
+    produce(rig, 2)
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send()
+    produce(rig, 1)
+    read_disk(rig)
+    assert acquired(member.answer()) == [(0, 1, 1)]
+    assert locked(rig) == [0, 1]
+
+
+def test_a_hot_partition_beside_a_cold_one_is_looked_at_once() -> None:
+    rig = cold_rig(2, log__hot_bytes=4_000)
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.append(topic.partitions[1], batch(b"v" * 4_000), 1000)
+    produce(rig, 2, 0)  # the end of the log, which is hot
+    go_cold(rig)
+    member = Member(rig, "a")
+    for index in range(2):
+        member.send(index=index, max_records=0)
+        member.answer()
+    member.send(named=False)
+    assert locked(rig) == [0, 1]
+    produce(rig, 1, 0)
+    read_disk(rig)
+    told = acquired(member.answer())
+    assert sorted(offsets(told)) == sorted(locked(rig)) == [0, 0, 1]
+
+
+def test_all_that_is_read_from_disk_at_once_keeps_to_the_limits() -> None:
+    rig = cold_rig(3)
+    for index in range(3):
+        produce(rig, 4, index)
+    go_cold(rig)
+    member = Member(rig, "a")
+    for index in range(3):
+        member.send(index=index, max_records=0, max_wait_ms=0)
+        member.answer()
+    member.send(named=False, max_records=6, max_wait_ms=0)
+    read_disk(rig)
+    told = acquired(member.answer())
+    assert len(offsets(told)) == len(locked(rig)) == 8  # whole batches
+    assert rig.broker.reader.cold_reads == 2
+
+
+def test_a_fetch_reads_on_where_a_cold_window_holds_nothing_for_anyone() -> None:
+    rig = cold_rig(groups__share__isolation_level="read_committed")
+    transaction(rig, *[b"no"] * 20, commit=False)
+    transaction(rig, b"yes")
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send(max_records=10)
+    read_disk(rig, 2)
+    assert acquired(member.answer()) == [(21, 21, 1)]
+
+
+def test_a_fetch_that_has_seen_nothing_but_markers_for_long_lets_others_have_their_turn() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__isolation_level="read_committed")
+    rig.broker.create_topic("t", 1)
+    for _ in range(LOOKS // 2):
+        transaction(rig, b"no", commit=False)
+    transaction(rig, b"yes")
+    member = Member(rig, "a")
+    member.send(max_records=1)
+    assert acquired(member.answer()) == []  # at once: the client comes again, and is not kept waiting
+    member.send(named=False, max_records=1)
+    assert acquired(member.answer()) == [(LOOKS, LOOKS, 1)]
+
+
+def test_a_fetch_whose_disk_fails_says_so_and_locks_nothing() -> None:
+    rig = cold_rig()
+    produce(rig, 2)
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send()
+    _, future = rig.loop.threads.pop(0)
+    future.set_exception(OSError("no such sector"))
+    rig.turn()
+    (part,) = member.answer().responses[0].partitions
+    assert (part.error_code, locked(rig)) == (56, [])
+    assert drain(rig, Member(rig, "b")) == [0, 1]
+
+
+def test_who_begins_a_while_ago_is_told_where_that_cannot_be_written_down() -> None:
+    rig = Rig(groups__share__auto_offset_reset="by_duration:PT1H")
+    rig.broker.create_topic("t", 1)
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.append(topic.partitions[0], batch(b"new", timestamp=rig.clock.now_ms), rig.clock.now_ms)
+    rig.turn()
+    member = Member(rig, "a")
+    member.send()
+    rig.broker.log.failed = OSError("no more")
+    read_disk(rig)
+    (part,) = member.answer().responses[0].partitions
+    assert part.error_code == 56
+
+
+# -- who is woken ------------------------------------------------------------------------------------------------------
+
+
+def test_one_record_wakes_one_of_those_who_wait() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest")
+    rig.broker.create_topic("t", 1)
+    members = [Member(rig, f"m{number}") for number in range(20)]
+    for member in members:
+        member.send()
+    counters = rig.broker.hold.counters
+    produce(rig, 1)
+    assert acquired(members[0].answer()) == [(0, 0, 1)]
+    assert (counters.woken_by_arrival, counters.parked) == (1, 20)
+    members[0].acknowledge(0, 0, ACCEPT)
+    assert counters.woken_by_arrival == 1
+    produce(rig, 1)
+    assert acquired(members[1].answer()) == [(1, 1, 1)]
+    members[1].acknowledge(1, 1, RELEASE)
+    assert acquired(members[2].answer()) == [(1, 1, 2)]
+    assert (counters.woken_by_arrival, counters.parked) == (3, 20)
+
+
+def test_who_waits_gets_what_the_limit_of_locks_has_held_back() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__partition_max_record_locks=100)
+    rig.broker.create_topic("t", 1)
+    produce(rig, 100)
+    produce(rig, 3)
+    first, second = Member(rig, "a"), Member(rig, "b")
+    assert first.fetch(max_records=100) == [(0, 99, 1)]
+    second.send(max_records=100)
+    assert second.answer() is None
+    first.acknowledge(0, 9, ACCEPT)
+    assert acquired(second.answer()) == [(100, 102, 1)]
+
+
+def test_who_waits_for_committed_records_gets_them_with_the_marker() -> None:
+    rig = Rig(groups__share__auto_offset_reset="earliest", groups__share__isolation_level="read_committed")
+    rig.broker.create_topic("t", 1)
+    member = Member(rig, "a")
+    member.send()
+    client = TxnClient(rig.broker, "tx")
+    client.init()
+    client.send("t", b"1")
+    rig.turn()
+    assert (member.answer(), rig.broker.hold.counters.woken_by_arrival) == (None, 0)
+    client.end(commit=True)
+    rig.turn()
+    assert acquired(member.answer()) == [(0, 0, 1)]
+
+
+def test_who_waits_is_told_that_the_topic_is_deleted(rig: Rig) -> None:
+    member = Member(rig, "a")
+    member.send()
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.delete_topic(topic)
+    rig.turn()
+    (part,) = member.answer().responses[0].partitions
+    assert part.error_code == 100
+
+
+def test_who_waits_goes_on_where_the_group_is_set_to(rig: Rig) -> None:
+    produce(rig, 3)
+    member = Member(rig, "a")
+    assert member.fetch() == [(0, 2, 1)]
+    member.acknowledge(0, 2, ACCEPT)
+    member.send(named=False)
+    topic = rig.broker.topic("t")
+    assert topic is not None
+    rig.broker.shares.reset("g", [(topic.partitions[0], 1)])
+    rig.turn()
+    assert acquired(member.answer()) == [(1, 2, 1)]
+
+
+def test_a_request_behind_one_that_reads_from_disk_ends_its_wait() -> None:
+    rig = cold_rig(groups__share__isolation_level="read_committed")
+    transaction(rig, b"no", commit=False)
+    go_cold(rig)
+    member = Member(rig, "a")
+    member.send()
+    member.client.feed(member.client.encode(18, 0))
+    rig.turn()
+    read_disk(rig)
+    assert acquired(member.client.answers()[0]) == []
+
+
+# -- what stays in memory ----------------------------------------------------------------------------------------------
+
+
+def test_a_group_that_nobody_fetches_for_is_not_in_memory(rig: Rig) -> None:
+    members = [Member(rig, name) for name in "ab"]
+    produce(rig, 3)
+    for index, member in enumerate(members):
+        member.fetch(index=index)
+    members[0].acknowledge(0, 0, RELEASE, epoch=-1)
+    assert len(rig.broker.shares.parts("g")) == 2
+    members[1].client.connection.connection_lost(None)
+    rig.turn()
+    assert rig.broker.shares.parts("g") == []
+    assert Member(rig, "c").fetch() == [(0, 2, 2)]

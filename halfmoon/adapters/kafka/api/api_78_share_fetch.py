@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import code, code_of
 from halfmoon.adapters.kafka.protocol import decode_request
@@ -66,6 +66,16 @@ def _check(request: Any) -> None:
         raise BrokerError(Fault.INVALID_REQUEST, "a request that renews locks does not fetch")
 
 
+class Load(NamedTuple):
+    """Something to be done in a thread for one partition; `then` is handed what `work` returns, and may raise
+    BrokerError."""
+
+    key: Key
+    work: Callable[[], Any]
+    then: Callable[[Any], None]
+    failed: Callable[[], None]
+
+
 class Call:
     """One request. `run` carries it on as far as it goes: to the answer, to a thread that reads, or to waiting."""
 
@@ -88,9 +98,11 @@ class Call:
         self._found: dict[Key, Found] = {}
         self._refused: dict[Key, Outcome] = {}
         self._parts: list[Part] = []
-        self._partitions: list[Partition] = []
-        self._loads: list[tuple[Callable[[], Any], Callable[[Any], None], Callable[[], None]]] = []
-        self._last_look = request.share_session_epoch == LAST_EPOCH or request.is_renew_ack or not self._wanted
+        self._loads: list[Load] = []
+        self._fetches = not (request.share_session_epoch == LAST_EPOCH or request.is_renew_ack)
+        self._last_look = not self._fetches or not self._wanted
+        self._looks_on = False
+        """So far only what nobody is to get was seen. The client asks again at once, and others have their turn."""
 
     # -- the session -----------------------------------------------------------------------------------------------
 
@@ -102,7 +114,7 @@ class Call:
             shares.check_name(self._group)
             before = sessions.get(self._group, self._member)
             if before is not None:
-                shares.end_session(before)
+                sessions.end(before)  # what the member holds it may still be at work on
             session = sessions.begin(self._group, self._member, self._ctx.peer.owner)
         else:
             session = sessions.use(self._group, self._member, epoch)
@@ -127,26 +139,31 @@ class Call:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        if not self._last_look or not (self._request.share_session_epoch == LAST_EPOCH or self._request.is_renew_ack):
+        if self._fetches:
             self._read()
         if self._loads:
             self._load()
-        elif self._found or self._refused or self._last_look or self._is_over():
+        elif self._has_answer or self._looks_on or self._is_over() or not self._parts:
             self._answer()
         else:
             self._park()
 
+    @property
+    def _has_answer(self) -> bool:
+        """What is in it now is told before more is acquired: what is acquired and not told would stay locked."""
+        return bool(self._found or self._refused or self._last_look)
+
     def _is_over(self) -> bool:
-        return self._ctx.broker.clock.mono_ms() >= self._deadline_ms or not self._parts
+        return bool(self._ctx.broker.clock.mono_ms() >= self._deadline_ms)
 
     def _read(self) -> None:
         """Acquire what there is, partition by partition."""
+        assert not self._found
         if self._shares.sessions.get(self._group, self._member) is not self._session:
             self._last_look = True
             return
         self._refused.clear()
         self._parts.clear()
-        self._partitions.clear()
         for key in self._session.rotated():
             try:
                 partition = find(self._ctx.broker, key)
@@ -156,9 +173,8 @@ class Call:
                     continue
                 part = self._shares.begin(self._group, partition, self._options)
                 if callable(part):
-                    self._begin_in_thread(partition, part)
+                    self._begin_in_thread(key, partition, part)
                 else:
-                    self._partitions.append(partition)
                     self._parts.append(part)
             except BrokerError as error:
                 self._refused[key] = Outcome.of(error)
@@ -167,25 +183,23 @@ class Call:
             return
         if self._request.min_bytes > 1 and not self._is_over() and not self._last_look and not self._enough():
             return
-        size = sum(found.size for found in self._found.values())
-        left = self._wanted - sum(_count(found) for found in self._found.values())
+        self._acquire()
+
+    def _acquire(self) -> None:
+        left, size = self._wanted, 0
         for part in self._parts:
-            if left <= 0:
-                break
-            key = part.place.partition.topic.id, part.place.partition.index
             max_bytes = min(self._request.max_bytes, MAX_RESPONSE_BYTES) - size
-            if max_bytes <= 0 and size:
+            if left <= 0 or (max_bytes <= 0 and size):
                 break
-            try:
-                found = self._shares.fetch(part, self._member, self._demand(left), max_bytes, self._options)
-            except BrokerError as error:
-                self._refused[key] = Outcome.of(error)
-                continue
+            found = self._shares.fetch(part, self._member, self._demand(left), max_bytes, self._options)
             if isinstance(found, Loading):
-                self._acquire_after(key, part, found)
-            elif found is not None and found.acquired:
-                self._found[key] = found
-                left -= _count(found)
+                self._acquire_after(part, found)
+            elif found is not None:
+                self._found[_key(part.place.partition)] = found
+            elif self._shares.could_give(part, self._options):
+                self._looks_on = True
+            if found is not None:
+                left -= found.records
                 size += found.size
 
     def _demand(self, left: int) -> Demand:
@@ -204,50 +218,50 @@ class Call:
 
     # -- what takes a thread ---------------------------------------------------------------------------------------
 
-    def _begin_in_thread(self, partition: Partition, find_offset: Callable[[], int]) -> None:
-        self._loads.append(
-            (find_offset, lambda offset: _ignore(self._shares.begin_at(self._group, partition, offset)), _nothing)
-        )
+    def _begin_in_thread(self, key: Key, partition: Partition, find_offset: Callable[[], int]) -> None:
+        def then(offset: int) -> None:
+            self._shares.begin_at(self._group, partition, offset)
 
-    def _acquire_after(self, key: Key, part: Part, loading: Loading) -> None:
+        self._loads.append(Load(key, find_offset, then, _nothing))
+
+    def _acquire_after(self, part: Part, loading: Loading) -> None:
+        key = _key(part.place.partition)
+
         def then(slices: Any) -> None:
             if self._shares.sessions.get(self._group, self._member) is not self._session:
-                self._shares.load_failed(part)
+                self._shares.not_loaded(part)
                 return
-            left = self._wanted - sum(_count(found) for found in self._found.values())
-            demand = self._demand(max(0, left))
-            found = self._shares.loaded(part, self._member, loading, slices, demand, self._options)
+            left = self._wanted - sum(found.records for found in self._found.values())
+            found = self._shares.loaded(part, self._member, loading, slices, self._demand(left), self._options)
             if found.acquired:
                 self._found[key] = found
 
-        self._loads.append((loading.load, then, lambda: self._shares.load_failed(part)))
+        self._loads.append(Load(key, loading.load, then, lambda: self._shares.not_loaded(part)))
 
     def _load(self) -> None:
         loads, self._loads = self._loads, []
         results: list[Any] = []
 
         def work() -> None:
-            results.extend(load() for load, _, _ in loads)
+            results.extend(load.work() for load in loads)
 
         def arrived(_: object, error: BaseException | None) -> None:
-            for at, (_load, then, failed) in enumerate(loads):
+            self.deferred.hurry = None
+            for at, load in enumerate(loads):
                 if at < len(results):
                     try:
-                        then(results[at])
-                    except BrokerError:
-                        log.warning("event=share_begin_failed group=%s", self._group)
+                        load.then(results[at])
+                    except BrokerError as refused:
+                        self._refused[load.key] = Outcome.of(refused)
                 else:
-                    failed()
-            if error is not None:
-                self._last_look = True
-                for part in self._parts:
-                    key = part.place.partition.topic.id, part.place.partition.index
-                    if key not in self._found:
-                        self._refused[key] = Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))
+                    load.failed()
+                    self._refused[load.key] = Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))
+            if self._has_answer or self._is_over():
                 self._answer()
-                return
-            self.run()
+            else:
+                self.run()
 
+        self.deferred.hurry = self._hurried
         self._ctx.peer.in_thread(work, arrived)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
@@ -256,7 +270,7 @@ class Call:
         broker = self._ctx.broker
         self.deferred.hurry = self._hurried
         self._held = Held(
-            partitions=[*self._partitions, *self._parts],
+            partitions=self._parts,
             missing_bytes=1,
             deadline_ms=self._deadline_ms,
             owner=self._ctx.peer.owner,
@@ -265,8 +279,8 @@ class Call:
         broker.hold.park(self._held, broker.clock.mono_ms())
 
     def _hurried(self) -> None:
+        self._last_look = True
         if self._held is not None and self._ctx.broker.hold.release(self._held):
-            self._last_look = True
             self._wake()
 
     def _wake(self) -> None:
@@ -314,12 +328,8 @@ class Call:
         return encode(topics, self._options.terms.lock_ms)
 
 
-def _count(found: Found) -> int:
-    return sum(end - first for first, end, _ in found.acquired)
-
-
-def _ignore(_: object) -> None:
-    pass
+def _key(partition: Partition) -> Key:
+    return partition.topic.id, partition.index
 
 
 def _nothing() -> None:
