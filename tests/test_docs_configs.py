@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from halfmoon.adapters.kafka.registry import registered
-from halfmoon.adapters.kafka.unsupported import NEVER_LISTED, UNSUPPORTED, table
+from halfmoon.adapters.kafka.unsupported import UNSUPPORTED, table
 from halfmoon.core.quotas import _OF_CLIENTS, CONNECTIONS
 from tools.config_tables import DOCS, tables
 
@@ -43,7 +43,6 @@ def test_every_api_of_kafkas_is_there_or_said_to_be_missing() -> None:
     assert not missing.keys() & here.keys(), "what is offered is not missing"
     assert kafka.keys() - here.keys() == missing.keys()
     assert all(kafka[key][0] == name for key, name in missing.items())
-    assert not {each.key for each in NEVER_LISTED} & (kafka.keys() | here.keys())
     # What is offered is not less than in Kafka.
     less = {key: (here[key].min_version, here[key].max_version) for key in kafka.keys() & here.keys()}
     less = {key: low_high for key, low_high in less.items() if low_high[1] < kafka[key][2]}

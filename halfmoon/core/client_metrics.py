@@ -1,7 +1,7 @@
-"""Client metrics subscriptions (KIP-714): kept and shown, and asked for by nobody.
+"""Client metrics subscriptions (KIP-714): kept and shown, and put to no client.
 
-A Kafka without a plugin that takes telemetry keeps subscriptions and does not offer GetTelemetrySubscriptions and
-PushTelemetry, so clients send none. That is how it is here.
+A Kafka without a plugin that takes telemetry keeps subscriptions too, and clients send it none, since it does not offer
+GetTelemetrySubscriptions. Here clients are told that nothing is wanted of them.
 
 Rules: ClientMetricsConfigs.
 """
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
 
 LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 100, 3_600_000
+EMPTY_SUBSCRIPTION = 0
+"""The id of the subscription that every client has: to no metrics."""
+ASK_AGAIN_MS = 300_000
+"""When a client without metrics to push asks again, in ms."""
 MATCHED = (
     "client_id",
     "client_instance_id",
@@ -45,7 +49,7 @@ class MetricsConfig(NamedTuple):
 CLIENT_METRICS_CONFIGS: Mapping[str, MetricsConfig] = {
     row.name: row
     for row in (
-        MetricsConfig("interval.ms", Kind.INT, "300000", "How often clients would push these metrics."),
+        MetricsConfig("interval.ms", Kind.INT, str(ASK_AGAIN_MS), "How often clients would push these metrics."),
         MetricsConfig("match", Kind.LIST, "", "Which clients: client_id=REGEX and the like, separated by commas."),
         MetricsConfig("metrics", Kind.LIST, "", "Which metrics: beginnings of their names, separated by commas."),
     )

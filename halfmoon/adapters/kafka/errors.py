@@ -16,6 +16,9 @@ TOPIC_AUTHORIZATION_FAILED = 29
 It has no fault of its own: the core does not know that a protocol closes these topics.
 """
 
+UNKNOWN_SUBSCRIPTION_ID = 117
+"""What a client gets that pushes metrics which nobody has asked it for. It has no fault either."""
+
 CODES: dict[Fault, int] = {
     Fault.UNKNOWN_SERVER_ERROR: -1,
     Fault.OFFSET_OUT_OF_RANGE: 1,

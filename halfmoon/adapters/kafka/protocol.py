@@ -160,6 +160,18 @@ class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__):  # 
     pass
 
 
+class GetTelemetrySubscriptionsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class GetTelemetrySubscriptionsResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class PushTelemetryRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
+class PushTelemetryResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
+
+
 class ShareGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
 
 
@@ -255,6 +267,8 @@ _MESSAGES: tuple[tuple[Any, Any], ...] = (
     (ElectLeadersRequest, ElectLeadersResponse),
     (AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse),
     (ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse),
+    (GetTelemetrySubscriptionsRequest, GetTelemetrySubscriptionsResponse),
+    (PushTelemetryRequest, PushTelemetryResponse),
     (ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse),
     (ShareGroupDescribeRequest, ShareGroupDescribeResponse),
     (ShareFetchRequest, ShareFetchResponse),
@@ -371,6 +385,8 @@ __all__ = [
     "FetchResponse",
     "FindCoordinatorRequest",
     "FindCoordinatorResponse",
+    "GetTelemetrySubscriptionsRequest",
+    "GetTelemetrySubscriptionsResponse",
     "HeartbeatRequest",
     "HeartbeatResponse",
     "IncrementalAlterConfigsRequest",
@@ -403,6 +419,8 @@ __all__ = [
     "OffsetForLeaderEpochResponse",
     "ProduceRequest",
     "ProduceResponse",
+    "PushTelemetryRequest",
+    "PushTelemetryResponse",
     "ShareAcknowledgeRequest",
     "ShareAcknowledgeResponse",
     "ShareFetchRequest",

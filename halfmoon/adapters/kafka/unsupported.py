@@ -17,7 +17,6 @@ class Unsupported(NamedTuple):
 _NO_AUTHENTICATION = "there is no authentication: every client is `User:ANONYMOUS`"
 _ONE_NODE = "there is one node, and nobody to leave or to join it"
 _BETWEEN_BROKERS = "brokers of Kafka ask it of each other; a single node keeps that state in its own log"
-_NO_TELEMETRY = "as in a Kafka without a plugin for telemetry; clients then send none"
 _NO_STREAMS_GROUPS = "there are no Streams groups (KIP-1071); Kafka Streams works with `group.protocol=classic`"
 
 UNSUPPORTED = (
@@ -40,14 +39,8 @@ UNSUPPORTED = (
 )
 """By key."""
 
-NEVER_LISTED = (
-    Unsupported(71, "GetTelemetrySubscriptions", _NO_TELEMETRY),
-    Unsupported(72, "PushTelemetry", _NO_TELEMETRY),
-)
-"""APIs that Kafka 4.3.1 knows and does not offer by itself either."""
-
 
 def table() -> str:
     """As Markdown, for the documentation."""
-    rows = [f"| {each.key} | {each.name} | {each.why} |" for each in sorted(UNSUPPORTED + NEVER_LISTED)]
+    rows = [f"| {each.key} | {each.name} | {each.why} |" for each in UNSUPPORTED]
     return "\n".join(["| key | API | why not |", "|---|---|---|", *rows])
