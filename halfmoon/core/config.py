@@ -165,6 +165,8 @@ class GroupsSettings(Section, frozen=True, kw_only=True):
     initial_rebalance_delay_ms: Duration = 100
     min_session_timeout_ms: PositiveDuration = 1_000
     max_session_timeout_ms: PositiveDuration = 1_800_000
+    heartbeat_wait_ms: Duration = 3_000
+    """How long a heartbeat of a classic group may wait for a rebalance; 0: it does not, as in Kafka."""
     offsets_retention_ms: Duration | None = 7 * 86_400_000
     """How long an empty group's offsets are kept; None keeps them for ever."""
     max_size: PositiveInt | None = None

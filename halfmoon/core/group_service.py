@@ -17,6 +17,7 @@ from halfmoon.core.groups.consumer.messages import ConsumerGroupDescription, Con
 from halfmoon.core.groups.consumer.settings import ConsumerSettings, GroupOverrides
 from halfmoon.core.groups.coordination import Coordination
 from halfmoon.core.groups.messages import (
+    BeatResult,
     Effect,
     GroupDescription,
     GroupListing,
@@ -190,6 +191,15 @@ class GroupService:
         self._carry_out(effects)
         return fault
 
+    def await_rebalance(self, group: str, member_id: str, reply: Callable[[BeatResult], None]) -> bool:
+        """Answer a heartbeat, which `heartbeat` has just found in order, when there is something to say or the time is
+        up. False: it is to be answered now."""
+        effects = self.coordinator.await_rebalance(group, member_id, _Asked(group, reply), self._broker.clock.mono_ms())
+        if effects is None:
+            return False
+        self._carry_out(effects)
+        return True
+
     def consumer_heartbeat(self, beat: ConsumerHeartbeat, reply: Callable[[HeartbeatResult], None]) -> None:
         """A member of the new protocol joins, stays or leaves."""
         if self._broker.shares.exists(beat.group):
@@ -252,7 +262,7 @@ class GroupService:
         if group in self._unwritten:
             self._carry_out(self.coordinator.save_again(group))
 
-    def _reply(self, asked: _Asked, result: JoinResult | SyncResult | HeartbeatResult) -> None:
+    def _reply(self, asked: _Asked, result: JoinResult | SyncResult | BeatResult | HeartbeatResult) -> None:
         reply = asked.reply
 
         def send(error: BrokerError | None) -> None:
@@ -260,6 +270,8 @@ class GroupService:
                 reply(result)
             elif isinstance(result, JoinResult):
                 reply(JoinResult(Fault.COORDINATOR_NOT_AVAILABLE, result.member_id))
+            elif isinstance(result, BeatResult):
+                reply(BeatResult(Fault.COORDINATOR_NOT_AVAILABLE))
             elif isinstance(result, HeartbeatResult):
                 reply(HeartbeatResult(Fault.COORDINATOR_NOT_AVAILABLE, str(error)))
             else:
@@ -437,4 +449,5 @@ def _limits(groups: GroupsSettings) -> GroupSettings:
         min_session_timeout_ms=groups.min_session_timeout_ms,
         max_session_timeout_ms=groups.max_session_timeout_ms,
         max_size=groups.most_members,
+        heartbeat_wait_ms=groups.heartbeat_wait_ms,
     )

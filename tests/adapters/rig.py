@@ -215,6 +215,7 @@ class BrokerRig:
         self.clock.now_ms += ms
         self.broker.hold.expire(self.clock.now_ms)
         self.broker.relays.expire(self.clock.now_ms)
+        self.broker.groups.expire(self.clock.now_ms)
         self.loop.run_later()
         self.loop.run()
 

@@ -3,6 +3,7 @@
 - the group's own invariants (Group.check), a generation that never goes back, not even over a restart;
 - a request is answered once, and never later than the longest rebalance time-out after it came;
 - who is told a share is told that of the current generation; who is told a generation, the current one;
+- a heartbeat waits in a stable group only, and not for long;
 - `expire` leaves nothing undone: the next deadline lies ahead.
 """
 
@@ -17,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import (
+    BeatResult,
     Effect,
     GroupCoordinator,
     GroupRecord,
@@ -27,9 +29,13 @@ from halfmoon.core.groups import (
     Sync,
     SyncResult,
 )
+from halfmoon.core.groups.model import State
 
 LONGEST_REBALANCE_MS = 2_000
-SETTINGS = GroupSettings(initial_rebalance_delay_ms=100, max_size=5, new_member_timeout_ms=1_500)
+HEARTBEAT_WAIT_MS = 500
+SETTINGS = GroupSettings(
+    initial_rebalance_delay_ms=100, max_size=5, new_member_timeout_ms=1_500, heartbeat_wait_ms=HEARTBEAT_WAIT_MS
+)
 METADATA = st.sampled_from([b"\x00\x01\x00\x00\x00\x01\x00\x01t", b"\x00\x01\x00\x00\x00\x01\x00\x01u", b"junk"])
 PROTOCOL = st.tuples(st.sampled_from(["range", "range", "sticky"]), METADATA)
 PROTOCOLS = st.one_of(METADATA.map(lambda m: (("range", m),)), st.lists(PROTOCOL, max_size=2).map(tuple))
@@ -50,6 +56,7 @@ class Client:
 class Request:
     client: Client
     asked_ms: int
+    beats: bool = False
     answered: bool = False
 
 
@@ -106,8 +113,8 @@ class Groups(RuleBasedStateMachine):
         sync = Sync("g", generation, member_id, instance_id, None, None, shares)
         self.carry_out(self.coordinator.sync(sync, self.request(client), self.now))
 
-    @rule(number=CLIENTS, age=st.sampled_from([0, 0, 1]), commits=st.booleans())
-    def heartbeat(self, number, age, commits):
+    @rule(number=CLIENTS, age=st.sampled_from([0, 0, 1]), commits=st.booleans(), waits=st.booleans())
+    def heartbeat(self, number, age, commits, waits):
         member_id, generation = self.recall(self.clients[number], age)
         if commits:
             fault = self.coordinator.check_commit("g", generation, member_id, None, self.now)
@@ -119,6 +126,17 @@ class Groups(RuleBasedStateMachine):
             assert generation == group.generation
             member = group.members[member_id]
             assert member.session.deadline_ms == self.now + member.session_timeout_ms
+            if waits and not commits:
+                self.await_rebalance(self.clients[number], member_id)
+
+    def await_rebalance(self, client, member_id):
+        request = self.request(client, beats=True)
+        effects = self.coordinator.await_rebalance("g", member_id, request, self.now)
+        if effects is None:
+            self.waiting.remove(request)
+            assert self.coordinator._groups["g"].state is not State.STABLE
+        else:
+            self.carry_out(effects)
 
     @rule(number=CLIENTS, by_instance=st.booleans())
     def leave(self, number, by_instance):
@@ -168,8 +186,8 @@ class Groups(RuleBasedStateMachine):
 
     # -- what comes of them
 
-    def request(self, client: Client) -> Request:
-        request = Request(client, self.now)
+    def request(self, client: Client, *, beats: bool = False) -> Request:
+        request = Request(client, self.now, beats)
         self.waiting.append(request)
         return request
 
@@ -192,6 +210,10 @@ class Groups(RuleBasedStateMachine):
             self.waiting = [other for other in self.waiting if other is not request]
             if isinstance(effect.result, JoinResult):
                 self.joined(request.client, effect.result)
+            elif isinstance(effect.result, BeatResult):
+                assert request.beats
+                if effect.result.fault is Fault.REBALANCE_IN_PROGRESS:
+                    assert self.coordinator._groups["g"].state is not State.STABLE
             else:
                 self.synced(request.client, effect.result)
 
@@ -229,6 +251,11 @@ class Groups(RuleBasedStateMachine):
             self.generation = group.generation
         longest = max((self.now - request.asked_ms for request in self.waiting), default=0)
         assert longest <= LONGEST_REBALANCE_MS
+        beats = [self.now - request.asked_ms for request in self.waiting if request.beats]
+        if beats:
+            assert group is not None
+            assert group.state is State.STABLE
+            assert max(beats) <= HEARTBEAT_WAIT_MS
 
     def teardown(self):
         self.tick(10_000)

@@ -6,6 +6,7 @@ Commands (key=value, in any order; group=g unless said):
     join TAG [member=] [instance=] [client=c] [session=10000] [rebalance=60000] [type=consumer] [protocols=range:t] [v=]
     sync TAG member= gen= [assign=MEMBER:SHARE,…] [type=] [protocol=]
     heartbeat / commit [member=] [gen=] [instance=]        commit also takes the flag `offsets`: the group has some
+    await TAG member= gen= [instance=]                      a heartbeat that may wait for a rebalance
     leave [member=A,B] [instance=]
     tick MS                                                 fires what is due on the way, each at its own moment
     list [states=] [types=] [offsets=]      describe / delete / offset-delete [offsets]      topics      active
@@ -24,6 +25,7 @@ import pytest
 
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import (
+    BeatResult,
     Effect,
     GroupCoordinator,
     GroupRecord,
@@ -117,6 +119,13 @@ class Script:
         group, gen, member = options.get("group", "g"), int(options.get("gen", "-1")), options.get("member", "")
         return [fault(self.coordinator.heartbeat(group, gen, member, options.get("instance"), self.now))]
 
+    def do_await(self, flags: list[str], options: dict[str, str]) -> list[str]:
+        said = self.do_heartbeat([], options)
+        effects = None
+        if said == ["ok"]:
+            effects = self.coordinator.await_rebalance(options.get("group", "g"), options["member"], flags[0], self.now)
+        return said if effects is None else self.show(effects)
+
     def do_commit(self, flags: list[str], options: dict[str, str]) -> list[str]:
         group, gen, member = options.get("group", "g"), int(options.get("gen", "-1")), options.get("member", "")
         checked = self.coordinator.check_commit(
@@ -201,6 +210,8 @@ class Script:
 
     def reply(self, reply: Reply) -> str:
         result = reply.result
+        if isinstance(result, BeatResult):
+            return f"{reply.token}: {fault(result.fault)}"
         if isinstance(result, SyncResult):
             share = result.assignment.decode() or "-"
             return f"{reply.token}: {fault(result.fault)}" + (f" share={share}" if result.fault is None else "")

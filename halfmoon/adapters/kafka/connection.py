@@ -96,6 +96,7 @@ class Connection(tcp.Connection):
         """Of answers that are ready and wait for one before them."""
         self._client_raw = b""
         self._client_id: str | None = ""
+        self.software = ""
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client has to wait for a quota's sake."""
         self._muted_until_ms = 0

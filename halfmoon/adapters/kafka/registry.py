@@ -81,6 +81,8 @@ class Peer(Protocol):
     """The address the client reached us at, or the one configured to be advertised."""
     port: int
     peer_host: str
+    software: str
+    """What the client says it is (KIP-511); empty where it has not."""
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""

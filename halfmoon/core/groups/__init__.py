@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halfmoon.core.groups.coordinator import GroupCoordinator
 from halfmoon.core.groups.messages import (
+    BeatResult,
     Effect,
     GroupDescription,
     GroupListing,
@@ -22,6 +23,7 @@ from halfmoon.core.groups.messages import (
 )
 
 __all__ = [
+    "BeatResult",
     "Effect",
     "GroupCoordinator",
     "GroupDescription",

@@ -115,6 +115,10 @@ class Coordination:
         step = Step(mono_ms)
         return self._classic_members.heartbeat(group, generation, member_id, instance_id, step), step.effects
 
+    def await_rebalance(self, group_id: str, member_id: str, token: object, mono_ms: int) -> list[Effect] | None:
+        """In a group of the new protocol no heartbeat waits: what concerns one member does not concern all."""
+        return self.classic.await_rebalance(group_id, member_id, token, mono_ms)
+
     def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]], mono_ms: int
     ) -> tuple[list[tuple[str, str | None, Fault | None]], list[Effect]]:

@@ -116,6 +116,16 @@ class GroupCoordinator:
         self._rebalances.touch(group.members[member_id], Step(mono_ms))
         return Fault.REBALANCE_IN_PROGRESS if group.state is State.PREPARING else None
 
+    def await_rebalance(self, group_id: str, member_id: str, token: object, mono_ms: int) -> list[Effect] | None:
+        """A heartbeat that has just been found in order may wait. `token` is answered with a BeatResult, later; None:
+        it is to be answered now."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is not State.STABLE or not self.settings.heartbeat_wait_ms:
+            return None
+        step = Step(mono_ms)
+        self._rebalances.await_rebalance(group.members[member_id], token, step)
+        return step.effects
+
     def leave(
         self, group_id: str, members: Sequence[tuple[str, str | None]], mono_ms: int
     ) -> tuple[list[tuple[str, str | None, Fault | None]], list[Effect]]:

@@ -34,6 +34,8 @@ class GroupSettings(Struct, frozen=True):
     max_session_timeout_ms: int = 1_800_000
     new_member_timeout_ms: int = 300_000
     """How long a member that never got an answer to its first join is kept."""
+    heartbeat_wait_ms: int = 3_000
+    """How long a heartbeat that may wait does, at most (Kafka: none may)."""
 
 
 class Join(Struct, frozen=True):
@@ -101,6 +103,12 @@ class SyncResult(Struct, frozen=True):
     assignment: bytes = b""
 
 
+class BeatResult(Struct, frozen=True):
+    """What a heartbeat that has waited is answered with."""
+
+    fault: Fault | None
+
+
 class SavedMember(Struct, frozen=True):
     """A member as it is remembered over a restart."""
 
@@ -152,7 +160,7 @@ class Persist(Struct, frozen=True):
 
 Effect: TypeAlias = Reply | Persist
 
-Result: TypeAlias = "JoinResult | SyncResult | HeartbeatResult"
+Result: TypeAlias = "JoinResult | SyncResult | BeatResult | HeartbeatResult"
 Record: TypeAlias = "GroupRecord | ConsumerGroupChange"
 
 

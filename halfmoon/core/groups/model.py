@@ -38,7 +38,7 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class Member:
-    """One member. `join_token` and `sync_token` are requests of its own that wait for an answer."""
+    """One member. `join_token`, `sync_token` and `beat_token` are requests of its own that wait for an answer."""
 
     member_id: str
     instance_id: str | None
@@ -49,9 +49,11 @@ class Member:
     protocol_type: str
     protocols: Protocols
     session: Timer[TimerAction]
+    beat_timer: Timer[TimerAction]
     assignment: bytes = b""
     join_token: object | None = None
     sync_token: object | None = None
+    beat_token: object | None = None
     is_new: bool = False
     """It has never been told its member id by a successful join, so it cannot send heartbeats yet."""
 

@@ -8,8 +8,12 @@
                   its Sync. Who has not sent a Sync within the rebalance time-out is out (KAFKA-12890), also after the
                   group became Stable.
 
-Sessions: a member that waits for an answer from us is alive as far as we can tell; the session of any other ends when
-it has not been heard of for its session time-out.
+Sessions: a member that waits for an answer to its join or sync is alive as far as we can tell; the session of any other
+ends when it has not been heard of for its session time-out.
+
+Heartbeats: where the client can do without the answer for a while, a heartbeat of a stable group waits for a rebalance,
+or until just before the client would send the next. So members learn of a rebalance when it begins, and not up to an
+interval later.
 
 The rules are those of Kafka's GroupMetadataManager, the part about classic groups. What differs:
 - Each new generation is persisted *before* its number is told to anybody, not with the assignment after it: a
@@ -29,6 +33,7 @@ from halfmoon.core.errors import Fault
 from halfmoon.core.groups.deadlines import Deadlines, Timer
 from halfmoon.core.groups.messages import (
     UNKNOWN_MEMBER,
+    BeatResult,
     GroupSettings,
     Join,
     JoinResult,
@@ -68,8 +73,10 @@ class Rebalances:
             protocol_type=join.protocol_type,
             protocols=join.protocols,
             session=Timer(_nothing),
+            beat_timer=Timer(_nothing),
         )
         member.session.action = partial(self._session_expired, group, member)
+        member.beat_timer.action = partial(self._answer_heartbeat, member)
         return member
 
     def touch(self, member: Member, step: Step) -> None:
@@ -80,6 +87,7 @@ class Rebalances:
         """Take a member out and answer what it waits for; what that means for the others is the caller's to say."""
         self.answer_join(group, member, step, JoinResult(fault, UNKNOWN_MEMBER))
         self._answer_sync(member, step, SyncResult(fault))
+        self._answer_heartbeat(member, step, fault)
         self.deadlines.cancel(member.session)
         group.remove(member.member_id)
 
@@ -95,6 +103,7 @@ class Rebalances:
         for member in group.members.values():
             self.answer_join(group, member, step, JoinResult(Fault.REBALANCE_IN_PROGRESS, member.member_id))
             self._answer_sync(member, step, SyncResult(Fault.REBALANCE_IN_PROGRESS))
+            self._answer_heartbeat(member, step)
             self.deadlines.cancel(member.session)
         for timer in (group.join_timer, group.sync_timer, *group.pending.values()):
             self.deadlines.cancel(timer)
@@ -143,6 +152,7 @@ class Rebalances:
         """A static member came back under a new id: whoever still uses the old one is fenced."""
         self.answer_join(group, member, step, JoinResult(Fault.FENCED_INSTANCE_ID, member.member_id))
         self._answer_sync(member, step, SyncResult(Fault.FENCED_INSTANCE_ID))
+        self._answer_heartbeat(member, step, Fault.FENCED_INSTANCE_ID)
         group.rename(member, member_id)
         member.is_new = False
         self.touch(member, step)
@@ -166,6 +176,8 @@ class Rebalances:
         self.deadlines.cancel(group.sync_timer)
         initial = group.state is State.EMPTY
         group.enter(State.PREPARING)
+        for member in group.members.values():
+            self._answer_heartbeat(member, step, Fault.REBALANCE_IN_PROGRESS)
         if initial:
             delay_ms = self.settings.initial_rebalance_delay_ms
             group.member_added = False
@@ -290,6 +302,21 @@ class Rebalances:
         log.info("group=%s member=%s session ended without a heartbeat", group.name, member.member_id)
         self.drop(group, member, step)
         self.member_gone(group, step, f"session of member {member.member_id} ended")
+
+    # -- heartbeats --------------------------------------------------------------------------------------------------
+
+    def await_rebalance(self, member: Member, token: object, step: Step) -> None:
+        """Answer the heartbeat with the next rebalance, or in time for the member to be sure that we are there."""
+        self._answer_heartbeat(member, step)
+        member.beat_token = token
+        wait_ms = min(self.settings.heartbeat_wait_ms, member.session_timeout_ms // 3)
+        self.deadlines.set(member.beat_timer, step.mono_ms + wait_ms)
+
+    def _answer_heartbeat(self, member: Member, step: Step, fault: Fault | None = None) -> None:
+        token, member.beat_token = member.beat_token, None
+        if token is not None:
+            self.deadlines.cancel(member.beat_timer)
+            step.reply(token, BeatResult(fault))
 
     # -- answers -----------------------------------------------------------------------------------------------------
 

@@ -192,6 +192,7 @@ class FakePeer:
     host = "broker.test"
     port = 9093
     peer_host = "127.0.0.1"
+    software = ""
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []

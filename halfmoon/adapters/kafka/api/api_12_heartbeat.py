@@ -1,4 +1,10 @@
-"""Heartbeat (12): a member is alive, and asks whether it has to join again (REBALANCE_IN_PROGRESS)."""
+"""Heartbeat (12): a member is alive, and asks whether it has to join again (REBALANCE_IN_PROGRESS).
+
+In Kafka the answer comes at once, so a member learns of a rebalance up to an interval (3 s by default) later. Here it
+waits for a rebalance, where the client is known to do without it meanwhile: Java's and librdkafka's send heartbeats
+beside everything else, on a connection that they have for the coordinator. Others wait for the answer before they go on
+with their records (KafkaJS), or nobody knows. Whatever comes next on the connection ends the wait, as with a fetch.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +12,26 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import HeartbeatResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Context, Deferred, api
+from halfmoon.core.groups import BeatResult
+
+PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
+"""How the names begin (KIP-511) of clients whose heartbeats may wait."""
 
 
 @api(12, "Heartbeat", 0, 4)
 def heartbeat(ctx: Context, request: Any) -> object:
-    fault = ctx.broker.groups.heartbeat(
-        request.group_id, request.generation_id, request.member_id, request.group_instance_id
-    )
+    groups, group, member_id = ctx.broker.groups, request.group_id, request.member_id
+    fault = groups.heartbeat(group, request.generation_id, member_id, request.group_instance_id)
+    if fault is None and ctx.peer.software.startswith(PATIENT):
+        deferred = Deferred()
+
+        def answer(result: BeatResult) -> None:
+            if not deferred.done:
+                deferred.hurry = None  # it refers to us
+                deferred.complete(HeartbeatResponse(throttle_time_ms=0, error_code=code(result.fault)))
+
+        if groups.await_rebalance(group, member_id, answer):
+            deferred.hurry = lambda: answer(BeatResult(None))
+            return deferred
     return HeartbeatResponse(throttle_time_ms=0, error_code=code(fault))

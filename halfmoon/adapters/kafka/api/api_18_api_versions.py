@@ -41,9 +41,12 @@ _answers: dict[tuple[int, int, int], bytes] = {}
 @api(18, "ApiVersions", 0, 4, raw=True)
 def handle(ctx: Context, body: memoryview) -> object:
     version = ctx.api_version
-    if version >= FLEXIBLE and not _valid(body):
-        # In version 0, like every error here: kafka-python reads all errors so, and Java falls back to it.
-        return answer(0, code(Fault.INVALID_REQUEST))
+    if version >= FLEXIBLE:
+        software = _software(body)
+        if software is None:
+            # In version 0, like every error here: kafka-python reads all errors so, and Java falls back to it.
+            return answer(0, code(Fault.INVALID_REQUEST))
+        ctx.peer.software = software
     return answer(version, 0)
 
 
@@ -101,12 +104,12 @@ def _ranges(rows: list[tuple[str, int, int]]) -> bytes:
     return b"".join(out)
 
 
-def _valid(body: memoryview) -> bool:
-    """Whether the client's software name and version look as KIP-511 demands. Raises MalformedRequest."""
+def _software(body: memoryview) -> str | None:
+    """The client's name; None where name or version do not look as KIP-511 demands. Raises MalformedRequest."""
     try:
         name, pos = wire.string(body, 0, True)
         version, pos = wire.string(body, pos, True)
         wire.skip_tags(body, pos)
     except wire.TRUNCATED:
         raise MalformedRequest("the request ends before its last field") from None
-    return _SOFTWARE.fullmatch(name) is not None and _SOFTWARE.fullmatch(version) is not None
+    return name if _SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version) else None
