@@ -195,8 +195,8 @@ class CleanFiles:
         self._files: dict[int, CleanFile] = {}
         self._condemned: list[tuple[int, int]] = []
         """(log position, start): a file that may go once the log is on disk up to there."""
-        self.on_removed: Callable[[int], None] = lambda start: None
-        """Called with where a file began that is gone."""
+        self.on_removed: Callable[[int], list[str]] = lambda start: []
+        """Called with where a file began that goes. Returns the paths of files that go with it."""
         self.lost: list[int] = []
         """Where files begin that are needed and not there."""
 
@@ -301,22 +301,17 @@ class CleanFiles:
         condemned = {start for _, start in self._condemned}
         for start in self._files.keys() - needed - condemned:
             self._condemned.append((self._log.end, start))
-        self.remove_condemned(catalog)
 
-    def remove_condemned(self, catalog: Catalog) -> None:
+    def drop_condemned(self, catalog: Catalog) -> None:
+        """Drop one of those that may go, if there is one: its files are removed in their turn."""
         log = self._log
-        if log.failed is not None:
+        if not self._condemned or self._condemned[0][0] > log.flushed:
             return
-        gone = [start for position, start in self._condemned if position <= log.flushed]
-        for start in gone:
-            file = self._files.pop(start)
-            for key in file.indexed.runs:
-                partition = catalog.partition(*key)
-                if partition is not None:
-                    partition.queue.forget(file.indexed)
-            file.indexed.close()
-            log.remove_cleaned(file.segment, data_path(start))
-            log.fs.remove(index_path(start))
-            self.on_removed(start)
-        if gone:
-            self._condemned = [each for each in self._condemned if each[1] not in gone]
+        _, start = self._condemned.pop(0)
+        file = self._files.pop(start)
+        for key in file.indexed.runs:
+            partition = catalog.partition(*key)
+            if partition is not None:
+                partition.queue.forget(file.indexed)
+        file.indexed.close()
+        log.remove_cleaned(file.segment, data_path(start), [index_path(start), *self.on_removed(start)])

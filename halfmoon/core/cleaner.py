@@ -110,7 +110,6 @@ class Cleaner:
 
     def turn(self) -> None:
         """The clock's turn, every few seconds."""
-        self.files.remove_condemned(self._broker.catalog)
         now_ms = self._broker.clock.mono_ms()
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + self._broker.settings.log.cleaner.interval_ms

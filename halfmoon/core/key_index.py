@@ -194,12 +194,11 @@ class KeyIndex:
         self._clean_gaps.append(start)
         self._broker.relays.wake(self)
 
-    def clean_file_went(self, start: int) -> None:
-        for file in self.files:
-            if file.start == start:
-                self.files.remove(file)
-                self._broker.log.fs.remove(file.path)
-                break
+    def clean_file_went(self, start: int) -> list[str]:
+        """Paths of files that are needed no more."""
+        gone = [file for file in self.files if file.start == start]
+        self.files = [file for file in self.files if file.start != start]
+        return [file.path for file in gone]
 
     def covers(self, position: int) -> bool:
         """Whether all frames below a log position are in the index."""
@@ -220,12 +219,13 @@ class KeyIndex:
         stretches = [self._tail] if self._rebuilt is None else [self._tail, self._rebuilt]
         return sum(map(len, self.files)) + sum(stretch.count for stretch in stretches)
 
-    def forget(self, position: int) -> None:
-        """The log begins at `position` now."""
-        fs = self._broker.log.fs
+    def forget(self, position: int) -> list[str]:
+        """The log begins at `position` now. Returns the paths of files that are needed no more."""
+        gone = []
         while self.files and self.files[0].end <= position:
-            fs.remove(self.files.pop(0).path)
+            gone.append(self.files.pop(0).path)
         self._gaps = [(max(low, position), high) for low, high in self._gaps if high > position]
+        return gone
 
     def finish(self) -> None:
         """At a clean stop: write what is left, waiting for it. Raises OSError."""
@@ -410,7 +410,8 @@ class KeyIndex:
             file = yield lambda: self._write(found)
             self._add(file)
             if segment not in log.cleaned:  # it was replaced while that was written
-                self.clean_file_went(start)
+                for path in self.clean_file_went(start):
+                    log.fs.remove(path)
         self._clean_gaps.remove(start)
 
     # -- looking into a frame ----------------------------------------------------------------------------------------

@@ -261,6 +261,7 @@ class Ticker:
     def _cleaned(self, job: Job[object], done: Future[object]) -> None:
         _conclude(job, done)
         self._begin_cleaning()
+        self._begin_job()  # it may have emptied files
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -315,6 +316,7 @@ class Ticker:
             return
         over = self._broker.housekeeping.retain()
         if over:
+            self._begin_job()
             self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
         else:
             self._loop.call_soon(self._retain)
