@@ -379,7 +379,10 @@ class Broker:
         self.views.check_change(topic, configs)
         if validate_only:
             return 0
-        return self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
+        position = self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
+        if topic.rules.compacts:
+            self.cleaner.configured()
+        return position
 
     def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
         """Make offsets below `before_offset` (−1: below the high watermark) unreadable.

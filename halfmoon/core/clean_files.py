@@ -293,14 +293,18 @@ class CleanFiles:
                 runs.append(run)
         partition.queue.put_cleaned(runs, partition.moved_upto)
 
-    def condemn(self, catalog: Catalog) -> None:
-        """Find what nobody needs any more. It goes when what made it so is on disk."""
+    def condemning(self, catalog: Catalog, slice_: int) -> Iterator[None]:
+        """Find what nobody needs any more, in a walk over all partitions with a pause after each `slice_`. It goes when
+        what made it so is on disk."""
         if not self._files:
             return
-        needed = {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
-        condemned = {start for _, start in self._condemned}
-        for start in self._files.keys() - needed - condemned:
-            self._condemned.append((self._log.end, start))
+        # Who did not need one of them, does not later.
+        unneeded = self._files.keys() - {start for _, start in self._condemned}
+        for nth, partition in enumerate(catalog.partitions()):
+            unneeded.difference_update(start for _, _, start in partition.cleaned)
+            if nth % slice_ == slice_ - 1:
+                yield
+        self._condemned += [(self._log.end, start) for start in sorted(unneeded & self._files.keys())]
 
     def drop_condemned(self, catalog: Catalog) -> None:
         """Drop one of those that may go, if there is one: its files are removed in their turn."""

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from halfmoon.core import cleaner
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import Partition
@@ -198,7 +199,6 @@ def test_compact_and_delete_together() -> None:
     turn(broker)
     broker.housekeeping.turn()
     turn(broker)
-    broker.housekeeping.turn()
     assert pairs(broker, "t") == []
     assert len(broker.cleaner.files) == 0
 
@@ -466,3 +466,73 @@ def test_messages_that_wait_are_left_to_rolling() -> None:
     assert broker.cleaner.tasks == 0
     assert waiting.moved_upto == 0
     assert len(waiting.pending or ()) == 1
+
+
+def test_a_change_of_configurations_is_acted_on_at_once() -> None:
+    broker, _, _ = fresh()
+    told: list[str] = []
+    broker.cleaner.on_due = lambda: told.append("due")
+    broker.create_topic("t", 1)
+    for _ in range(3):
+        put(broker, "t", (b"a", b"1"))
+    seal(broker)
+    topic = broker.topic("t")
+    assert topic is not None
+    broker.alter_configs(topic, {"retention.ms": "-1"})
+    assert not told
+    broker.alter_configs(topic, COMPACT | {"min.compaction.lag.ms": str(HOUR_MS)})
+    turn(broker)
+    assert len(pairs(broker, "t")) == 3
+    broker.alter_configs(topic, COMPACT)
+    turn(broker)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [1, 2]
+    assert told == ["due", "due"]
+
+
+def test_a_change_of_the_node_s_configurations_is_acted_on_at_once() -> None:
+    broker, _, _ = fresh()
+    broker.create_topic("t", 1)
+    for _ in range(3):
+        put(broker, "t", (b"a", b"1"))
+    seal(broker)
+    broker.dynamic_configs.alter("", {"log.cleanup.policy": "compact"})
+    turn(broker)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [1, 2]
+
+
+@pytest.mark.parametrize("gone", [0, 7])
+def test_many_partitions_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch, gone: int) -> None:
+    """Requests come in between, and topics may go."""
+    monkeypatch.setattr(cleaner, "SLICE", 3)
+    broker, clock, _ = fresh()
+    for nth in range(8):
+        broker.create_topic(f"t{nth}", 3, COMPACT)
+        for index in range(3):
+            for value in (b"1", b"2", b"3"):
+                put(broker, f"t{nth}", (b"a", value), index=index)
+    seal(broker)
+    clock.now_ms += broker.settings.log.cleaner.interval_ms
+    broker.housekeeping.turn()
+    slices = 0
+    while broker.cleaner.look():
+        slices += 1
+        if slices == 6:
+            broker.delete_topic(broker.topic(f"t{gone}"))  # type: ignore[arg-type]
+    assert slices > 10
+    turn(broker)
+    for nth in {*range(8)} - {gone}:
+        assert [len(pairs(broker, f"t{nth}", index)) for index in range(3)] == [2] * 3
+    assert broker.health() == []
+
+
+def test_a_task_is_about_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a file known changes all of them at once."""
+    monkeypatch.setattr(cleaner, "MOST_WORKS", 5)
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 12, COMPACT)
+    for index in range(12):
+        for value in (b"1", b"2", b"3"):
+            put(broker, "t", (b"a", value), index=index)
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 3
+    assert [len(pairs(broker, "t", index)) for index in range(12)] == [2] * 12

@@ -16,7 +16,7 @@ from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.cleaning import Task, Work
 from halfmoon.core.files import OsFileSystem
 from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace
-from tests.core.bench import VirtualClock, jobs, open_broker, turn
+from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, turn
 from tests.core.clean_bench import COMPACT, clean, pairs, put, seal, state
 
 
@@ -64,7 +64,7 @@ def test_a_process_that_dies_is_an_error_and_its_file_a_leftover(tmp_path: Path)
     before = state(broker, "t")
     clock.now_ms += 15_000
     broker.housekeeping.turn()
-    job = broker.cleaner.next_job()
+    job = cleaning_job(broker)
     assert job is not None
 
     async def kill() -> None:
