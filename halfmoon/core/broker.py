@@ -458,7 +458,7 @@ class Broker:
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         if transactional:
-            partition.note_transaction(header, base_offset)
+            partition.transaction_began(producer_id, base_offset)
         return Produced(base_offset, append_ms, end, partition.start_offset, diverted[0] if diverted else None)
 
     def _check_transaction(

@@ -19,7 +19,6 @@ import msgspec
 
 from halfmoon.core import control
 from halfmoon.core.administration import Administration
-from halfmoon.core.batch_header import CONTROL
 from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.control import Committed
@@ -29,6 +28,7 @@ from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import SourceRun
 from halfmoon.core.share.ledger import ARCHIVED, Ledger
 from halfmoon.core.topic_configs import TopicRules, resolve
+from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.book import TransactionBook
 from halfmoon.core.transactions.partition import PartitionTransactions
 
@@ -102,11 +102,16 @@ class Partition:
             return self.queue.end_offset
         return max(self.start_offset, transactions.stable_offset(self.queue.end_offset))
 
-    def hides(self, header: BatchHeader) -> bool:
-        """Whether a batch below the stable offset is nothing for a reader of committed records: it ends a transaction,
-        or belongs to one that was aborted."""
-        transactions = self.transactions
-        return bool(header.attributes & CONTROL) if transactions is None else transactions.hides(header)
+    def shows(self, header: BatchHeader, offset: int, position: int) -> bool:
+        """Whether a record of a batch that was read at a log position is there for readers of committed records, or
+        waits here for its time. A thread may ask."""
+        # In this order: what was aborted is known when it is decided, and forgotten when it is gone.
+        if self.pending is None and offset >= self.stable_offset:
+            return False
+        aborted = () if self.transactions is None else self.transactions.aborted_in(offset, offset + 1)
+        if AbortedBatches(aborted).hide(header):
+            return False
+        return self.stands_at(offset, position) and (self.pending is not None or offset >= self.start_offset)
 
     @property
     def size_bytes(self) -> int:
@@ -117,15 +122,21 @@ class Partition:
         if not self.epochs or self.epochs[-1][0] < epoch:
             self.epochs.append((epoch, offset))
 
-    def note_transaction(self, header: BatchHeader, offset: int, *, commit: bool = False) -> None:
-        """A transactional batch was appended at an offset: of a transaction that is open from now on, or the marker
-        that ends one."""
+    def transaction_began(self, producer_id: int, offset: int) -> None:
+        """A transactional batch was appended: its producer's transaction is open, if it was not before."""
         if self.transactions is None:
             self.transactions = PartitionTransactions()
-        if header.attributes & CONTROL:
-            self.transactions.ended(header.producer_id, offset, committed=commit)
-        else:
-            self.transactions.began(header.producer_id, offset)
+        self.transactions.began(producer_id, offset)
+
+    def transaction_ended(
+        self, producer_id: int, epoch: int, offset: int, end_offset: int, now_ms: int, *, committed: bool
+    ) -> None:
+        """A marker was appended; what is visible ends at `end_offset`."""
+        if self.transactions is not None:
+            self.transactions.ended(producer_id, offset, end_offset, committed=committed)
+        if self.producers is None:
+            self.producers = Producers()
+        self.producers.marked(producer_id, epoch, now_ms)
 
     def wait(self, first_offset: int, count: int) -> None:
         """These messages, appended just now, wait to be dealt with."""

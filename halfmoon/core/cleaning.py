@@ -28,7 +28,6 @@ from halfmoon.core.clean_writing import Writer, discard
 from halfmoon.core.compaction import (
     DEAD,
     UNDECIDED,
-    AbortedBatches,
     Keys,
     LastOfKey,
     filter_marker,
@@ -40,7 +39,7 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import ASIDE, Buffer, FileSystem
 from halfmoon.core.index import Key, Run
 from halfmoon.core.records import batch_body
-from halfmoon.core.transactions.aborted import Aborted
+from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
 
 BLOCK_ROWS = 4096
 """Batches that are looked up at once by a walk backwards."""

@@ -20,7 +20,7 @@ could not decide.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from itertools import compress
 from typing import NamedTuple
@@ -30,10 +30,8 @@ from msgspec.structs import replace
 from halfmoon.core import provenance, record_codec
 from halfmoon.core.batch_header import (
     CODEC_MASK,
-    CONTROL,
     DELETE_HORIZON,
     TIMESTAMP_TYPE,
-    TRANSACTIONAL,
     BatchHeader,
     assemble,
 )
@@ -43,7 +41,6 @@ from halfmoon.core.files import Buffer
 from halfmoon.core.provenance import SourceRun
 from halfmoon.core.record_codec import MalformedError
 from halfmoon.core.records import batch_body, iter_records
-from halfmoon.core.transactions.aborted import Aborted
 
 DEAD, LIVE, TOMBSTONE = 0, 1, 2
 UNDECIDED = 4
@@ -56,21 +53,6 @@ KEY_BYTES = 112
 """What a key takes in memory beside its own bytes: the object, and its place in a set that is a third full."""
 _DIGEST = b"digest of 16 byte"
 assert len(_DIGEST) + 16 > LONGEST_KEY
-
-
-class AbortedBatches:
-    """Which batches of a partition belong to a transaction that was aborted."""
-
-    def __init__(self, aborted: Iterable[Aborted]) -> None:
-        self._by_producer: dict[int, list[tuple[int, int]]] = {}
-        for producer_id, first, last in aborted:
-            self._by_producer.setdefault(producer_id, []).append((first, last))
-
-    def hold(self, header: BatchHeader) -> bool:
-        if not header.attributes & TRANSACTIONAL or header.attributes & CONTROL:
-            return False
-        spans = self._by_producer.get(header.producer_id, ())
-        return any(first <= header.base_offset < last for first, last in spans)
 
 
 class Keys(NamedTuple):

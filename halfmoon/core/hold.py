@@ -173,10 +173,11 @@ class HoldService:
                 self.counters.woken_by_check += 1
                 held.wake()
 
-    def look_at(self, partition: Hashable) -> None:
-        """Wake whoever waits on a partition and could be answered now: there is more to be read of what had arrived
-        before."""
-        for held in list(self._by_partition.get(partition, ())):
+    def look_at(self, partitions: Iterable[Hashable]) -> None:
+        """Wake whoever waits on one of these partitions and could be answered now: there is more to be read of what had
+        arrived before. Each request is asked once: that may cost it a look at all that it waits for."""
+        waiting = {held: None for partition in partitions for held in self._by_partition.get(partition, ())}
+        for held in waiting:
             if held.ready is not None and held.ready() and self.release(held):
                 self.counters.woken_by_arrival += 1
                 held.wake()

@@ -224,7 +224,8 @@ class Housekeeping:
         self._move(moves)
         try:
             broker.groups.expire_offsets(now_ms)
-            broker.transactions.expire_ids(now_ms)
+            while broker.transactions.expire_ids(now_ms):
+                yield
         except BrokerError as error:
             self.problems.append(f"retention of offsets and transactional ids: {error}")
 

@@ -228,15 +228,10 @@ class Messages:
         frame = whole.frame
         partition = self._broker.catalog.partition(frame.topic_number, frame.partition)
         offset = frame.base_offset + record.offset_delta
-        if partition is None or not partition.stands_at(offset, frame.position):
-            return None
-        pending = partition.pending
-        if pending is None and not partition.start_offset <= offset < partition.stable_offset:
-            return None
         header = parse_header(whole.payload)
-        if partition.hides(header):
+        if partition is None or not partition.shows(header, offset, frame.position):
             return None
-        target = whole.target
+        pending, target = partition.pending, whole.target
         ended = pending is not None and offset not in pending
         return Found(
             partition.topic.name, partition.index, offset, record.timestamp,

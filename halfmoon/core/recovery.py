@@ -36,7 +36,7 @@ from halfmoon.core.frame import BadFrameError, Frame, Kind
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
-from halfmoon.core.salvage import Salvage
+from halfmoon.core.salvage import Salvage, ends_transaction
 from halfmoon.core.scan import Scan, read_frame, read_provenance
 from halfmoon.core.transactions import marker
 
@@ -100,7 +100,7 @@ class Recovery:
             report.clean = chosen.clean and self._clean_mark() == position
         indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)
         self._index_below(log.start, position)
-        scan = Scan(log.segments, position, generation, max(position, indexed))
+        scan = Scan(log.segments, position, generation, max(position, indexed), ends_transaction)
         if not report.clean:
             self._proven = scan.flushed
             self._apply_tail(scan)
@@ -220,6 +220,7 @@ class Recovery:
                 self._apply_control(frame, payload)
             if self._progress is not None and self.report.frames % 65536 == 0:
                 self._progress(frame.position, top)
+        salvage.finish()
         self._freeze_before(scan.position)
         self._dispatch(scan.position)
 
@@ -244,13 +245,14 @@ class Recovery:
         self._index(frame, frame.due_ms or batch.max_timestamp)
 
     def _apply_transactional(self, partition: Partition, frame: Frame, batch: BatchHeader, payload: memoryview) -> None:
-        is_marker = bool(batch.attributes & CONTROL)
-        commit = is_marker and marker.is_commit(payload)
-        partition.note_transaction(batch, frame.base_offset, commit=commit)
-        if is_marker:
-            if partition.producers is None:
-                partition.producers = Producers()
-            partition.producers.marked(batch.producer_id, batch.producer_epoch, frame.store_ms)
+        offset = frame.base_offset
+        if batch.attributes & CONTROL:  # all that a start finds counts
+            partition.transaction_ended(
+                batch.producer_id, batch.producer_epoch, offset, offset + 1, frame.store_ms,
+                committed=marker.is_commit(payload),
+            )  # fmt: skip
+        else:
+            partition.transaction_began(batch.producer_id, offset)
 
     def _apply_provenance(self, frame: Frame, payload: memoryview | None) -> None:
         """What a frame was made from is dealt with, even where the frame's own batch is lost to rot."""

@@ -6,6 +6,7 @@ A damaged stretch of the log may have held anything. What can be known of it com
 - The next batch of a partition says where it goes on; what lies between is lost.
 - A batch of a topic or partition nobody has heard of says that there is one. The topic gets a made-up name: better
   to be found under that than not at all.
+- A producer's transaction ends with a marker in each partition and a record. One of them that is whole says how.
 - The snapshot at the head of the next segment says how everything stood there, and sets right what was guessed.
 
 Only where none of these comes after the damage may an offset be given a second time.
@@ -13,30 +14,63 @@ Only where none of these comes after the damage may an offset be given a second 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from halfmoon.core import control, snapshot
+from halfmoon.core.batch_header import CONTROL, parse_header
 from halfmoon.core.catalog import Catalog, Partition, Topic
 from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.snapshot import PartitionState, Snapshot, TopicState
+from halfmoon.core.transactions import marker, rules
 
 LOST_TOPIC = "halfmoon.lost-topic-{}"
 """The name of a topic whose own name is lost; the number is the topic's."""
 
 
+class _Outcome(NamedTuple):
+    """What the markers of an end say whose record has not come yet; `part` is that of the last."""
+
+    producer_id: int
+    epoch: int
+    committed: bool
+    now_ms: int
+    part: int
+    parts: int
+
+
+def ends_transaction(frame: Frame, payload: memoryview) -> bool:
+    """Whether a frame is a part of the end of a producer's transaction, and so says by itself how that ended."""
+    if frame.kind == Kind.BATCH:
+        return bool(parse_header(payload).attributes & CONTROL)
+    if frame.kind != Kind.CONTROL:
+        return False
+    try:
+        return isinstance(control.decode(payload), control.TransactionEnded)
+    except msgspec.DecodeError:
+        return False
+
+
 class Salvage:
-    """Is shown every frame behind the first damage, before it is applied."""
+    """Is shown every frame behind the first damage, before it is applied; `finish` when there are no more."""
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
+        self._outcome: _Outcome | None = None
         self._never_made: set[int] = set()
         """Topic numbers that were skipped: the record of their creation is lost."""
         self._snapshot = b""
 
     def frame(self, frame: Frame, payload: memoryview | None) -> None:
+        outcome = self._outcome
+        if outcome is not None and (frame.parts != outcome.parts or frame.part <= outcome.part):
+            self.finish()
         if frame.kind == Kind.BATCH:
             self._batch(frame, payload)
+            if payload is not None and frame.parts > 1:
+                self._marker(frame, payload)
         elif frame.kind == Kind.CONTROL and payload is not None:
             try:
                 record = control.decode(payload)
@@ -46,6 +80,9 @@ class Salvage:
                 self._never_made.update(range(self._catalog.next_topic_number, record.number))
             elif isinstance(record, control.SnapshotPart):
                 self._snapshot_part(frame, record.data)
+            elif isinstance(record, control.TransactionEnded):
+                self._outcome = None
+                self._ended(record)
 
     def _batch(self, frame: Frame, payload: memoryview | None) -> None:
         partition = self._catalog.partition(frame.topic_number, frame.partition) or self._make_partition(frame)
@@ -76,6 +113,45 @@ class Salvage:
         partition = topic.partitions[frame.partition]
         partition.start_offset = partition.next_offset = frame.base_offset
         return partition
+
+    # -- ends of transactions ----------------------------------------------------------------------------------------
+
+    def _marker(self, frame: Frame, payload: memoryview) -> None:
+        header = parse_header(payload)
+        if header.attributes & CONTROL:
+            self._outcome = _Outcome(
+                header.producer_id, header.producer_epoch, marker.is_commit(payload), frame.store_ms,
+                frame.part, frame.parts,
+            )  # fmt: skip
+
+    def finish(self) -> None:
+        """Where the record of an end has not come, its markers tell what it said."""
+        outcome, self._outcome = self._outcome, None
+        if outcome is None:
+            return
+        for entry in self._catalog.transactions.ongoing.values():
+            if entry.producer_id == outcome.producer_id:
+                identity = rules.after_marker(entry, outcome.epoch)
+                record = control.TransactionEnded(entry.name, identity, outcome.committed, outcome.now_ms)
+                self._ended(record)
+                self._catalog.apply(record)
+                return
+
+    def _ended(self, record: control.TransactionEnded) -> None:
+        """In partitions where the transaction is still open, the marker is lost: it was the next batch."""
+        entry = self._catalog.transactions.by_name.get(record.name)
+        for place in () if entry is None else entry.partitions:
+            partition = self._catalog.partition(*place)
+            if entry is None or partition is None or partition.transactions is None:
+                continue
+            if entry.producer_id in partition.transactions.open:
+                lost = partition.next_offset
+                partition.queue.lose(lost, lost + 1)
+                partition.next_offset = lost + 1
+                partition.transaction_ended(
+                    entry.producer_id, rules.marker_epoch(entry, record.identity), lost, lost + 1, record.now_ms,
+                    committed=record.committed,
+                )  # fmt: skip
 
     # -- the next snapshot -------------------------------------------------------------------------------------------
 

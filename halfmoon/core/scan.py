@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from halfmoon.core.errors import StartError
@@ -43,11 +43,20 @@ class Scan:
     """Walks the log from a frame boundary to wherever it ends. Iterate `frames()` to its end, then look at the
     fields."""
 
-    def __init__(self, segments: Sequence[Segment], position: int, generation: int, flushed: int) -> None:
-        """`generation`: that of the frame before `position`. `flushed`: how far the log is known to be on disk."""
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        position: int,
+        generation: int,
+        flushed: int,
+        counts_alone: Callable[[Frame, memoryview], bool] = lambda frame, payload: False,
+    ) -> None:
+        """`generation`: that of the frame before `position`. `flushed`: how far the log is known to be on disk.
+        `counts_alone`: whether a part of a frame group says something also where rot has taken other parts."""
         self._segments = segments
         self._top = segments[-1].end if segments else position
         self._index = 0
+        self._counts_alone = counts_alone
         self.position = position
         """Where the next frame is to begin; in the end, where the log ends."""
         self.generation = generation
@@ -62,7 +71,7 @@ class Scan:
         """Whether `flushed` takes in the marks of all frames there are."""
 
     def frames(self) -> Iterator[tuple[Frame, memoryview | None]]:
-        """Frames in order, frame groups only when they are complete.
+        """Frames in order, frame groups only when they are complete, or what counts of them alone.
 
         The payload is None where only the header outlived the rot: then at least it is known what was lost.
         """
@@ -74,8 +83,10 @@ class Scan:
                 payload = read_payload(segment, frame)
             except BadFrameError:
                 if frame is None:
-                    if not self._step_over():
+                    if not self._is_flushed(self.position):
                         break
+                    self._step_over()
+                    yield from self._lose_group()
                     continue
                 if not self._is_flushed(self.position):
                     break
@@ -87,7 +98,7 @@ class Scan:
         if self._group:  # the rest of it never came
             begin = self._group[0][0].position
             if self.flushed > begin:
-                self._lose_group(self.position)
+                self._lose(begin, self.position)
             else:
                 self.position = begin
         if self.position < self._top:
@@ -97,10 +108,10 @@ class Scan:
         """What `frame` completes: itself, a group, or nothing yet."""
         group = self._group
         if group and (frame.part != len(group) or frame.parts != group[0][0].parts):
-            self._lose_group(frame.position)
+            yield from self._lose_group()
             group = self._group
         if payload is None:
-            self._lose_group(frame.position)
+            yield from self._lose_group()
             if frame.parts == 1:
                 yield frame, None
         elif frame.parts == 1:
@@ -110,13 +121,17 @@ class Scan:
             if len(group) == frame.parts:
                 self._group = []
                 yield from group
-        # else: a later part of a group whose first parts are lost
+        elif self._counts_alone(frame, payload):  # a later part of a group whose first parts are lost
+            yield frame, payload
 
-    def _lose_group(self, upto: int) -> None:
+    def _lose_group(self) -> Iterator[tuple[Frame, memoryview | None]]:
         """Parts have come whose others never will."""
-        if self._group:
-            self._lose(self._group[0][0].position, upto)
-            self._group = []
+        group, self._group = self._group, []
+        for frame, payload in group:
+            if payload is not None and self._counts_alone(frame, payload):
+                yield frame, payload
+            else:
+                self._lose(frame.position, frame.end)
 
     def _lose(self, low: int, high: int) -> None:
         if self.damaged and self.damaged[-1][1] >= low:
@@ -139,16 +154,12 @@ class Scan:
             self._looked_ahead = True
         return self.flushed > position
 
-    def _step_over(self) -> bool:
-        """No frame begins at `position`: whether it is rot, and the log goes on behind it."""
+    def _step_over(self) -> None:
+        """Rot has taken what begins at `position`: go on at the next whole frame."""
         at = self.position
-        if not self._is_flushed(at):
-            return False
         following = next(self._whole_frames_behind(at), None)
         self.position = following.position if following is not None else self.flushed
-        self._lose_group(at)
         self._lose(at, self.position)
-        return self.position < self._top
 
     def _whole_frames_behind(self, position: int) -> Iterator[Frame]:
         for segment in self._segments[self._index :]:

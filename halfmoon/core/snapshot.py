@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from typing import cast
 
 import msgspec
 
@@ -31,7 +32,6 @@ from halfmoon.core.groups.messages import GroupRecord
 from halfmoon.core.pending import Chunks, PendingSet
 from halfmoon.core.producer_state import Batch, Producer, Producers
 from halfmoon.core.share.ledger import Ledger
-from halfmoon.core.transactions.aborted import AbortedTransactions
 from halfmoon.core.transactions.book import TransactionBook
 from halfmoon.core.transactions.entry import Identity, TransactionalId, TransactionState
 from halfmoon.core.transactions.partition import PartitionTransactions
@@ -138,7 +138,7 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             [(number, key, at) for number, keys in catalog.cancels.items() for key, at in keys.items()],
             list(catalog.deleted.items()),
             catalog.next_queue_number,
-            [_transactional_id(catalog.transactions, entry) for entry in catalog.transactions.by_name.values()],
+            cast("list[TransactionalIdState]", _transactional_ids(catalog.transactions)),
             [(group.whole(), group.saved_ms) for group in catalog.consumer_groups.values()],
             catalog.administration.state(),
             list(catalog.share_groups.items()),
@@ -149,6 +149,13 @@ def take(catalog: Catalog, position: int, generation: int, *, clean: bool = Fals
             catalog.next_clean,
         )
     )
+
+
+def _transactional_ids(book: TransactionBook) -> list[msgspec.Raw]:
+    for entry in book.by_name.values():
+        if entry.saved is None:
+            entry.saved = _encode(_transactional_id(book, entry))
+    return [msgspec.Raw(entry.saved) for entry in book.by_name.values() if entry.saved is not None]
 
 
 def _transactional_id(book: TransactionBook, entry: TransactionalId) -> TransactionalIdState:
@@ -221,9 +228,7 @@ def restore_transactions(partition: Partition, kept: PartitionState) -> None:
     """Those of producers in a partition, in place of what was known of them."""
     partition.transactions = None
     if kept.transactions or kept.aborted:
-        found = partition.transactions = PartitionTransactions()
-        found.open.update(kept.transactions)
-        found.aborted = AbortedTransactions(kept.aborted)
+        partition.transactions = PartitionTransactions(kept.transactions, kept.aborted)
 
 
 def restore_cleaned(partition: Partition, kept: PartitionState) -> None:
@@ -276,7 +281,7 @@ def _book(states: list[TransactionalIdState]) -> TransactionBook:
         entry.state, entry.start_ms = state.state, state.start_ms
         entry.partitions = dict.fromkeys(state.partitions)
         entry.groups = dict.fromkeys(state.groups)
-        book.by_name[state.name] = entry
+        book.put(entry)
         if state.pending:
             book.pending[state.name] = {group: {(n, p): c for n, p, c in entries} for group, entries in state.pending}
     return book

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core import control, frame
 from halfmoon.core.batch_header import BatchHeader, parse_header
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.producer_state import Producers
 from halfmoon.core.transactions import marker, rules
 from halfmoon.core.transactions.entry import Identity, TransactionalId
 
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 MAX_PARTITIONS = 32_000
 """Of one transaction: their markers are one frame group."""
+AT_ONCE = 100
+"""So many are aborted in one go that have taken too long, …"""
+IDS_AT_ONCE = 1_000
+"""… and so many ids forgotten that nobody has used."""
 RETRY_MS = 10_000
 """After so long an end that could not be written is tried again."""
 
@@ -49,8 +53,13 @@ class TransactionService:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._due: list[tuple[int, int, str]] = []
-        """(monotonic ms, when it began (Unix ms), transactional id) of ongoing transactions, a heap; entries of those
-        that have ended are left until it is their turn."""
+        """(monotonic ms, its number, transactional id) of transactions, a heap. Entries of those that have ended are
+        left for some time."""
+        self._numbers: dict[str, int] = {}
+        """Transactional id → the number of its ongoing transaction."""
+        self._next_number = 0
+        self._ending_of_group: dict[str, int] = {}
+        """Group → the position of the last end with progress of it, until that is durable."""
         self.committed = 0
         self.aborted = 0
         self.timed_out = 0
@@ -59,17 +68,18 @@ class TransactionService:
         """Take up what the log remembers. Called once, before the first request. Raises BrokerError."""
         broker = self._broker
         mono_ms, wall_ms = broker.clock.mono_ms(), broker.clock.wall_ms()
-        for entry in self._entries():
-            if entry.is_ongoing:
-                left_ms = min(max(0, entry.due_ms - wall_ms), entry.timeout_ms)
-                heapq.heappush(self._due, (mono_ms + left_ms, entry.start_ms, entry.name))
+        for entry in broker.catalog.transactions.ongoing.values():
+            left_ms = min(max(0, entry.due_ms - wall_ms), entry.timeout_ms)
+            self._expect(entry, mono_ms + left_ms)
         self._end_what_nobody_would(wall_ms)
 
     def _end_what_nobody_would(self, now_ms: int) -> None:
         """Transactions that are open in a partition and that no transactional id knows of: rot has taken its
         records."""
         known = {
-            (entry.producer_id, place) for entry in self._entries() if entry.is_ongoing for place in entry.partitions
+            (entry.producer_id, place)
+            for entry in self._broker.catalog.transactions.ongoing.values()
+            for place in entry.partitions
         }
         for partition in self._broker.catalog.partitions():
             place = partition.topic.number, partition.index
@@ -81,9 +91,6 @@ class TransactionService:
                         "event=transaction_without_owner partition=%r producer_id=%d", partition, producer_id
                     )
                     self._append_marker(partition, producer_id, epoch, now_ms, committed=False)
-
-    def _entries(self) -> Iterable[TransactionalId]:
-        return self._broker.catalog.transactions.by_name.values()
 
     # -- who the producer is -------------------------------------------------------------------------------------------
 
@@ -142,7 +149,7 @@ class TransactionService:
         position = broker.append_control(control.TransactionGrown(entry.name, places, groups, now_ms))
         if begins:
             due_ms = broker.clock.mono_ms() + entry.timeout_ms
-            heapq.heappush(self._due, (due_ms, entry.start_ms, entry.name))
+            self._expect(entry, due_ms)
             broker.on_deadline(due_ms)
         return position
 
@@ -225,26 +232,38 @@ class TransactionService:
         broker = self._broker
         now_ms = broker.clock.wall_ms()
         written = [partition for place in entry.partitions if (partition := self._open_at(place, entry)) is not None]
-        made = [
-            marker.build(
-                entry.producer_id, rules.marker_epoch(entry, identity), broker.generation, now_ms, committed=commit
-            )
-            for _ in written
-        ]
+        batch = marker.build(
+            entry.producer_id, rules.marker_epoch(entry, identity), broker.generation, now_ms, committed=commit
+        )
         record = control.TransactionEnded(entry.name, identity, commit, now_ms)
-        parts = len(made) + 1
-        if made:
-            size = sum(len(batch) + frame.HEADER_BYTES for batch in made)
-            broker.log.reserve(size + len(control.encode(record)) + frame.HEADER_BYTES, now_ms)
-        for part, (partition, batch) in enumerate(zip(written, made, strict=True)):
-            self._store(partition, batch, now_ms, committed=commit, part=part, parts=parts)
+        parts = len(written) + 1
+        if written:
+            size = len(written) * len(batch) + parts * frame.HEADER_BYTES
+            broker.log.reserve(size + len(control.encode(record)), now_ms)
+        groups = tuple(entry.groups)
+        for part, partition in enumerate(written):
+            self._store(partition, bytearray(batch), now_ms, committed=commit, part=part, parts=parts)
         position = broker.append_control(record, part=parts - 1, parts=parts)
+        self._numbers.pop(entry.name, None)
         if commit:
             self.committed += 1
         else:
             self.aborted += 1
-        broker.when_durable(position, lambda error: None if error else self._wake(written))
+        self._ending_of_group |= dict.fromkeys(groups, position)
+        broker.when_durable(position, lambda error: None if error else self._counts(written, groups, position))
         return position
+
+    def _counts(self, written: Iterable[Partition], groups: Iterable[str], position: int) -> None:
+        """An end is durable."""
+        self._broker.hold.look_at(written)
+        for group in groups:
+            if self._ending_of_group.get(group) == position:
+                del self._ending_of_group[group]
+
+    def progress_position(self, group: str) -> int:
+        """The position to wait for before anybody is told a group's progress: the end that counts in it could still be
+        lost, and what was made of the messages with it."""
+        return self._ending_of_group.get(group, 0)
 
     def _open_at(self, place: tuple[int, int], entry: TransactionalId) -> Partition | None:
         """The partition, where the transaction has written something that is still there."""
@@ -260,10 +279,9 @@ class TransactionService:
         offset = partition.next_offset
         end = self._broker.store(partition, view, 1, 1, now_ms, now_ms, original_span=0, part=part, parts=parts)
         header = parse_header(view)
-        partition.note_transaction(header, offset, commit=committed)
-        if partition.producers is None:
-            partition.producers = Producers()
-        partition.producers.marked(header.producer_id, header.producer_epoch, now_ms)
+        partition.transaction_ended(
+            header.producer_id, header.producer_epoch, offset, partition.queue.end_offset, now_ms, committed=committed
+        )
         return end
 
     def _append_marker(
@@ -281,13 +299,8 @@ class TransactionService:
                 Fault.INVALID_PRODUCER_EPOCH, f"epoch {epoch} of producer {producer_id}, current is {state.epoch}"
             )
         position = self._append_marker(partition, producer_id, epoch, self._broker.clock.wall_ms(), committed=False)
-        self._broker.when_durable(position, lambda error: None if error else self._wake([partition]))
+        self._broker.when_durable(position, lambda error: None if error else self._broker.hold.look_at([partition]))
         return position
-
-    def _wake(self, partitions: Iterable[Partition]) -> None:
-        """What was not stable in them may be."""
-        for partition in partitions:
-            self._broker.hold.look_at(partition)
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
@@ -298,15 +311,24 @@ class TransactionService:
             heapq.heappop(due)
         return due[0][0] if due else None
 
+    def _expect(self, entry: TransactionalId, due_ms: int) -> None:
+        self._next_number += 1
+        self._numbers[entry.name] = self._next_number
+        heapq.heappush(self._due, (due_ms, self._next_number, entry.name))
+        if len(self._due) > 64 and len(self._due) > 4 * self.ongoing:  # most of them ended long before they were due
+            self._due = [due for due in self._due if self._current(due) is not None]
+            heapq.heapify(self._due)
+
     def _current(self, due: tuple[int, int, str]) -> TransactionalId | None:
         """The transaction that an entry of the heap stands for, if it is still the one that is ongoing."""
-        entry = self._entry(due[2])
-        return entry if entry is not None and entry.is_ongoing and entry.start_ms == due[1] else None
+        _, number, name = due
+        return self._entry(name) if self._numbers.get(name) == number else None
 
     def expire(self, mono_ms: int) -> None:
-        """Abort what has taken too long, and fence its producer."""
+        """Abort what has taken too long, and fence its producer: some of it, if there is much."""
         due = self._due
-        while due and due[0][0] <= mono_ms:
+        ended = 0
+        while due and due[0][0] <= mono_ms and ended < AT_ONCE:
             entry = self._current(due[0])
             if entry is None:
                 heapq.heappop(due)
@@ -314,30 +336,33 @@ class TransactionService:
             try:
                 self._end(entry, rules.bumped(entry, self._new_producer_id), commit=False)
             except BrokerError as error:
-                heapq.heapreplace(due, (mono_ms + RETRY_MS, entry.start_ms, entry.name))
+                heapq.heapreplace(due, (mono_ms + RETRY_MS, *due[0][1:]))
                 self._broker.logger.error("event=transaction_not_aborted id=%s error=%s", entry.name, error)
                 continue
             heapq.heappop(due)
+            ended += 1
             self.timed_out += 1
             self._broker.logger.info("event=transaction_timed_out id=%s", entry.name)
 
-    def expire_ids(self, now_ms: int) -> None:
-        """Forget transactional ids that have not been used for `$.transactions.id_expiration`. Raises BrokerError."""
+    def expire_ids(self, now_ms: int) -> bool:
+        """Forget some transactional ids that have not been used for `$.transactions.id_expiration`. Returns whether
+        there may be more. Raises BrokerError."""
         kept_ms = self._broker.settings.transactions.id_expiration_ms
         if kept_ms is None:
-            return
-        gone = [entry.name for entry in self._entries() if not entry.is_ongoing and entry.update_ms + kept_ms < now_ms]
+            return False
+        gone = list(islice(self._broker.catalog.transactions.unused(now_ms - kept_ms), IDS_AT_ONCE))
         if gone:
             self._broker.append_control(control.TransactionalIdsExpired(gone))
+        return len(gone) == IDS_AT_ONCE
 
     # -- operators -----------------------------------------------------------------------------------------------------
 
     @property
     def ongoing(self) -> int:
-        return sum(entry.is_ongoing for entry in self._entries())
+        return len(self._broker.catalog.transactions.ongoing)
 
     @property
     def oldest_ms(self) -> int:
         """For how long the oldest of them has been open; 0 where none is."""
         now_ms = self._broker.clock.wall_ms()
-        return max((now_ms - entry.start_ms for entry in self._entries() if entry.is_ongoing), default=0)
+        return max((now_ms - entry.start_ms for entry in self._broker.catalog.transactions.ongoing.values()), default=0)

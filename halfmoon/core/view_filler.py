@@ -24,6 +24,7 @@ from halfmoon.core.filtering import matches
 from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
 from halfmoon.core.provenance import SourceRange
 from halfmoon.core.records import batch_body, parse_header
+from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -92,9 +93,9 @@ class ViewFiller:
         self._from_offset = self.passed_offset
         self.next_offset = self.passed_offset  # the last run may have ended in the middle
         while self.next_offset < self.source.stable_offset:
-            batches = yield from self._read()
+            batches, aborted = yield from self._read()
             for batch in batches:
-                yield from self._look_into(batch, gathered)
+                yield from self._look_into(batch, aborted, gathered)
                 if len(gathered.body) >= MERGE_BYTES:
                     yield from self._append(gathered)
                 if gathered.is_empty:
@@ -105,12 +106,13 @@ class ViewFiller:
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _read(self) -> Generator[Load | None, Any, list[memoryview]]:
-        """Whole batches from `next_offset` on; none where something had to be skipped."""
+    def _read(self) -> Generator[Load | None, Any, tuple[list[memoryview], AbortedBatches]]:
+        """Whole batches from `next_offset` on, none where something had to be skipped; and which of them do not
+        count."""
         source = self.source
         if self.next_offset < source.start_offset:
             self._skip(source.start_offset, "they have expired")
-            return []
+            return [], NONE_ABORTED
         try:
             read = self._broker.read(source, self.next_offset, READ_BYTES, min_one=True, committed=True)
         except BrokerError as error:
@@ -119,11 +121,12 @@ class ViewFiller:
             self._skip(
                 next(high for low, high in source.queue.damaged if low <= self.next_offset < high), error.message
             )
-            return []
+            return [], NONE_ABORTED
+        aborted = AbortedBatches(self._broker.aborted_in(source, self.next_offset, read.size))
         batches = read.slices if read.cold is None else (yield read.cold)
         if not batches:  # the index has a hole that nobody knows of
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"offset {self.next_offset} of {source!r} cannot be found")
-        return [memoryview(batch) for batch in batches]
+        return [memoryview(batch) for batch in batches], aborted
 
     def _skip(self, offset: int, reason: str) -> None:
         self._broker.logger.warning(
@@ -136,10 +139,12 @@ class ViewFiller:
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def _look_into(self, batch: memoryview, gathered: Gathered) -> Generator[Load | None, Any, None]:
+    def _look_into(
+        self, batch: memoryview, aborted: AbortedBatches, gathered: Gathered
+    ) -> Generator[Load | None, Any, None]:
         header = parse_header(batch)
         after = header.base_offset + header.last_offset_delta + 1
-        if self.source.hides(header):
+        if aborted.hide(header):
             self.next_offset = after
             return
         if gathered.codec != header.attributes & CODEC_MASK:

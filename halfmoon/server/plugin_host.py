@@ -11,6 +11,7 @@ from halfmoon.core.batch_header import parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import Partition
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.transactions.aborted import AbortedBatches
 
 FOLDER = "plugins"
 """In the data directory, with a folder for each plugin that asks for one."""
@@ -39,9 +40,10 @@ class Host:
         where = self._partition(topic, partition)
         while True:
             read = self._broker.read(where, queue_offset, max_bytes, min_one=True, committed=True)
+            aborted = AbortedBatches(self._broker.aborted_in(where, queue_offset, read.size))
             batches = read.slices if read.cold is None else read.cold()
             headers = [parse_header(batch) for batch in batches]
-            kept = [batch for batch, header in zip(batches, headers, strict=True) if not where.hides(header)]
+            kept = [batch for batch, header in zip(batches, headers, strict=True) if not aborted.hide(header)]
             if kept or not batches:
                 return kept
             queue_offset = headers[-1].base_offset + headers[-1].last_offset_delta + 1

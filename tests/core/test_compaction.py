@@ -15,7 +15,6 @@ from halfmoon.core.compaction import (
     LONGEST_KEY,
     TOMBSTONE,
     UNDECIDED,
-    AbortedBatches,
     LastOfKey,
     filter_marker,
     filter_records,
@@ -23,7 +22,6 @@ from halfmoon.core.compaction import (
 )
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
-from halfmoon.core.transactions.aborted import Aborted
 
 KEYS = st.none() | st.binary(max_size=80)
 VALUES = st.none() | st.binary(max_size=200)
@@ -167,21 +165,3 @@ def test_a_marker_stays_while_it_is_needed_and_until_its_horizon() -> None:
     assert filter_marker(view, header, 10_999, 1_000, needed=False) is view
     assert filter_marker(view, header, 11_000, 1_000, needed=False) is None
     assert filter_marker(view, header, 11_000, 1_000, needed=True) is view
-
-
-def test_which_batches_were_aborted() -> None:
-    aborted = AbortedBatches([Aborted(5, 10, 20), Aborted(5, 40, 50), Aborted(6, 0, 100)])
-
-    def batch(offset: int, producer: int, attributes: int = TRANSACTIONAL) -> BatchHeader:
-        return parse_header(build_batch(rows(b"a")))._replace(
-            base_offset=offset, producer_id=producer, attributes=attributes
-        )
-
-    assert aborted.hold(batch(10, 5))
-    assert aborted.hold(batch(19, 5))
-    assert aborted.hold(batch(45, 5))
-    assert not aborted.hold(batch(9, 5))
-    assert not aborted.hold(batch(30, 5))
-    assert not aborted.hold(batch(15, 7))
-    assert not aborted.hold(batch(15, 5, 0))
-    assert not aborted.hold(batch(20, 5, TRANSACTIONAL | CONTROL))

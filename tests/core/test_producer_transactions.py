@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core import control
+from halfmoon.core import control, snapshot
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
@@ -240,7 +240,7 @@ def test_what_takes_too_long_is_aborted_and_its_producer_fenced(
     turn(broker)
     assert partition_of(broker, "t").stable_offset == 2
     assert committed_values(broker, "t") == []
-    # A client of Kafka 4 that commits now is told that it was aborted; an older one that it is fenced.
+    # As Kafka 4.3.1 answers: to one who knows that ends bump the epoch it looks like the end of its transaction.
     assert fault_of(one.commit) is (Fault.INVALID_TXN_STATE if bumps else Fault.PRODUCER_FENCED)
     assert fault_of(lambda: one.send("t", b"later")) in (Fault.INVALID_PRODUCER_EPOCH, Fault.PRODUCER_FENCED)
     one.init(again=True)
@@ -248,6 +248,31 @@ def test_what_takes_too_long_is_aborted_and_its_producer_fenced(
     one.commit()
     turn(broker)
     assert committed_values(broker, "t") == [b"kept"]
+
+
+def test_many_that_take_too_long_are_aborted_a_hundred_at_a_time(broker: Broker, clock: VirtualClock) -> None:
+    for number in range(150):
+        client(broker, str(number), timeout_ms=5_000).send("t", b"late")
+    clock.now_ms += 5_000
+    broker.transactions.expire(clock.mono_ms())
+    assert broker.transactions.ongoing == 50
+    deadline_ms = broker.transactions.next_deadline()
+    assert deadline_ms is not None
+    assert deadline_ms <= clock.mono_ms()
+    broker.transactions.expire(clock.mono_ms())
+    assert broker.transactions.ongoing == 0
+    turn(broker)
+    assert committed_values(broker, "t") == []
+
+
+def test_transactions_that_ended_leave_no_deadlines(broker: Broker) -> None:
+    one, other = client(broker, "one"), client(broker, "other")
+    other.send("t", b"open")
+    for number in range(1_000):
+        one.send("t", b"v")
+        one.end(commit=bool(number % 2))
+    assert len(broker.transactions._due) <= 65
+    assert broker.transactions.next_deadline() is not None
 
 
 def test_the_time_of_a_transaction_counts_from_its_own_beginning(broker: Broker, clock: VirtualClock) -> None:
@@ -426,6 +451,21 @@ def test_progress_counts_with_the_commit(broker: Broker, bumps: bool) -> None:
     assert broker.groups.unstable("g") == set()
 
 
+def test_progress_is_told_when_the_commit_is_durable(broker: Broker) -> None:
+    one = client(broker)
+    one.commit_offsets("g", "t", 7)
+    turn(broker)
+    assert broker.transactions.progress_position("g") == 0
+    end = one.commit()
+    assert broker.transactions.progress_position("g") == end > broker.durable_position
+    one.commit_offsets("g", "t", 8)
+    later = one.commit()
+    assert broker.transactions.progress_position("g") == later
+    assert broker.transactions.progress_position("other") == 0
+    turn(broker)
+    assert broker.transactions.progress_position("g") == 0
+
+
 @STYLES
 def test_progress_of_an_aborted_transaction_is_forgotten(broker: Broker, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
@@ -591,6 +631,26 @@ def test_whoever_waits_for_committed_records_is_woken_by_the_end(broker: Broker,
     assert woken == [3]
 
 
+def test_an_end_asks_each_who_waits_once(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = open_broker(fs, clock)
+    topic, _ = broker.create_topic("t", 50)
+    one = client(broker)
+    asked = 0
+
+    def ready() -> bool:
+        nonlocal asked
+        asked += 1
+        return False
+
+    held = Held(topic.partitions, 1 << 20, clock.mono_ms() + 60_000, object(), lambda: None, ready=ready)
+    broker.hold.park(held, clock.mono_ms())
+    for index in range(50):
+        one.send("t", b"v", index=index)
+    one.commit()
+    turn(broker)
+    assert asked == 1
+
+
 def test_deleting_records_moves_what_is_stable_with_it(broker: Broker) -> None:
     one = client(broker)
     send(broker, "t", b"plain")
@@ -643,6 +703,45 @@ def test_ids_that_nobody_uses_are_forgotten(fs: FaultyFileSystem, clock: Virtual
     broker.close()
     broker = open_broker(fs, clock)
     assert set(broker.catalog.transactions.by_name) == {"busy"}
+
+
+def test_thousands_of_ids_are_forgotten_a_thousand_at_a_time(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = open_broker(fs, clock, sections={"transactions": {"id_expiration": "1h"}})
+    for number in range(2_500):
+        broker.transactions.init_producer_id(str(number), 60_000, None)
+    clock.now_ms += 3_600_001
+    left = []
+    while broker.transactions.expire_ids(clock.wall_ms()):
+        left.append(len(broker.catalog.transactions.by_name))
+    assert left == [1_500, 500]
+    assert not broker.catalog.transactions.by_name
+
+
+def test_what_a_snapshot_says_of_an_id_follows_every_change(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = open_broker(fs, clock)
+    broker.create_topic("t", 2)
+    one = client(broker)
+
+    def saved() -> snapshot.TransactionalIdState:
+        (state,) = snapshot.decode(snapshot.take(broker.catalog, 0, 0)).transactional_ids
+        return state
+
+    assert saved().state is TransactionState.EMPTY
+    one.commit_offsets("g", "t", 1)
+    one.commit()
+    one.send("t", b"v")
+    assert (saved().state, saved().partitions) == (TransactionState.ONGOING, [(0, 0)])
+    one.send("t", b"v", index=1)
+    assert saved().partitions == [(0, 0), (0, 1)]
+    one.commit_offsets("g", "t", 7)
+    assert saved().groups == ["g"]
+    assert [(group, entries[0][2].offset) for group, entries in saved().pending] == [("g", 7)]
+    broker.groups.delete("g")
+    assert saved().pending == []
+    one.commit()
+    assert (saved().state, saved().partitions) == (TransactionState.COMPLETE_COMMIT, [])
+    one.init()
+    assert (saved().state, saved().identity.epoch) == (TransactionState.EMPTY, one.epoch)
 
 
 def test_an_operator_ends_what_hangs_in_one_partition(broker: Broker) -> None:

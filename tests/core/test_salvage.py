@@ -9,6 +9,8 @@ from halfmoon.core.catalog import Catalog, Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.salvage import Salvage
+from halfmoon.core.transactions import marker
+from halfmoon.core.transactions.entry import Identity
 
 
 @pytest.fixture
@@ -23,8 +25,10 @@ def salvage(catalog: Catalog) -> Salvage:
     return Salvage(catalog)
 
 
-def batch_frame(number: int, index: int, base_offset: int, span: int = 1) -> Frame:
-    made = frame.encode(Kind.BATCH, 92, 0, 0, 4, number, index, span, base_offset, span, span, 0)
+def batch_frame(number: int, index: int, base_offset: int, span: int = 1, part: int = 0, parts: int = 1) -> Frame:
+    made = frame.encode(
+        Kind.BATCH, 92, 0, 0, 4, number, index, span, base_offset, span, span, 0, part=part, parts=parts
+    )
     return frame.decode(memoryview(made), 0, 0)
 
 
@@ -115,3 +119,29 @@ def test_the_next_snapshot_sets_everything_right(
     assert partition(catalog, 5).queue.damaged == []
     assert (catalog.next_topic_number, catalog.next_producer_id) == (6, 4000)
     assert catalog.offsets["g"][0, 0].offset == 15
+
+
+@pytest.mark.parametrize("epoch", [3, 4], ids=["older", "epoch bumped"])
+@pytest.mark.parametrize("committed", [True, False])
+def test_one_marker_tells_how_a_transaction_ended(
+    catalog: Catalog, salvage: Salvage, committed: bool, epoch: int
+) -> None:
+    catalog.apply(control.PartitionsAdded(0, 2))
+    catalog.apply(control.TransactionalIdInitialized("x", Identity(7, 3), 60_000, 0))
+    catalog.apply(control.TransactionGrown("x", [(0, 0), (0, 1)], [], 0))
+    for index in (0, 1):
+        it = partition(catalog, 0, index)
+        it.transaction_began(7, 0)
+        it.next_offset = 1
+    batch = memoryview(marker.build(7, epoch, 0, 0, committed=committed))
+    salvage.frame(batch_frame(0, 0, 1, part=0, parts=3), batch)
+    partition(catalog).transaction_ended(7, epoch, 1, 2, 0, committed=committed)  # as recovery does it
+    partition(catalog).next_offset = 2
+    assert catalog.transactions.ongoing
+    salvage.finish()  # the log ends here
+    entry = catalog.transactions.by_name["x"]
+    assert (entry.state.value, entry.epoch) == ("CompleteCommit" if committed else "CompleteAbort", epoch)
+    other = partition(catalog, 0, 1)
+    assert (other.queue.damaged, other.next_offset) == ([(1, 2)], 2)
+    assert other.transactions is not None
+    assert [each.first_offset for each in other.transactions.aborted] == ([] if committed else [0])

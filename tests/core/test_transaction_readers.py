@@ -7,7 +7,7 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.records import TRANSACTIONAL, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, values
+from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
 from tests.core.test_messages import find, places
 from tests.core.transaction_bench import TxnClient
 
@@ -86,3 +86,20 @@ def test_messages_are_found_once_they_are_committed(broker: Broker, client: TxnC
     client.abort()
     relay(broker)
     assert places(find(broker, "t", b"k")) == ["t-0@0"]
+
+
+def test_aborted_records_stay_out_of_a_view_though_they_are_deleted_while_it_is_filled(
+    broker: Broker, client: TxnClient
+) -> None:
+    send(broker, "t", b"a0")
+    client.send("t", b"a1")
+    client.abort()
+    send(broker, "t", b"a3")
+    turn(broker)
+    source, view = partition_of(broker, "t"), partition_of(broker, "v")
+    while broker.views._fillers[view].next_offset < 1:  # it goes on batch by batch
+        assert broker.relays.step() is None
+    broker.delete_records(source, 3)
+    relay(broker)
+    assert values(broker, "v") == [b"a0", b"a3"]
+    assert view.source_next == source.next_offset

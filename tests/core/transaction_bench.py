@@ -11,6 +11,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
 from halfmoon.core.transaction_service import TransactionalProducer
 from halfmoon.core.transactions import marker
+from halfmoon.core.transactions.aborted import AbortedBatches
 from tests.core.bench import partition_of
 
 
@@ -99,16 +100,18 @@ class TxnClient:
 
 
 def read_committed(
-    broker: Broker, topic: str, index: int = 0, *, from_offset: int = 0, max_bytes: int = 700
+    broker: Broker, topic: str, index: int = 0, *, from_offset: int = 0, upto: int | None = None, max_bytes: int = 700
 ) -> list[tuple[int, bytes]]:
     """(offset, value) of each record that a reader of committed records makes of what Fetch gives it: it leaves out the
-    batches of the aborted transactions it is told of, from their first offset to their marker."""
+    batches of the aborted transactions it is told of, from their first offset to their marker. `upto`: it reads no
+    further."""
     partition = partition_of(broker, topic, index)
     found: list[tuple[int, bytes]] = []
     at = max(from_offset, partition.start_offset)
-    while at < partition.stable_offset:
+    while at < (partition.stable_offset if upto is None else upto):
         read = broker.read(partition, at, max_bytes, min_one=True, committed=True)
         aborted = sorted(broker.aborted_in(partition, at, read.size), key=lambda each: each.first_offset)
+        told = AbortedBatches(aborted)
         slices = read.cold() if read.cold is not None else read.slices
         assert slices, f"nothing at {at} of {partition!r}, stable up to {partition.stable_offset}"
         leaving_out: set[int] = set()
@@ -121,7 +124,7 @@ def read_committed(
                 if not marker.is_commit(memoryview(piece)):
                     leaving_out.discard(header.producer_id)
                 hidden = True
-            assert partition.hides(header) == hidden, header
+            assert told.hide(header) == hidden, header
             if not hidden:
                 for record in iter_records(piece):
                     if header.base_offset + record.offset_delta >= at:

@@ -33,7 +33,7 @@ def find(broker: Broker, physical: int) -> Steps[Standing]:
     partition = broker.catalog.by_queue_number.get(number)
     if partition is not None and partition.start_offset <= offset < partition.stable_offset:
         whole = yield from frame_at(broker, partition, offset)
-        if whole is not None and partition.hides(parse_header(whole.payload)):
+        if whole is not None and not partition.shows(parse_header(whole.payload), offset, whole.frame.position):
             whole = None
         for record in iter_records(whole.payload, created=True) if whole is not None else ():
             if whole is not None and whole.frame.base_offset + record.offset_delta == offset:

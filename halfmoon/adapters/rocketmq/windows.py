@@ -27,7 +27,7 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.filtering import matches
 from halfmoon.core.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.records import batch_body, is_plain
-from halfmoon.core.transactions.aborted import Aborted, is_hidden
+from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.remoting.message import physical_offset
 
 if TYPE_CHECKING:
@@ -162,7 +162,8 @@ class Windows:
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         places, read = self._broker.read_framed(partition, offset, max_bytes)
-        aborted = self._broker.aborted_in(partition, offset, sum(length for _, length in places))
+        all_bytes = sum(length for _, length in places)
+        aborted = AbortedBatches(self._broker.aborted_in(partition, offset, all_bytes))
         known = self._open.get(places[0][0])
         if known is not None:
             self._open.move_to_end(places[0][0])
@@ -178,7 +179,7 @@ class Windows:
         return self._opened(places, read.slices, aborted)
 
     def _opened(
-        self, places: Sequence[Place], slices: Sequence[memoryview | bytes], aborted: Sequence[Aborted]
+        self, places: Sequence[Place], slices: Sequence[memoryview | bytes], aborted: AbortedBatches
     ) -> list[OpenBatch]:
         """Those that nobody is to see, markers of producers' transactions and aborted ones, have no body. May run in a
         thread."""
@@ -191,7 +192,7 @@ class Windows:
                 break  # in a thread, when it is this one's turn
             store_ms, proof = before_payload(view[:BEFORE_BYTES], position) or (header.max_timestamp, b"")
             try:
-                body = b"" if is_hidden(header, aborted) else bytes(batch_body(batch))
+                body = b"" if aborted.hide(header) else bytes(batch_body(batch))
             except BrokerError as error:
                 body = b""
                 self._log_unreadable(header, error)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.share.share_partition import Acquired, Extent
-from halfmoon.core.transactions.aborted import Aborted, is_hidden
+from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -48,15 +48,13 @@ class Found:
 
     def holes(self, first: int, aborted: Sequence[Aborted]) -> Iterator[Extent]:
         """Offsets from `first` on that nobody is to get: between batches, control batches, aborted ones."""
-        at = first
+        at, hidden = first, AbortedBatches(aborted)
         for piece, batch in zip(self.slices, self.batches, strict=True):
             if batch.first > at:
                 yield Extent(at, batch.first)
             at = max(at, batch.end)
             attributes = piece[_ATTRIBUTES_AT]
-            if attributes & CONTROL or (
-                attributes & TRANSACTIONAL and aborted and is_hidden(parse_header(piece), aborted)
-            ):
+            if attributes & CONTROL or (attributes & TRANSACTIONAL and aborted and hidden.hold(parse_header(piece))):
                 yield batch
 
     def cut(self) -> Found:

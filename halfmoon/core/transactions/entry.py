@@ -45,7 +45,7 @@ class Identity(Struct, frozen=True, array_like=True):
 class TransactionalId:
     """One transactional id, as it is now. Times are Unix ms; partitions are (topic number, partition)."""
 
-    __slots__ = ("groups", "identity", "name", "partitions", "start_ms", "state", "timeout_ms", "update_ms")
+    __slots__ = ("groups", "identity", "name", "partitions", "saved", "start_ms", "state", "timeout_ms", "update_ms")
 
     def __init__(self, name: str, identity: Identity, timeout_ms: int, update_ms: int) -> None:
         self.name = name
@@ -59,6 +59,9 @@ class TransactionalId:
         self.start_ms = -1
         """When the transaction began."""
         self.update_ms = update_ms
+        self.saved: bytes | None = None
+        """As it stands in a snapshot, until something changes: there may be hundreds of thousands that nobody uses any
+        more (Flink takes a new id for each checkpoint)."""
 
     @property
     def producer_id(self) -> int:

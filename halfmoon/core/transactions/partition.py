@@ -6,64 +6,71 @@ A transaction is *open* from its first batch on until its marker is visible. Unt
 together with the marker, so it is not stable, although the producer may have been told nothing yet. That is why an end
 that was appended counts only when the partition's visible end has passed it.
 
+Changed in the loop only; questions change nothing, so a thread may ask them.
+
 Rules: ProducerStateManager, LogOffsetMetadata firstUnstableOffset, in Kafka's storage module.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from halfmoon.core.batch_header import BatchHeader
-from halfmoon.core.transactions.aborted import Aborted, AbortedTransactions, is_hidden
+from halfmoon.core.transactions.aborted import Aborted, AbortedTransactions
 
 
 class _Ending(NamedTuple):
-    """A transaction whose marker is appended, and not known to be visible."""
+    """A transaction whose marker is appended, and was not visible then."""
 
     marker_offset: int
     first_offset: int
 
 
 class PartitionTransactions:
-    __slots__ = ("_ending", "aborted", "open")
+    __slots__ = ("_ending", "_first_open", "aborted", "open")
 
-    def __init__(self) -> None:
-        self.open: dict[int, int] = {}
+    def __init__(self, open_: Iterable[tuple[int, int]] = (), aborted: bytes = b"") -> None:
+        """`open_`: producer ids, and the offsets of the first batches of their transactions; `aborted`: as
+        AbortedTransactions.to_bytes gives it."""
+        self.open = dict(open_)
         """Producer id → offset of the first batch of its transaction, in the order of these offsets."""
-        self.aborted = AbortedTransactions()
-        self._ending: deque[_Ending] = deque()
+        self.aborted = AbortedTransactions(aborted)
+        self._first_open = next(iter(self.open.values()), None)
+        self._ending: tuple[_Ending, ...] = ()
 
     def began(self, producer_id: int, offset: int) -> None:
         """A transactional batch was appended."""
         self.open.setdefault(producer_id, offset)
+        if self._first_open is None:
+            self._first_open = offset
 
-    def ended(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """A marker was appended. Nothing changes where the producer has no transaction open here."""
+    def ended(self, producer_id: int, marker_offset: int, end_offset: int, *, committed: bool) -> None:
+        """A marker was appended; what is visible ends at `end_offset`. Nothing changes where the producer has no
+        transaction open here."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return
-        self._ending.append(_Ending(marker_offset, first_offset))
+        first_open = next(iter(self.open.values()), None)
         if not committed:
-            stable_offset = next(iter(self.open.values()), marker_offset + 1)
+            stable_offset = marker_offset + 1 if first_open is None else first_open
             self.aborted.add(Aborted(producer_id, first_offset, marker_offset), stable_offset)
+        # In this order: at no moment does it look stable before it is.
+        endings = self._ending
+        if endings and endings[0].marker_offset < end_offset:
+            endings = tuple(each for each in endings if each.marker_offset >= end_offset)
+        if marker_offset >= end_offset:
+            endings = (*endings, _Ending(marker_offset, first_offset))
+        self._ending = endings
+        self._first_open = first_open
 
     def stable_offset(self, end_offset: int) -> int:
-        """The first offset that is not decided yet; `end_offset` where all is."""
-        ending = self._ending
-        while ending and ending[0].marker_offset < end_offset:
-            ending.popleft()
-        first = next(iter(self.open.values()), end_offset)
-        for each in ending:
-            first = min(first, each.first_offset)
-        return min(first, end_offset)
-
-    def hides(self, header: BatchHeader) -> bool:
-        """Whether a batch below the stable offset is nothing for a reader of committed records: a marker, or of an
-        aborted transaction."""
-        offset = header.base_offset
-        return is_hidden(header, self.aborted.overlapping(offset, offset + 1))
+        """The first offset that is not decided yet; `end_offset`, where what is visible ends, if all is."""
+        first = self._first_open
+        stable = end_offset if first is None else min(first, end_offset)
+        for each in self._ending:
+            if each.marker_offset >= end_offset and each.first_offset < stable:
+                stable = each.first_offset
+        return stable
 
     def aborted_in(self, low: int, high: int) -> Iterator[Aborted]:
         """The aborted transactions with batches in the offsets [low, high)."""

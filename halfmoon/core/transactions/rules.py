@@ -117,6 +117,13 @@ def marker_epoch(entry: TransactionalId, after: Identity) -> int:
     return entry.epoch if after == entry.identity else entry.epoch + 1
 
 
+def after_marker(entry: TransactionalId, epoch: int) -> Identity:
+    """Who the producer is after an end whose markers have this epoch."""
+    if epoch == entry.epoch:
+        return entry.identity
+    return Identity(entry.producer_id, epoch, NO_PRODUCER, entry.epoch)
+
+
 def _complete(*, commit: bool) -> TransactionState:
     return TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
 

@@ -318,6 +318,29 @@ def test_whoever_requires_stable_progress_waits_for_the_end(client, rig, partiti
     assert ask(True) == [(0, 7, 0), (1, 4, 0)]
 
 
+@pytest.mark.parametrize("version", versions(OFFSET_FETCH, 1))
+def test_progress_that_could_still_be_lost_with_its_transaction_is_not_told(client, rig, partitions, version):
+    _, producer_id, epoch = init(client)
+    commit_offsets(client, 5, producer_id, epoch, (0, 7))
+    rig.turn()
+    ended = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch, "committed": True}
+    client.feed(client.encode(END, 5, **ended))
+    other = rig.client()
+    if version < 8:
+        named = struct(OFFSET_FETCH, "OffsetFetchRequestTopic", name="t", partition_indexes=[0])
+        asked = {"group_id": "g", "topics": [named]}
+    else:
+        asked = {"groups": [struct(OFFSET_FETCH, "OffsetFetchRequestGroup", group_id="g", topics=None)]}
+    if version >= 7:
+        asked["require_stable"] = version % 2 == 0
+    other.feed(other.encode(OFFSET_FETCH, version, **asked))
+    assert other.answers() == []
+    rig.turn()
+    (answer,) = other.answers()
+    (topic,) = answer.topics if version < 8 else answer.groups[0].topics
+    assert [(part.partition_index, part.committed_offset) for part in topic.partitions] == [(0, 7)]
+
+
 def test_how_producers_and_transactions_stand(client, rig, partitions):
     _, producer_id, epoch = init(client)
     _, other_id, _ = init(client, name="y")
@@ -348,7 +371,7 @@ def test_how_producers_and_transactions_stand(client, rig, partitions):
             del fields["duration_filter"]
         answer = client.ask(LIST, version, **fields)
         rows = [(row.transactional_id, row.transaction_state) for row in answer.transaction_states]
-        return rows, answer.unknown_state_filters
+        return sorted(rows), answer.unknown_state_filters
 
     assert listed(0) == ([("x", "CompleteCommit"), ("y", "Empty")], [])
     assert listed(state_filters=["Empty", "Nonsense"]) == ([("y", "Empty")], ["Nonsense"])

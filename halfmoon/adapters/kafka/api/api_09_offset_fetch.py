@@ -15,7 +15,7 @@ from uuid import UUID
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import OffsetFetchResponse
-from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.kafka.registry import Close, Context, api
 from halfmoon.core.errors import Fault
 
 if TYPE_CHECKING:
@@ -48,7 +48,8 @@ def offset_fetch(ctx: Context, request: Any) -> object:
             _group(ctx, group, request.require_stable)
             for group in {each.group_id: each for each in request.groups}.values()
         ]
-        return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
+        names = [group.group_id for group in request.groups]
+        return _answer(ctx, OffsetFetchResponse(throttle_time_ms=0, groups=groups), names)
     topics = [
         OffsetFetchResponse.OffsetFetchResponseTopic(
             name=topic.name,
@@ -56,7 +57,16 @@ def offset_fetch(ctx: Context, request: Any) -> object:
         )
         for topic in _topics(ctx, request.group_id, request.topics, request.require_stable)
     ]
-    return OffsetFetchResponse(throttle_time_ms=0, error_code=NONE, topics=topics)
+    return _answer(ctx, OffsetFetchResponse(throttle_time_ms=0, error_code=NONE, topics=topics), [request.group_id])
+
+
+def _answer(ctx: Context, response: object, groups: list[str]) -> object:
+    """At once, or when all of it is durable that was committed by transactions: what was made of the messages goes with
+    the commit, and whoever reads on behind them must not be told before."""
+    position = max((ctx.broker.transactions.progress_position(group) for group in groups), default=0)
+    if position <= ctx.broker.durable_position:
+        return response
+    return ctx.after(position, response, lambda error: Close(f"progress was not written: {error}"))
 
 
 def _group(ctx: Context, group: Any, require_stable: bool) -> object:
