@@ -344,7 +344,11 @@ class _Cleaning:
         marks = decided.of(row, piece, header)
         if marks is None:
             return batch
-        left = filter_records(batch, header, marks, now_ms, retention_ms, decided.starts(row, marks))
+        starts = decided.starts(row, marks)
+        try:
+            left = filter_records(batch, header, marks, now_ms, retention_ms, starts)
+        except BrokerError:
+            return batch
         self._counts.records += header.record_count
         if left is not None:
             self._counts.kept_records += parse_header(left).record_count

@@ -395,12 +395,18 @@ def test_nothing_is_cleaned_above_the_stable_offset(monkeypatch: pytest.MonkeyPa
     assert [offset for offset, *_ in pairs(broker, "t")] == [4, 5]
 
 
-def test_batches_that_cannot_be_read_are_kept() -> None:
+NOT_A_TIME = b"\x24\0" + b"\xff" * 10 + b"\0\0\2b\2v\0"
+BEYOND_TIME = b"\x22\0\xfe" + b"\xff" * 8 + b"\1\0\2b\2v\0"
+ANOTHER = b"\x12\0\0\2\2a\4vv\0"
+
+
+@pytest.mark.parametrize("body", [b"\xff" * 40, NOT_A_TIME + ANOTHER, BEYOND_TIME + ANOTHER])
+def test_batches_that_cannot_be_read_are_kept(body: bytes) -> None:
     """Their header is whole, and that is what was checked when they came."""
     broker, clock, _ = fresh()
     broker.create_topic("t", 1)
     garbage = keyed((b"a", b"1"), (b"b", b"2"))
-    store(broker, memoryview(bytearray(assemble(parse_header(garbage), b"\xff" * 40))))
+    store(broker, memoryview(bytearray(assemble(parse_header(garbage), body))))
     put(broker, "t", (b"a", b"2"))
     put(broker, "t", (b"a", b"3"))
     topic = broker.topic("t")
