@@ -228,21 +228,16 @@ class _Decided:
                     at += 1
 
     def _backwards(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
-        for high in range(len(rows), 0, -BLOCK_ROWS):
-            block = rows[max(0, high - BLOCK_ROWS) : high]
-            for stretch in reversed(list(self._sources.stretches(block))):
-                yield from self._read_backwards(stretch)
-
-    def _read_backwards(self, stretch: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
-        for row, piece in zip(reversed(stretch), reversed(self._sources.read(stretch)), strict=True):
+        blocks = (rows[max(0, high - BLOCK_ROWS) : high] for high in range(len(rows), 0, -BLOCK_ROWS))
+        stretches = (stretch for block in blocks for stretch in reversed(list(self._sources.stretches(block))))
+        for row, piece in self._sources.read(stretches, backwards=True):
             if piece is not None:
                 yield row, piece
 
     def _forwards(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
-        for stretch in self._sources.stretches(rows):
-            for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
-                if piece is not None:
-                    yield row, piece
+        for row, piece in self._sources.read(self._sources.stretches(rows)):
+            if piece is not None:
+                yield row, piece
 
     def _keys(self, row: Row, piece: Piece) -> Keys | None:
         """None of a batch that is no matter of keys."""
@@ -311,22 +306,22 @@ class _Cleaning:
         unmarked: set[int] = set()
         """Producers of whose transactions records were met, and no marker yet."""
         begun = work.from_offset
-        for stretch in self._sources.stretches(rows if decided is None else decided.left(rows)):
-            for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
-                if piece is None:
-                    self._lost.append((work.number, work.partition, row.base, row.end_offset))
-                    continue
-                payload: Buffer | None = piece.payload
-                if decided is not None:
-                    payload = self._left_of(work, row, piece, decided, unmarked)
-                if payload is None:
-                    continue
-                if self._is_full(len(payload)):
-                    if row.base > begun:
-                        self._note(work, begun, row.base)
-                        begun = row.base
-                    yield self._finish()
-                self._add(row, piece, payload)
+        stretches = self._sources.stretches(rows if decided is None else decided.left(rows))
+        for row, piece in self._sources.read(stretches):
+            if piece is None:
+                self._lost.append((work.number, work.partition, row.base, row.end_offset))
+                continue
+            payload: Buffer | None = piece.payload
+            if decided is not None:
+                payload = self._left_of(work, row, piece, decided, unmarked)
+            if payload is None:
+                continue
+            if self._is_full(len(payload)):
+                if row.base > begun:
+                    self._note(work, begun, row.base)
+                    begun = row.base
+                yield self._finish()
+            self._add(row, piece, payload)
         self._note(work, begun, work.upto_offset)
 
     def _left_of(

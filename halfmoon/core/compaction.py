@@ -214,24 +214,16 @@ class LastOfKey:
         marks = bytearray(map(seen.__contains__, keys)).translate(_NOT)
         if LIVE not in marks:
             return marks
-        unmet = list(compress(keys, marks))
-        fresh = set(unmet)
-        fresh.discard(None)
-        if len(fresh) < len(unmet):  # some without a key, or a key has several
-            left = fresh.copy()
-            for at in range(len(keys) - 1, -1, -1):
-                if marks[at]:
-                    if keys[at] in left:
-                        left.remove(keys[at])
-                    else:
-                        marks[at] = DEAD
+        last = dict(zip(compress(keys, marks), compress(range(len(keys)), marks), strict=True))
+        last.pop(None, None)
         undecided = UNDECIDED if self.is_full else 0
-        if undecided or 1 in without_value:
-            for at in compress(range(len(marks)), bytes(marks)):
-                marks[at] += without_value[at] + undecided
+        if len(last) < marks.count(LIVE) or undecided or 1 in without_value:
+            marks = bytearray(len(keys))
+            for at in last.values():
+                marks[at] = LIVE + without_value[at] + undecided
         if not undecided:
-            seen |= fresh  # type: ignore[arg-type]
-            self._bytes += sum(map(len, fresh)) + KEY_BYTES * len(fresh)  # type: ignore[arg-type]
+            seen.update(last)  # type: ignore[arg-type]
+            self._bytes += sum(map(len, last)) + KEY_BYTES * len(last)  # type: ignore[arg-type]
         return marks
 
     def mark_again(self, found: Keys, marks: bytearray) -> None:

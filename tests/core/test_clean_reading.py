@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.clean_reading import GAP_BYTES, STRETCH_BYTES, RowList, Sources
+from halfmoon.core.frame import HEADER_BYTES, Kind, encode
 from halfmoon.core.index import Growing, Run
+from halfmoon.core.records import build_batch
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 
@@ -47,3 +50,30 @@ def test_stretches_hold_what_stands_close_together_in_one_file() -> None:
         growing.add(at, position, 100, 0, 1)
     found = [[row.position for row in stretch] for stretch in sources.stretches(RowList([Run(growing, 0, 8, 0)]))]
     assert found == [places[:3], [places[3]], [places[4]], [places[5]], places[6:]]
+
+
+@pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("backwards", [False, True])
+def test_the_next_stretch_is_on_its_way_while_one_is_looked_at(*, cold: bool, backwards: bool) -> None:
+    fs = FaultyFileSystem(random.Random(1))
+    file = fs.open("log", create=True)
+    growing = Growing()
+    for at in range(3):
+        payload = bytearray(build_batch([(b"k", b"v", 0, ())], base_offset=at))
+        payload[12:16] = bytes(4)  # the epoch: of the log's first generation
+        position = at * 2 * GAP_BYTES
+        header = encode(
+            Kind.BATCH, HEADER_BYTES + len(payload), position, 0, 0, 1, 0, 1, at, 1, 1, 0
+        )  # fmt: skip
+        file.pwritev([header, payload], position)
+        growing.add(at, position + HEADER_BYTES, len(payload), 0, 1)
+    fs.cold = cold
+    sources = Sources(fs, [(0, 6 * GAP_BYTES, "log")], lambda nbytes: None)
+    stretches = list(sources.stretches(RowList([Run(growing, 0, 3, 0)])))
+    offsets = []
+    for nth, (row, piece) in enumerate(sources.read(stretches[::-1] if backwards else stretches, backwards=backwards)):
+        assert piece is not None
+        assert len(fs.expected) == min(3, nth + 2)
+        offsets.append(row.base)
+    assert offsets == ([2, 1, 0] if backwards else [0, 1, 2])
+    assert fs.forgotten == (fs.expected if cold else []), "what was in memory stays there"
