@@ -417,6 +417,19 @@ def test_batches_that_cannot_be_read_are_kept(body: bytes) -> None:
     assert [parse_header(batch).base_offset for batch in batches(broker, "t")] == [0, 3, 4]
 
 
+def test_the_largest_time_is_one_of_what_is_left() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    put(broker, "t", (b"a", b"1"), timestamp=9_000)
+    put(broker, "t", (b"a", b"2"), timestamp=2_000)
+    put(broker, "t", (b"b", b"1"), timestamp=3_000)
+    put(broker, "t", (b"c", b"1"), timestamp=1_000)
+    clean(broker, clock)
+    found = broker.max_timestamp(partition_of(broker, "t"))
+    assert found is not None
+    assert found() == (2, 3_000)
+
+
 def test_a_view_of_a_compacted_topic_goes_on_over_holes() -> None:
     broker, clock, _ = fresh()
     broker.create_topic("t", 1, COMPACT)
