@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog import Partition
     from halfmoon.core.clean_files import CleanFile, CleanFiles
     from halfmoon.core.index import Run
-    from halfmoon.core.transactions.aborted import Aborted
 
 FILE_BYTES = 512 << 20
 """Clean files are no larger than this, nor than a segment: a partition is replaced in steps of so much."""
@@ -64,6 +63,13 @@ SLICE = 100
 
 Found = Generator[None, None, "list[Work]"]
 _OVER = object()
+
+
+class NoRoomError(OSError):
+    """Another file would leave too little of the disk."""
+
+    def __str__(self) -> str:
+        return "cleaning has to wait: the disk is nearly full"
 
 
 class Cleanable(NamedTuple):
@@ -101,8 +107,12 @@ class Cleaner:
         self._due_ms = broker.clock.mono_ms() + broker.settings.log.cleaner.interval_ms
         self._outputs: Iterator[Output] | None = None
         self._task: Task | None = None
+        self._step_bytes = 0
+        """What the task's next file may take of the disk."""
         self._guards: list[memoryview] = []
         """They keep the files that a task reads from being reused."""
+        self._planned_again = False
+        """What the last task was to read was gone."""
         self._busy = False
         self._nothing_to_empty: tuple[int, int, int, int] | None = None
         """How things stood when the oldest segments were looked at in vain."""
@@ -162,15 +172,26 @@ class Cleaner:
         self._guards = [each.view[:0] for each in (*log.segments, *log.cleaned) if each.start in starts]
 
     def _step(self) -> tuple[Output, CleanFile | None] | None:
-        """In a thread: the next file, under its name."""
+        """In a thread: the next file, under its name. What is copied gives nothing back before the whole task is done,
+        so it is looked for each file whether there is room."""
         assert self._outputs is not None
-        output = next(self._outputs, None)
-        if output is None:
-            return None
-        return output, cleaning.adopt(self._broker.fs, output.record) if output.has_file else None
+        try:
+            self._check_room(self._step_bytes)
+            output = next(self._outputs, None)
+            if output is None:
+                return None
+            return output, cleaning.adopt(self._broker.fs, output.record) if output.has_file else None
+        except Exception:
+            _close(self._outputs)  # here, since a process that is ended may be waiting for the disk
+            raise
+
+    def _check_room(self, nbytes: int) -> None:
+        """Raises NoRoomError."""
+        if self._broker.fs.free_bytes() < self._broker.log.low_disk_bytes + nbytes:
+            raise NoRoomError
 
     def _stepped(self, found: tuple[Output, CleanFile | None] | None) -> None:
-        self._busy = False
+        self._busy = self._planned_again = False
         if found is None:
             self._end()
             self._broker.housekeeping.drop_segments()
@@ -190,7 +211,7 @@ class Cleaner:
         self.published += 1
         if file is not None:
             self.files.add(file)
-            broker.key_index.clean_file_came(record.start)
+            broker.key_index.clean_file_came(record.start, has_indexed=output.has_indexed)
         for each in record.moved:
             partition = broker.catalog.partition(each.number, each.partition)
             if partition is not None:
@@ -205,23 +226,30 @@ class Cleaner:
         self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        if isinstance(error, SourceGoneError):  # it was merged or has expired meanwhile
+        again = isinstance(error, SourceGoneError) and not self._planned_again
+        self._planned_again = again
+        if again:  # it was merged or has expired meanwhile
             self._broker.logger.info("cleaning is planned again: %s", error)
+        elif isinstance(error, NoRoomError):
+            self._wait(error)
         else:
             self.failures += 1
             self._due = False
             self._broker.housekeeping.problems.append(f"cleaning failed: {error}")
             self._broker.logger.error("cleaning failed, trying again later: %s", error)
         self._end()
+        self._broker.housekeeping.drop_segments()
+
+    def _wait(self, error: NoRoomError) -> None:
+        self._due = False
+        self._broker.housekeeping.problems.append(str(error))
 
     def _end(self) -> None:
         outputs, self._outputs = self._outputs, None
         self._task = None
         self._guards = []
-        close = getattr(outputs, "close", None)
-        if close is not None:
-            with contextlib.suppress(OSError):
-                close()
+        if outputs is not None:
+            _close(outputs)
 
     def stop(self) -> None:
         """Nothing more is written. What was being written is left over."""
@@ -264,9 +292,12 @@ class Cleaner:
         if not works:
             return None
         size = sum(self._bytes_of(work) for work in works)
-        if broker.fs.free_bytes() < log.low_disk_bytes + min(size, 2 * self.file_bytes):
-            broker.housekeeping.problems.append("cleaning has to wait: the disk is nearly full")
+        try:
+            self._check_room(min(size, 2 * self.file_bytes))
+        except NoRoomError as error:
+            self._wait(error)
             return None
+        self._step_bytes = min(size, self.file_bytes)
         starts = {log.segment_at(files[path].start).start for work in works for path, _, _ in work.sources}
         segments = [(each.start, each.end, self._path_of(each.start)) for each in (*log.segments, *log.cleaned)]
         works.sort(key=lambda work: (work.number, work.partition, work.from_offset))
@@ -289,9 +320,11 @@ class Cleaner:
             for run in _runs(partition, low, high)
             if run.file is not None
         ]
+        transactions = partition.transactions
+        aborted = [] if transactions is None or not compact else list(transactions.aborted_in(low, high))
         return Work(
             partition.topic.number, partition.index, low, high, sources, partition.compacted_upto, compact,
-            partition.topic.rules.delete_retention_ms, _aborted(partition, low, high) if compact else [],
+            partition.topic.rules.delete_retention_ms, aborted,
         )  # fmt: skip
 
     # -- compaction --------------------------------------------------------------------------------------------------
@@ -365,7 +398,7 @@ class Cleaner:
             return []
         size = live = looked = 0
         ends: dict[Key, int] = {}
-        """Up to which offset each partition stands in the segments looked at so far."""
+        """Up to which offset partitions stand in the segments looked at since those that are taken."""
         taken: dict[Key, int] = {}
         for segment in log.segments[:-1]:
             if looked > LOOKED_AT and size >= FEWEST_SEGMENTS * log.segment_bytes:
@@ -389,7 +422,8 @@ class Cleaner:
                 break
             size += segment.size
             if size - live >= broker.settings.log.cleaner.min_dead_ratio * size and size - live >= log.segment_bytes:
-                taken = dict(ends)
+                taken |= ends
+                ends = {}
         works: list[Work] = []
         planned = 0
         for key, end in sorted(taken.items()):
@@ -441,6 +475,13 @@ class Cleaner:
         return [self._work(*each) for start in small[: 2 * SMALL_SHARE] for each in ranges[start]]
 
 
+def _close(outputs: Iterator[Output]) -> None:
+    close = getattr(outputs, "close", None)
+    if close is not None:
+        with contextlib.suppress(OSError):
+            close()
+
+
 def _runs(partition: Partition, low: int, high: int) -> Iterator[Run]:
     """What stands at the offsets [low, high)."""
     for run in partition.queue.runs_from(low):
@@ -449,10 +490,6 @@ def _runs(partition: Partition, low: int, high: int) -> Iterator[Run]:
         left = run.between(low, high)
         if left is not None:
             yield left
-
-
-def _aborted(partition: Partition, low: int, high: int) -> list[Aborted]:
-    return [] if partition.transactions is None else list(partition.transactions.aborted_in(low, high))
 
 
 def _size(run: Run) -> int:

@@ -266,6 +266,12 @@ class Housekeeping:
         if self._broker.log.flushed >= self._condemned_at:
             self._free_upto = max(self._free_upto, self._condemned)
 
+    @property
+    def may_remove(self) -> bool:
+        """Whether files may go now that the log is on disk so far."""
+        frees_log = self._condemned > self._free_upto and self._broker.log.flushed >= self._condemned_at
+        return frees_log or self._broker.cleaner.files.may_drop
+
     def _begin_removal(self) -> Callable[[], Removed] | None:
         """For a thread: it removes the next file that may go. A job for each, so that nobody waits for many."""
         broker = self._broker

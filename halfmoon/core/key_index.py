@@ -73,7 +73,9 @@ class KeyIndex:
         self._gaps: list[tuple[int, int]] = []
         """Stretches of the log [from, to) that are to be scanned again."""
         self._clean_gaps: list[int] = []
-        """Where clean files begin that are to be scanned."""
+        """Where clean files begin that are to be scanned, …"""
+        self._bare: set[int] = set()
+        """… and those of them in which nothing is to be found."""
         self._rebuilt: Stretch | None = None
         """What the scan has found."""
         self._superseded: str | None = None
@@ -190,8 +192,10 @@ class KeyIndex:
         if self._noted or upto >= self._close_at:
             self._broker.relays.wake(self)
 
-    def clean_file_came(self, start: int) -> None:
+    def clean_file_came(self, start: int, *, has_indexed: bool) -> None:
         self._clean_gaps.append(start)
+        if not has_indexed:
+            self._bare.add(start)
         self._broker.relays.wake(self)
 
     def clean_file_went(self, start: int) -> list[str]:
@@ -389,12 +393,13 @@ class KeyIndex:
         log = self._broker.log
         segment = next((each for each in log.cleaned if each.start == start), None)
         if segment is None:  # it has been replaced already
-            self._clean_gaps.remove(start)
+            self._scanned(start)
             return
         guard = segment.view[:0]  # keeps its file open
         found = self._rebuilt = Stretch(start)
         ahead = start
-        for looked, (low, _, seen, payload) in enumerate(clean_files.frames(segment)):
+        walked = () if start in self._bare else clean_files.frames(segment)
+        for looked, (low, _, seen, payload) in enumerate(walked):
             if low + AHEAD_BYTES // 2 > ahead:
                 begin, ahead = ahead, min(max(low, ahead) + AHEAD_BYTES, segment.end)
                 yield _reading(segment.file.pread, ahead - begin, begin - start)
@@ -412,7 +417,11 @@ class KeyIndex:
             if segment not in log.cleaned:  # it was replaced while that was written
                 for path in self.clean_file_went(start):
                     log.fs.remove(path)
+        self._scanned(start)
+
+    def _scanned(self, start: int) -> None:
         self._clean_gaps.remove(start)
+        self._bare.discard(start)
 
     # -- looking into a frame ----------------------------------------------------------------------------------------
 

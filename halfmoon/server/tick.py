@@ -234,6 +234,8 @@ class Ticker:
         self.flush_durations.add(time.perf_counter() - begun)
         self._place.took(took_s, nbytes)
         self._broker.finish_sync(job, error)
+        if self._broker.housekeeping.may_remove:
+            self._begin_job()
 
     # -- slow jobs -------------------------------------------------------------------------------------------------
 

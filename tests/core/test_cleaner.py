@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import pytest
 
-from halfmoon.core import cleaner
+from halfmoon.core import cleaner, cleaning
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import Partition
+from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin
 from halfmoon.core.records import iter_records, parse_header
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.transactions.partition import PartitionTransactions
-from tests.core.bench import open_broker, partition_of, relay, send, turn, values
+from tests.core.bench import SEGMENT, cleaning_job, flip, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
 
 HOUR_MS = 3_600_000
@@ -555,3 +557,100 @@ def test_a_task_is_about_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPa
     clean(broker, clock)
     assert broker.cleaner.tasks == 3
     assert [len(pairs(broker, "t", index)) for index in range(12)] == [2] * 12
+
+
+def test_no_more_is_copied_than_the_disk_has_room_for() -> None:
+    """The low-disk mark is for control frames, and nothing is given back before all partitions have moved on."""
+    mark = 4 * SEGMENT
+    broker, clock, fs = fresh(retention="1h", low_disk_bytes=mark, cleaner={"min_dead_ratio": 0.3})
+    broker.create_topic("long", 20, {"retention.ms": "-1"})
+    broker.create_topic("short", 1)
+    for at in range(120):
+        send(broker, "long", b"y" * 4000, index=at % 20)
+        send(broker, "short", b"x" * 4500)
+        turn(broker)
+    clock.now_ms += 2 * HOUR_MS
+    send(broker, "short", b"end")
+    seal(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    fs.free = mark + 2 * SEGMENT + 10_000
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    steps = 0
+    while (job := cleaning_job(broker)) is not None:
+        try:
+            result = job.run()
+        except OSError as error:
+            job.failed(error)
+        else:
+            steps += 1
+            job.done(result)
+        assert fs.free_bytes() >= mark
+    assert steps, "there was room for something"
+    assert broker.cleaner.failures == 0
+    assert any("disk is nearly full" in problem for problem in broker.health())
+    fs.free = 1 << 40
+    clean(broker, clock)
+    assert not broker.health()
+    assert [values(broker, "long", index=index) for index in range(20)] == [[b"y" * 4000] * 6] * 20
+
+
+@pytest.mark.parametrize("damage", ["rot", "gone"])
+def test_an_index_file_that_stays_away_is_told_of_and_waited_for(damage: str) -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(5):
+        put(broker, "t", (b"a", b"%d" % at))
+    put(broker, "t", (b"end", b""))
+    seal(broker)
+    for file in broker.housekeeping.indexes.files:
+        if damage == "rot":
+            flip(fs, file.path, 50)
+        else:
+            fs.remove(file.path)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    for _ in range(3):
+        job = cleaning_job(broker)
+        if job is not None:
+            with pytest.raises((OSError, SourceGoneError)) as caught:
+                job.run()
+            job.failed(caught.value)
+    assert cleaning_job(broker) is None
+    assert broker.cleaner.failures == 1
+    assert any("cleaning failed" in problem and "index/" in problem for problem in broker.health())
+
+
+def test_what_reads_differently_the_second_time_ends_the_task() -> None:
+    """Records would be dropped by the marks of others."""
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(4):
+        put(broker, "t", (b"a", b"%d" % at), (b"b-%d" % at, b"1"))
+    put(broker, "t", (b"end", b""))
+    seal(broker)
+    run = next(partition_of(broker, "t").queue.runs())
+    tasks: list[cleaning.Task] = []
+
+    def execute(task: cleaning.Task) -> Iterator[cleaning.Output]:
+        tasks.append(task)
+        return iter(())
+
+    broker.cleaner.execute = execute
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    assert cleaning_job(broker) is not None
+    (task,) = tasks
+    (segment,) = task.segments
+    reads: list[int] = []
+
+    def pace(nbytes: int) -> None:
+        if not reads:
+            flip(fs, segment[2], run.columns.position[run.low + 1] + 70)
+        reads.append(nbytes)
+
+    with pytest.raises(OSError, match="reads differently"):
+        list(cleaning.run(fs, task, pace))
+    assert len(reads) == 2
