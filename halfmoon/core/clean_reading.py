@@ -50,6 +50,8 @@ class Piece(NamedTuple):
 
 Pace = Callable[[int], None]
 """Called with bytes that were read or written; it may take its time."""
+LetIn = Callable[[], object]
+"""Called after each batch: whoever waits for the processor may have it."""
 
 
 class RowList(Sequence[Row]):
@@ -105,13 +107,14 @@ class RowList(Sequence[Row]):
 class Sources:
     """Reads batches by their rows."""
 
-    def __init__(self, fs: FileSystem, segments: Sequence[tuple[int, int, str]], pace: Pace) -> None:
+    def __init__(self, fs: FileSystem, segments: Sequence[tuple[int, int, str]], pace: Pace, let_in: LetIn) -> None:
         self._fs = fs
         self._segments = segments
         self._starts = [start for start, _, _ in segments]
         self._files: dict[int, File] = {}
         self.read_bytes = 0
         self._pace = pace
+        self._let_in = let_in
 
     def close(self) -> None:
         for file in self._files.values():
@@ -154,8 +157,10 @@ class Sources:
             coming = None if stretch is None else (stretch, self._expect(stretch))
             if before is not None:
                 rows, cold = before
-                found = zip(rows, self._read(rows, cold=cold), strict=True)
-                yield from reversed(list(found)) if backwards else found
+                found = list(zip(rows, self._read(rows, cold=cold), strict=True))
+                for each in reversed(found) if backwards else found:
+                    yield each
+                    self._let_in()
             before = coming
 
     def _place(self, rows: Sequence[Row]) -> tuple[File, int, int, int]:

@@ -24,7 +24,7 @@ import msgspec
 
 from halfmoon.core import clean_files, control, index
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
-from halfmoon.core.clean_reading import Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
+from halfmoon.core.clean_reading import LetIn, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
 from halfmoon.core.clean_writing import Writer, discard
 from halfmoon.core.compaction import (
     DEAD,
@@ -98,10 +98,10 @@ class Output(msgspec.Struct, array_like=True, frozen=True):
         return self.record.start < self.record.end
 
 
-def run(fs: FileSystem, task: Task, pace: Pace = lambda nbytes: None) -> Iterator[Output]:
+def run(fs: FileSystem, task: Task, pace: Pace = lambda nbytes: None, let_in: LetIn = lambda: None) -> Iterator[Output]:
     """Do a task. Raises OSError, SourceGoneError. The files of outputs that were given out stay if a later one
     fails."""
-    cleaning = _Cleaning(fs, task, pace)
+    cleaning = _Cleaning(fs, task, pace, let_in)
     try:
         yield from cleaning.run()
     finally:
@@ -274,12 +274,12 @@ class _Decided:
 
 
 class _Cleaning:
-    def __init__(self, fs: FileSystem, task: Task, pace: Pace) -> None:
+    def __init__(self, fs: FileSystem, task: Task, pace: Pace, let_in: LetIn) -> None:
         self._fs = fs
         self._task = task
         self._pace = pace
         self._counts = Counts()
-        self._sources = Sources(fs, task.segments, pace)
+        self._sources = Sources(fs, task.segments, pace, let_in)
         self._indexes: dict[str, index.IndexFile] = {}
         self._next_start = task.start
         self._writer: Writer | None = None

@@ -1,8 +1,9 @@
 """Runs the cleaner's tasks (core/cleaning.py) in a process of their own, beside the broker's.
 
 Compaction looks at every record. A thread that does so in Python takes the interpreter away from the loop for
-milliseconds at a time; a process takes a core, and with a lower priority only what nobody else wants. Its memory is
-given back when it ends, and it ends with its broker.
+milliseconds at a time; a process takes a core, and with a lower priority only what nobody else wants. The kernel lets
+a process of any priority finish its slice of some ms before one that wakes, so it offers the core after each batch. Its
+memory is given back when it ends, and it ends with its broker.
 
 The task goes in and the outputs come out through pipes, each a message: 4 bytes of length, then msgpack. After each
 output the process waits for an empty message: whether there is room for another file is the broker's to say.
@@ -172,7 +173,8 @@ def main(root: str, bytes_per_second: int, parent: int) -> None:
     pace = Pace(bytes_per_second) if bytes_per_second else lambda nbytes: None
     messages, answers = sys.stdin.buffer, sys.stdout.buffer
     try:
-        for output in cleaning.run(OsFileSystem(root), _task.decode(_receive(messages)), pace):
+        task = _task.decode(_receive(messages))
+        for output in cleaning.run(OsFileSystem(root), task, pace, os.sched_yield):
             _send(answers, _encode(Written(output)))
             _receive(messages)
     except EOFError:

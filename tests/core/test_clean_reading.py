@@ -43,7 +43,7 @@ def test_rows_and_slices_of_them(shapes: list[tuple[int, int]], low: int, high: 
 
 def test_stretches_hold_what_stands_close_together_in_one_file() -> None:
     segments = [(0, 5_000_000, "log/0"), (5_000_000, 9_000_000, "log/1")]
-    sources = Sources(FaultyFileSystem(random.Random(1)), segments, lambda nbytes: None)
+    sources = Sources(FaultyFileSystem(random.Random(1)), segments, lambda nbytes: None, lambda: None)
     growing = Growing()
     places = [0, 200, 300 + GAP_BYTES, 2_000_000, 2_000_000 + STRETCH_BYTES - 50, 4_999_900, 5_000_000, 5_000_100]
     for at, position in enumerate(places):
@@ -68,12 +68,14 @@ def test_the_next_stretch_is_on_its_way_while_one_is_looked_at(*, cold: bool, ba
         file.pwritev([header, payload], position)
         growing.add(at, position + HEADER_BYTES, len(payload), 0, 1)
     fs.cold = cold
-    sources = Sources(fs, [(0, 6 * GAP_BYTES, "log")], lambda nbytes: None)
+    waited_for: list[int] = []
+    sources = Sources(fs, [(0, 6 * GAP_BYTES, "log")], lambda nbytes: None, lambda: waited_for.append(len(offsets)))
     stretches = list(sources.stretches(RowList([Run(growing, 0, 3, 0)])))
-    offsets = []
+    offsets: list[int] = []
     for nth, (row, piece) in enumerate(sources.read(stretches[::-1] if backwards else stretches, backwards=backwards)):
         assert piece is not None
         assert len(fs.expected) == min(3, nth + 2)
         offsets.append(row.base)
     assert offsets == ([2, 1, 0] if backwards else [0, 1, 2])
+    assert waited_for == [1, 2, 3], "others are let in after each batch"
     assert fs.forgotten == (fs.expected if cold else []), "what was in memory stays there"
