@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 FILE_BYTES = 512 << 20
 """Clean files are no larger than this, nor than a segment: a partition is replaced in steps of so much."""
 LOOKED_AT = 10_000
-"""Index runs of the oldest segments that are looked at, which takes about 10 ms; …"""
+"""Index runs of the oldest segments that are looked at, which takes about 10 ms, in slices; …"""
 FEWEST_SEGMENTS = 4
 """… but so many segments in any case."""
 TASK_FILES = 8

@@ -9,7 +9,7 @@ What is read is checked, or rot would get a new checksum with its new frame. Bat
 and named in the record. Batches whose records cannot be read (they come from clients, as they are) are copied.
 
 Memory is bounded: by the keys that are remembered (`Task.key_bytes`), and a byte for each record that is compacted,
-four for each that stays, and 52 for each batch of the file being written.
+four for each that stays, 8 for each batch that goes, and 52 for each batch of the file being written.
 """
 
 from __future__ import annotations

@@ -86,10 +86,11 @@ def read_keys(body: bytes, count: int) -> Keys:
     append, begins = keys.append, starts.append
     without_value = bytearray(count)
     size = len(body)
-    at = index = size_before = 0
+    at = index = stride = 0
     plain_upto = 0
-    """Up to this record no stretch is looked for."""
+    """Up to this record no stretch is looked for, the longer the more often it was in vain."""
     most = _FIRST_LOOK
+    rest = _SHORTEST_STRETCH
     try:
         while index < count:
             start = at
@@ -133,18 +134,20 @@ def read_keys(body: bytes, count: int) -> Keys:
                 without_value[index] = 1
             at = end
             index += 1
-            size_after, size_before = size_before, end - start
-            if key_at and size_before == size_after and index > plain_upto:
+            last_stride, stride = stride, end - start
+            if key_at and stride == last_stride and index > plain_upto:
                 alike = _alike(body, start, times, key_at, end, min(most, count - index))
                 most = max(_FIRST_LOOK, 4 * alike)
                 if alike < _SHORTEST_STRETCH:
-                    plain_upto = index + 2 * _SHORTEST_STRETCH
+                    rest *= 2
+                    plain_upto = index + rest
                     continue
-                upto = at + alike * size_before
+                rest = _SHORTEST_STRETCH
+                upto = at + alike * stride
                 cut = _cutter(key_at - start, after - key_at, end - after)
                 keys += chain.from_iterable(cut(memoryview(body)[at:upto]))
-                starts.extend(range(at, upto, size_before))
-                nulls = body[after + size_before : upto : size_before].translate(_IS_NULL)
+                starts.extend(range(at, upto, stride))
+                nulls = body[after + stride : upto : stride].translate(_IS_NULL)
                 without_value[index : index + alike] = nulls
                 at = upto
                 index += alike
