@@ -36,7 +36,7 @@ class Beside(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**32), memory=st.sampled_from([1, 1 << 20]))
     def begin(self, seed: int, memory: int) -> None:
         self.clock = VirtualClock()
-        self.log = {"cleaner": {"memory_bytes": memory, "min_dead_ratio": 0.2}}
+        self.log = {"cleaner": {"memory_bytes": memory, "min_dead_ratio": 0.2}, "hot_bytes": 0}
         self.broker = open_broker(FaultyFileSystem(random.Random(seed)), self.clock, **self.log)
         configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "delete.retention.ms": "0"}
         self.broker.create_topic("t", 1, configs)
@@ -115,13 +115,15 @@ class Beside(RuleBasedStateMachine):
         fs = self.broker.fs
         assert isinstance(fs, FaultyFileSystem)
         fs.cold = cold
-        if self.loading is None and self.broker.relays.has_work:
+        while self.loading is None and self.broker.relays.has_work:
             self.loading = self.broker.relays.step()
         fs.cold = False
 
     @precondition(lambda self: getattr(self, "loading", None) is not None)
-    @rule()
-    def load_for_the_view(self) -> None:
+    @rule(cleaned=st.booleans())
+    def load_for_the_view(self, cleaned: bool) -> None:
+        if cleaned:
+            self.clean_all()
         loading, self.loading = self.loading, None
         assert loading is not None
         loading.loaded(loading.load())
@@ -156,7 +158,7 @@ class Beside(RuleBasedStateMachine):
         if not hasattr(self, "committed"):
             return
         if self.loading is not None:
-            self.load_for_the_view()
+            self.load_for_the_view(cleaned=True)
         for which in (0, 1):
             self.end_a_transaction(which, commit=False)
         relay(self.broker)
