@@ -9,7 +9,7 @@ Of the clean files (core/clean_files.py) those are taken that the catalog names.
 since by newer ones; then the segment being written is copied all the same, because it says so.
 
 On one file system, segments and index files are hard-linked: they are never changed, and the broker reuses the file
-of an expired segment only if no other name leads to it (`CommitLog._retire`). Elsewhere they are copied, and a copy
+of an expired segment only if no other name leads to it (`commitlog.Retired`). Elsewhere they are copied, and a copy
 counts only if the segment still has its name afterwards: a file is renamed before it is reused. Segments that expire
 meanwhile are left out, with all before them.
 """

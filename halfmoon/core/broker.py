@@ -390,7 +390,10 @@ class Broker:
         self.views.check_change(topic, configs)
         if validate_only:
             return 0
-        return self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
+        position = self._change_topic(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
+        if topic.rules.compacts:
+            self.cleaner.configured()
+        return position
 
     def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
         """Make offsets below `before_offset` (−1: below the high watermark) unreadable.
@@ -428,8 +431,11 @@ class Broker:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: only its source is produced to")
         if self._validate_records:
             validate_records(batch)
+        body = batch
+        if rules.compacts or (rules.headers_enabled and header.attributes & CODEC_MASK):
+            body = batch_body(batch)
         if rules.compacts:
-            refuse_without_key(batch, header)
+            refuse_without_key(bytes(body), header.record_count)
         producer_id = header.producer_id
         transactional = header.attributes & TRANSACTIONAL
         span = header.record_count
@@ -448,7 +454,6 @@ class Broker:
             append_ms = max_ms = now_ms
         keyed, concerned = rules.key_index, False
         if rules.headers_enabled:
-            body = batch_body(batch) if header.attributes & CODEC_MASK else batch
             keyed = keyed or finds_keys(body)
             concerned = self.interception.concerns(partition, body)
         if concerned:

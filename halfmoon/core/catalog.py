@@ -257,7 +257,8 @@ class Catalog:
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
     def partitions(self) -> Iterator[Partition]:
-        for topic in self.by_number.values():
+        """All of them, also where topics come and go before the end."""
+        for topic in list(self.by_number.values()):
             yield from topic.partitions
 
     def apply(self, record: control.Any) -> None:

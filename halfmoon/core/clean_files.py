@@ -139,44 +139,40 @@ class Rows:
         )  # fmt: skip
 
 
-Lost = tuple[Key, int, int]
-"""Offsets [from, to) of a partition."""
-_END = 1 << 63
+Place = tuple[Key, int]
+"""An offset of a partition. Clean files are in the order of places."""
+Lost = tuple[Place, Place]
+"""What stood at these places [from, to), of one partition or of several."""
+_BEGIN: Place = Key(-1, -1), 0
+_END: Place = Key(1 << 31, 0), 0
 
 
 def build_index(fs: FileSystem, segment: Segment) -> tuple[IndexFile, list[Lost]]:
     """The index of a clean file, from the file; and what rot may have taken of it. Slow. Raises OSError."""
     rows = Rows()
     lost: list[Lost] = []
-    before: tuple[Key, int] | None = None
+    before = _BEGIN
     gap = False
     for _, _, frame, payload in frames(segment):
         if frame is None:
             gap = True
         elif frame.kind == Kind.BATCH:
             key = Key(frame.topic_number, frame.partition)
+            begin = key, frame.base_offset
             if gap:
-                lost += _between(before, (key, frame.base_offset))
+                lost.append((before, begin))
                 gap = False
             before = key, frame.base_offset + frame.span
             if not payload:
-                lost.append((key, frame.base_offset, before[1]))
+                lost.append((begin, before))
                 continue
             max_ms = HEADER.unpack_from(payload)[MAX_MS_AT]
             rows.add(
                 key, frame.base_offset, frame.span, frame.payload_position, len(payload), max_ms, frame.store_ms
             )  # fmt: skip
     if gap:
-        lost += _between(before, None)
+        lost.append((before, _END))
     return rows.write(fs, segment.start, segment.end, index_path(segment.start)), lost
-
-
-def _between(before: tuple[Key, int] | None, after: tuple[Key, int] | None) -> list[Lost]:
-    """What may have stood between the end of one batch and the beginning of another."""
-    if before is not None and after is not None and before[0] == after[0]:
-        return [(before[0], before[1], after[1])]
-    found = [(before[0], before[1], _END)] if before is not None else []
-    return found + ([(after[0], 0, after[1])] if after is not None else [])
 
 
 def open_index(fs: FileSystem, segment: Segment) -> IndexFile:
@@ -195,8 +191,8 @@ class CleanFiles:
         self._files: dict[int, CleanFile] = {}
         self._condemned: list[tuple[int, int]] = []
         """(log position, start): a file that may go once the log is on disk up to there."""
-        self.on_removed: Callable[[int], None] = lambda start: None
-        """Called with where a file began that is gone."""
+        self.on_removed: Callable[[int], list[str]] = lambda start: []
+        """Called with where a file began that goes. Returns the paths of files that go with it."""
         self.lost: list[int] = []
         """Where files begin that are needed and not there."""
 
@@ -249,12 +245,13 @@ class CleanFiles:
             return CleanFile(segment, open_index(fs, segment))
         except (FileNotFoundError, ValueError):
             built, lost = build_index(fs, segment)
-        for key, low, high in lost:
-            partition = catalog.partition(*key)
-            if partition is not None:
-                for begin, end, of_file in partition.cleaned:
-                    if of_file == start:
-                        partition.queue.lose(max(begin, low, partition.start_offset), min(end, high))
+        for partition in catalog.partitions() if lost else ():
+            key = Key(partition.topic.number, partition.index)
+            for begin, end, of_file in partition.cleaned:
+                for low, high in lost if of_file == start else ():
+                    lost_from, lost_to = max((key, begin), low), min((key, end), high)
+                    if lost_from < lost_to:
+                        partition.queue.lose(max(lost_from[1], partition.start_offset), lost_to[1])
         return CleanFile(segment, built)
 
     def _salvage(self, catalog: Catalog) -> None:
@@ -293,30 +290,33 @@ class CleanFiles:
                 runs.append(run)
         partition.queue.put_cleaned(runs, partition.moved_upto)
 
-    def condemn(self, catalog: Catalog) -> None:
-        """Find what nobody needs any more. It goes when what made it so is on disk."""
+    def condemning(self, catalog: Catalog, slice_: int) -> Iterator[None]:
+        """Find what nobody needs any more, in a walk over all partitions with a pause after each `slice_`. It goes when
+        what made it so is on disk."""
         if not self._files:
             return
-        needed = {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
-        condemned = {start for _, start in self._condemned}
-        for start in self._files.keys() - needed - condemned:
-            self._condemned.append((self._log.end, start))
-        self.remove_condemned(catalog)
+        # Who did not need one of them, does not later.
+        unneeded = self._files.keys() - {start for _, start in self._condemned}
+        for nth, partition in enumerate(catalog.partitions()):
+            unneeded.difference_update(start for _, _, start in partition.cleaned)
+            if nth % slice_ == slice_ - 1:
+                yield
+        self._condemned += [(self._log.end, start) for start in sorted(unneeded & self._files.keys())]
 
-    def remove_condemned(self, catalog: Catalog) -> None:
+    @property
+    def may_drop(self) -> bool:
+        return bool(self._condemned) and self._condemned[0][0] <= self._log.flushed
+
+    def drop_condemned(self, catalog: Catalog) -> None:
+        """Drop one of those that may go, if there is one: its files are removed in their turn."""
         log = self._log
-        if log.failed is not None:
+        if not self.may_drop:
             return
-        gone = [start for position, start in self._condemned if position <= log.flushed]
-        for start in gone:
-            file = self._files.pop(start)
-            for key in file.indexed.runs:
-                partition = catalog.partition(*key)
-                if partition is not None:
-                    partition.queue.forget(file.indexed)
-            file.indexed.close()
-            log.remove_cleaned(file.segment, data_path(start))
-            log.fs.remove(index_path(start))
-            self.on_removed(start)
-        if gone:
-            self._condemned = [each for each in self._condemned if each[1] not in gone]
+        _, start = self._condemned.pop(0)
+        file = self._files.pop(start)
+        for key in file.indexed.runs:
+            partition = catalog.partition(*key)
+            if partition is not None:
+                partition.queue.forget(file.indexed)
+        file.indexed.close()
+        log.remove_cleaned(file.segment, data_path(start), [index_path(start), *self.on_removed(start)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple, overload
 
 from halfmoon.core import frame
@@ -49,6 +50,8 @@ class Piece(NamedTuple):
 
 Pace = Callable[[int], None]
 """Called with bytes that were read or written; it may take its time."""
+LetIn = Callable[[], object]
+"""Called after each batch: whoever waits for the processor may have it."""
 
 
 class RowList(Sequence[Row]):
@@ -104,13 +107,14 @@ class RowList(Sequence[Row]):
 class Sources:
     """Reads batches by their rows."""
 
-    def __init__(self, fs: FileSystem, segments: Sequence[tuple[int, int, str]], pace: Pace) -> None:
+    def __init__(self, fs: FileSystem, segments: Sequence[tuple[int, int, str]], pace: Pace, let_in: LetIn) -> None:
         self._fs = fs
         self._segments = segments
         self._starts = [start for start, _, _ in segments]
         self._files: dict[int, File] = {}
         self.read_bytes = 0
         self._pace = pace
+        self._let_in = let_in
 
     def close(self) -> None:
         for file in self._files.values():
@@ -145,16 +149,37 @@ class Sources:
     def _segment_end(self, position: int) -> int:
         return self._segments[bisect_right(self._starts, position) - 1][1]
 
-    def read(self, rows: Sequence[Row]) -> list[Piece | None]:
-        """The batches of one stretch; None where rot has taken one. Raises OSError."""
+    def read(self, stretches: Iterable[list[Row]], *, backwards: bool = False) -> Iterator[tuple[Row, Piece | None]]:
+        """The batches of one stretch after the other, with their rows; None where rot has taken one. The next stretch
+        is on its way from the disk meanwhile. Raises OSError."""
+        before: tuple[list[Row], bool] | None = None
+        for stretch in chain(stretches, (None,)):
+            coming = None if stretch is None else (stretch, self._expect(stretch))
+            if before is not None:
+                rows, cold = before
+                found = list(zip(rows, self._read(rows, cold=cold), strict=True))
+                for each in reversed(found) if backwards else found:
+                    yield each
+                    self._let_in()
+            before = coming
+
+    def _place(self, rows: Sequence[Row]) -> tuple[File, int, int, int]:
+        """The file in which a stretch stands, and where that begins; from which log position on so many bytes of it are
+        read."""
         at = bisect_right(self._starts, rows[0].position) - 1
         start = self._segments[at][0]
-        file = self._file(at)
         low = max(start, rows[0].position - BEFORE_BYTES)
-        length = rows[-1].position + rows[-1].length - low
+        return self._file(at), start, low, rows[-1].position + rows[-1].length - low
+
+    def _expect(self, rows: Sequence[Row]) -> bool:
+        file, start, low, length = self._place(rows)
+        return file.expect(length, low - start)
+
+    def _read(self, rows: Sequence[Row], *, cold: bool) -> list[Piece | None]:
+        file, start, low, length = self._place(rows)
         data: bytes | bytearray | None = file.pread_cached(length, low - start)
-        cold = data is None
         if data is None:
+            cold = True
             data = file.pread(length, low - start)
         self.read_bytes += length
         self._pace(length)

@@ -7,7 +7,7 @@ import contextlib
 from halfmoon.core import clean_files, control, frame
 from halfmoon.core.clean_reading import STRETCH_BYTES, Pace, Piece
 from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
-from halfmoon.core.frame import HEADER_BYTES, Kind
+from halfmoon.core.frame import HEADER_BYTES, INDEXED, Kind
 from halfmoon.core.index import Key
 
 SYNC_BYTES = 32 << 20
@@ -33,6 +33,8 @@ class Writer:
         self._buffers: list[Buffer] = []
         self._written = self._synced = 0
         self.size = 0
+        self.has_indexed = False
+        """Whether the key index looks into one of its frames."""
         self.rows = clean_files.Rows()
         self._control(control.Cleaned(start, start, []), 0)
 
@@ -49,6 +51,7 @@ class Writer:
         self.rows.add(
             key, old.base_offset, old.span, position + length - len(payload), len(payload), max_ms, old.store_ms
         )
+        self.has_indexed |= bool(old.flags & INDEXED)
         self._buffers += (header, payload)
         self._grow(length)
 

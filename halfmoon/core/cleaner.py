@@ -22,7 +22,7 @@ Messages that wait for a time are not moved: they go to the tail of their queue 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,24 +43,38 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog import Partition
     from halfmoon.core.clean_files import CleanFile, CleanFiles
     from halfmoon.core.index import Run
-    from halfmoon.core.transactions.aborted import Aborted
 
 FILE_BYTES = 512 << 20
 """Clean files are no larger than this, nor than a segment: a partition is replaced in steps of so much."""
 LOOKED_AT = 10_000
-"""Index runs of the oldest segments that are looked at, which takes about 10 ms; …"""
+"""Index runs of the oldest segments that are looked at, which takes about 10 ms, in slices; …"""
 FEWEST_SEGMENTS = 4
 """… but so many segments in any case."""
 TASK_FILES = 8
 """A task that copies writes so many files at most."""
+MOST_WORKS = 1_000
+"""A task is about so many partitions at most: 10 ms when one of its files is made known."""
 SMALL_SHARE = 8
-"""A file is small if it is no larger than a full one divided by this, …"""
+"""A file is small if it is no larger than a full one divided by this, and holds few partitions, …"""
 SMALL_FILES = 12
 """… and so many small ones become one."""
+SLICE = 100
+"""Partitions that are looked at between two pauses: about half a millisecond."""
+
+Found = Generator[None, None, "list[Work]"]
+_OVER = object()
+
+
+class NoRoomError(OSError):
+    """Another file would leave too little of the disk."""
+
+    def __str__(self) -> str:
+        return "cleaning has to wait: the disk is nearly full"
 
 
 class Cleanable(NamedTuple):
-    """Of a compacted partition: up to where it may be cleaned, bytes in all and those of them that are new."""
+    """Of a compacted partition: up to where it may be cleaned; if there is something new, its bytes, and those of all
+    that would be looked into."""
 
     partition: Partition
     upto_offset: int
@@ -85,12 +99,20 @@ class Cleaner:
         files.on_removed = broker.key_index.clean_file_went
         self.execute: Callable[[Task], Iterator[Output]] = partial(cleaning.run, broker.fs)
         """Does a task, in a thread. To be replaced by whoever has a better place for it."""
+        self.on_due: Callable[[], object] = lambda: None
+        """Called when it is to be looked at once whether there is something to clean."""
         self._due = False
+        self._looking: Iterator[None] | None = None
+        """A walk over all partitions, in slices."""
         self._due_ms = broker.clock.mono_ms() + broker.settings.log.cleaner.interval_ms
         self._outputs: Iterator[Output] | None = None
         self._task: Task | None = None
+        self._step_bytes = 0
+        """What the task's next file may take of the disk."""
         self._guards: list[memoryview] = []
         """They keep the files that a task reads from being reused."""
+        self._planned_again = False
+        """What the last task was to read was gone."""
         self._busy = False
         self._nothing_to_empty: tuple[int, int, int, int] | None = None
         """How things stood when the oldest segments were looked at in vain."""
@@ -110,25 +132,34 @@ class Cleaner:
 
     def turn(self) -> None:
         """The clock's turn, every few seconds."""
-        self.files.remove_condemned(self._broker.catalog)
         now_ms = self._broker.clock.mono_ms()
         if now_ms >= self._due_ms:
             self._due_ms = now_ms + self._broker.settings.log.cleaner.interval_ms
             self._due = self._broker.settings.log.cleaner.enable
-            self.files.condemn(self._broker.catalog)
+            if not self._due:
+                self._condemn()
+
+    def configured(self) -> None:
+        """What is to be cleaned may be other than before."""
+        self._due = self._broker.settings.log.cleaner.enable
+        self.on_due()
+
+    def look(self) -> bool:
+        """A slice of looking at all partitions, if something is to be looked for; returns whether there is more to look
+        at. What is found, `next_job` gives."""
+        if self._looking is None and self._wants_plan():
+            self._looking = self._plan()
+        if self._looking is not None and next(self._looking, _OVER) is _OVER:
+            self._looking = None
+        return self._looking is not None or self._wants_plan()
+
+    def _wants_plan(self) -> bool:
+        return self._due and self._task is None and not self._busy
 
     def next_job(self) -> Job[object] | None:
-        """The next step, if there is one and none is under way: for a thread of its own."""
-        if self._busy or self._broker.log.failed is not None:
+        """The next step of what is to be done, if none is under way: for a thread of its own."""
+        if self._busy or self._looking is not None or self._outputs is None or self._broker.log.failed is not None:
             return None
-        if self._outputs is None:
-            if not self._due:
-                return None
-            task = self._plan()
-            if task is None:
-                self._due = False
-                return None
-            self._begin(task)
         self._busy = True
         return Job("cleaning", self._step, self._stepped, self._failed)  # type: ignore[arg-type]
 
@@ -141,15 +172,26 @@ class Cleaner:
         self._guards = [each.view[:0] for each in (*log.segments, *log.cleaned) if each.start in starts]
 
     def _step(self) -> tuple[Output, CleanFile | None] | None:
-        """In a thread: the next file, under its name."""
+        """In a thread: the next file, under its name. What is copied gives nothing back before the whole task is done,
+        so it is looked for each file whether there is room."""
         assert self._outputs is not None
-        output = next(self._outputs, None)
-        if output is None:
-            return None
-        return output, cleaning.adopt(self._broker.fs, output.record) if output.has_file else None
+        try:
+            self._check_room(self._step_bytes)
+            output = next(self._outputs, None)
+            if output is None:
+                return None
+            return output, cleaning.adopt(self._broker.fs, output.record) if output.has_file else None
+        except Exception:
+            _close(self._outputs)  # here, since a process that is ended may be waiting for the disk
+            raise
+
+    def _check_room(self, nbytes: int) -> None:
+        """Raises NoRoomError."""
+        if self._broker.fs.free_bytes() < self._broker.log.low_disk_bytes + nbytes:
+            raise NoRoomError
 
     def _stepped(self, found: tuple[Output, CleanFile | None] | None) -> None:
-        self._busy = False
+        self._busy = self._planned_again = False
         if found is None:
             self._end()
             self._broker.housekeeping.drop_segments()
@@ -169,7 +211,7 @@ class Cleaner:
         self.published += 1
         if file is not None:
             self.files.add(file)
-            broker.key_index.clean_file_came(record.start)
+            broker.key_index.clean_file_came(record.start, has_indexed=output.has_indexed)
         for each in record.moved:
             partition = broker.catalog.partition(each.number, each.partition)
             if partition is not None:
@@ -177,51 +219,85 @@ class Cleaner:
         for name in Counts.__struct_fields__:
             setattr(self.counts, name, getattr(self.counts, name) + getattr(output.counts, name))
         self.moved_batches_lost += len(record.lost)
-        self.files.condemn(broker.catalog)
+        self._condemn()
 
     def _failed(self, error: Exception) -> None:
         self._busy = False
         self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        if isinstance(error, SourceGoneError):  # it was merged or has expired meanwhile
+        again = isinstance(error, SourceGoneError) and not self._planned_again
+        self._planned_again = again
+        if again:  # it was merged or has expired meanwhile
             self._broker.logger.info("cleaning is planned again: %s", error)
+        elif isinstance(error, NoRoomError):
+            self._wait(error)
         else:
             self.failures += 1
             self._due = False
             self._broker.housekeeping.problems.append(f"cleaning failed: {error}")
             self._broker.logger.error("cleaning failed, trying again later: %s", error)
         self._end()
+        self._broker.housekeeping.drop_segments()
+
+    def _wait(self, error: NoRoomError) -> None:
+        self._due = False
+        self._broker.housekeeping.problems.append(str(error))
 
     def _end(self) -> None:
         outputs, self._outputs = self._outputs, None
         self._task = None
         self._guards = []
-        close = getattr(outputs, "close", None)
-        if close is not None:
-            with contextlib.suppress(OSError):
-                close()
+        if outputs is not None:
+            _close(outputs)
 
     def stop(self) -> None:
         """Nothing more is written. What was being written is left over."""
         self._due = False
+        self._looking = None
         if not self._busy:
             self._end()
 
     # -- planning ----------------------------------------------------------------------------------------------------
 
-    def _plan(self) -> Task | None:
-        works = self._compaction() or self._emptying() or self._tidying()
-        if not works:
-            return None
+    def _condemn(self) -> None:
+        self._looking = self.files.condemning(self._broker.catalog, SLICE)
+
+    def _plan(self) -> Iterator[None]:
+        """Begin the next task, or there is none."""
+        yield from self.files.condemning(self._broker.catalog, SLICE)
+        for find in (self._compaction, self._emptying, self._tidying):
+            works = yield from find()
+            if works:
+                task = self._task_of(works)
+                if task is None:
+                    break
+                self._begin(task)
+                return
+        self._due = False
+
+    def _task_of(self, works: list[Work]) -> Task | None:
+        """None where there is nothing to do after all, or not enough disk for it."""
         broker = self._broker
         log, settings = broker.log, broker.settings.log
-        size = sum(self._bytes_of(work) for work in works)
-        if broker.fs.free_bytes() < log.low_disk_bytes + min(size, 2 * self.file_bytes):
-            broker.housekeeping.problems.append("cleaning has to wait: the disk is nearly full")
-            return None
         files = {file.path: file for file in broker.housekeeping.indexes.files}
         files |= {file.indexed.path: file.indexed for file in self.files}
+        # What has been merged, has expired or was deleted since it was looked at may come with the next task.
+        works = [
+            work
+            for work in works
+            if broker.catalog.partition(work.number, work.partition) is not None
+            and all(path in files for path, _, _ in work.sources)
+        ]
+        if not works:
+            return None
+        size = sum(self._bytes_of(work) for work in works)
+        try:
+            self._check_room(min(size, 2 * self.file_bytes))
+        except NoRoomError as error:
+            self._wait(error)
+            return None
+        self._step_bytes = min(size, self.file_bytes)
         starts = {log.segment_at(files[path].start).start for work in works for path, _, _ in work.sources}
         segments = [(each.start, each.end, self._path_of(each.start)) for each in (*log.segments, *log.cleaned)]
         works.sort(key=lambda work: (work.number, work.partition, work.from_offset))
@@ -244,28 +320,36 @@ class Cleaner:
             for run in _runs(partition, low, high)
             if run.file is not None
         ]
+        transactions = partition.transactions
+        aborted = [] if transactions is None or not compact else list(transactions.aborted_in(low, high))
         return Work(
             partition.topic.number, partition.index, low, high, sources, partition.compacted_upto, compact,
-            partition.topic.rules.delete_retention_ms, _aborted(partition) if compact else [],
+            partition.topic.rules.delete_retention_ms, aborted,
         )  # fmt: skip
 
     # -- compaction --------------------------------------------------------------------------------------------------
 
-    def _compaction(self) -> list[Work]:
+    def _compaction(self) -> Found:
         due = []
-        for topic in self._broker.catalog.by_number.values():
-            if topic.rules.compacts:
-                found = (self.cleanable(partition) for partition in topic.partitions if partition.pending is None)
-                due += [each for each in found if each.is_due]
+        for nth, partition in enumerate(self._broker.catalog.partitions()):
+            if partition.topic.rules.compacts and partition.pending is None:
+                found = self.cleanable(partition)
+                if found.is_due:
+                    due.append(found)
+            if nth % SLICE == SLICE - 1:
+                yield
         due.sort(key=attrgetter("overdue", "ratio"), reverse=True)
         works: list[Work] = []
         size = 0
-        for each in due:
+        for each in due[:MOST_WORKS]:
             low = _first_base(each.partition)
-            works.append(self._work(each.partition, low, each.upto_offset, compact=True))
+            if low < each.upto_offset:
+                works.append(self._work(each.partition, low, each.upto_offset, compact=True))
             size += each.bytes
             if size >= self.file_bytes:
                 break
+            if len(works) % SLICE == 0:
+                yield
         return works
 
     def cleanable(self, partition: Partition) -> Cleanable:
@@ -283,8 +367,8 @@ class Cleaner:
             row = run.row_for(limit)
             upto = run.columns.base[row] if row < run.high else run.end_offset
         dirty = sum(run.bytes for run in _runs(partition, begin, upto))
-        whole = dirty + sum(run.bytes for run in _runs(partition, partition.start_offset, begin))
-        return Cleanable(partition, upto, whole, dirty, self._is_overdue(partition, begin, now_ms))
+        before = sum(run.bytes for run in _runs(partition, partition.start_offset, begin)) if dirty else 0
+        return Cleanable(partition, upto, dirty + before, dirty, self._is_overdue(partition, begin, now_ms))
 
     def _is_overdue(self, partition: Partition, begin: int, now_ms: int) -> bool:
         longest_ms = partition.topic.rules.max_compaction_lag_ms
@@ -304,7 +388,7 @@ class Cleaner:
 
     # -- emptying ----------------------------------------------------------------------------------------------------
 
-    def _emptying(self) -> list[Work]:
+    def _emptying(self) -> Found:
         """Of the oldest segments, as many as are mostly dead together."""
         broker = self._broker
         log, indexes = broker.log, broker.housekeeping.indexes
@@ -314,7 +398,7 @@ class Cleaner:
             return []
         size = live = looked = 0
         ends: dict[Key, int] = {}
-        """Up to which offset each partition stands in the segments looked at so far."""
+        """Up to which offset partitions stand in the segments looked at since those that are taken."""
         taken: dict[Key, int] = {}
         for segment in log.segments[:-1]:
             if looked > LOOKED_AT and size >= FEWEST_SEGMENTS * log.segment_bytes:
@@ -325,26 +409,35 @@ class Cleaner:
                 if file.start != covered:
                     break
                 covered = file.end
-                for key, run in file.runs.items():
+                for nth, (key, run) in enumerate(file.runs.items()):
                     left = self._living(key, run)
                     if left is not None:
                         live += _size(left)
                         ends[key] = left.end_offset
+                    if nth % SLICE == SLICE - 1:
+                        yield
+                yield
             if covered != segment.end:  # it is not indexed yet
                 state = None
                 break
             size += segment.size
             if size - live >= broker.settings.log.cleaner.min_dead_ratio * size and size - live >= log.segment_bytes:
-                taken = dict(ends)
+                taken |= ends
+                ends = {}
         works: list[Work] = []
         planned = 0
         for key, end in sorted(taken.items()):
             partition = broker.catalog.partition(*key)
-            assert partition is not None
+            if partition is None or partition.pending is not None:
+                continue
             low = max(_first_base(partition), partition.moved_upto)
-            if partition.pending is None and low < end and planned < TASK_FILES * self.file_bytes:
+            if low < end:
                 works.append(self._work(partition, low, end))
-                planned += self._bytes_of(works[-1])
+                planned += sum(map(_size, _runs(partition, low, end)))
+            if planned >= TASK_FILES * self.file_bytes or len(works) == MOST_WORKS:
+                break
+            if len(works) % SLICE == 0:
+                yield
         self._nothing_to_empty = None if works else state
         return works
 
@@ -355,18 +448,18 @@ class Cleaner:
 
     # -- tidying -----------------------------------------------------------------------------------------------------
 
-    def _tidying(self) -> list[Work]:
+    def _tidying(self) -> Found:
         """Of one clean file that is mostly dead, or of many small ones."""
-        if not len(self.files):
-            return []
         ranges: dict[int, list[tuple[Partition, int, int]]] = {}
         live: dict[int, int] = {}
-        for partition in self._broker.catalog.partitions():
+        for nth, partition in enumerate(self._broker.catalog.partitions() if len(self.files) else ()):
             for low, high, start in partition.cleaned:
                 ranges.setdefault(start, []).append((partition, max(low, _first_base(partition)), high))
                 read_from = max(low, partition.start_offset)
                 live[start] = live.get(start, 0) + sum(map(_size, _runs(partition, read_from, high)))
-        small = []
+            if nth % SLICE == SLICE - 1:
+                yield
+        small: list[int] = []
         for file in self.files:
             start, size = file.segment.start, file.segment.size
             if start not in ranges:
@@ -374,11 +467,19 @@ class Cleaner:
             whole = sum(map(_size, file.indexed.runs.values()))
             if live[start] < (1 - self._broker.settings.log.cleaner.min_dead_ratio) * whole:
                 return [self._work(*each) for each in ranges[start]]
-            if size <= self.file_bytes // SMALL_SHARE:
+            if size <= self.file_bytes // SMALL_SHARE and len(ranges[start]) <= MOST_WORKS // SMALL_FILES:
                 small.append(start)
+            yield
         if len(small) < SMALL_FILES:
             return []
-        return [self._work(*each) for start in small[: 4 * SMALL_SHARE] for each in ranges[start]]
+        return [self._work(*each) for start in small[: 2 * SMALL_SHARE] for each in ranges[start]]
+
+
+def _close(outputs: Iterator[Output]) -> None:
+    close = getattr(outputs, "close", None)
+    if close is not None:
+        with contextlib.suppress(OSError):
+            close()
 
 
 def _runs(partition: Partition, low: int, high: int) -> Iterator[Run]:
@@ -389,10 +490,6 @@ def _runs(partition: Partition, low: int, high: int) -> Iterator[Run]:
         left = run.between(low, high)
         if left is not None:
             yield left
-
-
-def _aborted(partition: Partition) -> list[Aborted]:
-    return [] if partition.transactions is None else list(partition.transactions.aborted)
 
 
 def _size(run: Run) -> int:

@@ -9,11 +9,12 @@ What is read is checked, or rot would get a new checksum with its new frame. Bat
 and named in the record. Batches whose records cannot be read (they come from clients, as they are) are copied.
 
 Memory is bounded: by the keys that are remembered (`Task.key_bytes`), and a byte for each record that is compacted,
-four for each that stays, and 52 for each batch of the file being written.
+four for each that stays, 8 for each batch that goes, and 52 for each batch of the file being written.
 """
 
 from __future__ import annotations
 
+import errno
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
@@ -23,7 +24,7 @@ import msgspec
 
 from halfmoon.core import clean_files, control, index
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
-from halfmoon.core.clean_reading import Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
+from halfmoon.core.clean_reading import LetIn, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
 from halfmoon.core.clean_writing import Writer, discard
 from halfmoon.core.compaction import (
     DEAD,
@@ -89,16 +90,18 @@ class Output(msgspec.Struct, array_like=True, frozen=True):
 
     record: control.Cleaned
     counts: Counts
+    has_indexed: bool = False
+    """Whether the key index has anything to find in it."""
 
     @property
     def has_file(self) -> bool:
         return self.record.start < self.record.end
 
 
-def run(fs: FileSystem, task: Task, pace: Pace = lambda nbytes: None) -> Iterator[Output]:
+def run(fs: FileSystem, task: Task, pace: Pace = lambda nbytes: None, let_in: LetIn = lambda: None) -> Iterator[Output]:
     """Do a task. Raises OSError, SourceGoneError. The files of outputs that were given out stay if a later one
     fails."""
-    cleaning = _Cleaning(fs, task, pace)
+    cleaning = _Cleaning(fs, task, pace, let_in)
     try:
         yield from cleaning.run()
     finally:
@@ -126,6 +129,9 @@ class _Decided:
         self._counts = counts
         self._unreadable: set[int] = set()
         """Base offsets."""
+        self._missing: set[int] = set()
+        """Base offsets of batches that rot had taken when they were first walked over."""
+        self._again = False
         dirty = bisect_right(rows, work.compacted_upto, key=end_offset)
         self._clean, self._dirty = rows[:dirty], rows[dirty:]
         self._dirty_from = work.compacted_upto
@@ -140,6 +146,7 @@ class _Decided:
         where some of them were undecided."""
         self._last = LastOfKey(key_bytes)
         self._first_walk()
+        self._again = True
         while self._marks and max(self._marks) >= UNDECIDED:
             self._further_walk(key_bytes)
         self._at = len(self._marks)
@@ -163,6 +170,13 @@ class _Decided:
         live = len(marks) - marks.count(DEAD)
         self._start_at -= live
         return self._starts[self._start_at : self._start_at + live][::-1]
+
+    def check(self, row: Row, piece: Piece | None) -> None:
+        """Marks are told apart by their order only. Raises OSError where the batch was there when they were made, and
+        is not now, or the other way round."""
+        walked = row.end_offset > self._dirty_from or self._clean_marks is not None
+        if walked and (piece is None) != (row.base in self._missing):
+            raise OSError(errno.EIO, f"what stands at log position {row.position} reads differently each time")
 
     def of(self, row: Row, piece: Piece, header: BatchHeader) -> bytearray | None:
         """The marks of a batch. Asked for once each, in the order of offsets. None: it is to be copied."""
@@ -228,21 +242,21 @@ class _Decided:
                     at += 1
 
     def _backwards(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
-        for high in range(len(rows), 0, -BLOCK_ROWS):
-            block = rows[max(0, high - BLOCK_ROWS) : high]
-            for stretch in reversed(list(self._sources.stretches(block))):
-                yield from self._read_backwards(stretch)
-
-    def _read_backwards(self, stretch: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
-        for row, piece in zip(reversed(stretch), reversed(self._sources.read(stretch)), strict=True):
-            if piece is not None:
-                yield row, piece
+        blocks = (rows[max(0, high - BLOCK_ROWS) : high] for high in range(len(rows), 0, -BLOCK_ROWS))
+        stretches = (stretch for block in blocks for stretch in reversed(list(self._sources.stretches(block))))
+        return self._whole(self._sources.read(stretches, backwards=True))
 
     def _forwards(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Piece]]:
-        for stretch in self._sources.stretches(rows):
-            for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
-                if piece is not None:
-                    yield row, piece
+        return self._whole(self._sources.read(self._sources.stretches(rows)))
+
+    def _whole(self, found: Iterator[tuple[Row, Piece | None]]) -> Iterator[tuple[Row, Piece]]:
+        for row, piece in found:
+            if self._again:
+                self.check(row, piece)
+            elif piece is None:
+                self._missing.add(row.base)
+            if piece is not None:
+                yield row, piece
 
     def _keys(self, row: Row, piece: Piece) -> Keys | None:
         """None of a batch that is no matter of keys."""
@@ -260,12 +274,12 @@ class _Decided:
 
 
 class _Cleaning:
-    def __init__(self, fs: FileSystem, task: Task, pace: Pace) -> None:
+    def __init__(self, fs: FileSystem, task: Task, pace: Pace, let_in: LetIn) -> None:
         self._fs = fs
         self._task = task
         self._pace = pace
         self._counts = Counts()
-        self._sources = Sources(fs, task.segments, pace)
+        self._sources = Sources(fs, task.segments, pace, let_in)
         self._indexes: dict[str, index.IndexFile] = {}
         self._next_start = task.start
         self._writer: Writer | None = None
@@ -286,12 +300,14 @@ class _Cleaning:
             yield self._finish()
 
     def _open_indexes(self) -> None:
-        """All at once: later they may have been merged. Raises SourceGoneError."""
+        """All at once: later they may have been merged. Raises SourceGoneError, OSError."""
         for path in {path for work in self._task.works for path, _, _ in work.sources}:
             try:
                 self._indexes[path] = index.open_file(self._fs, path)
-            except (FileNotFoundError, ValueError) as error:
+            except FileNotFoundError as error:
                 raise SourceGoneError(f"{path}: {error}") from None
+            except ValueError as error:
+                raise OSError(errno.EIO, f"{path} is damaged ({error}); it is made again at the next start") from None
 
     def _rows(self, work: Work) -> Sequence[Row]:
         """Where the work's offsets stand."""
@@ -311,22 +327,24 @@ class _Cleaning:
         unmarked: set[int] = set()
         """Producers of whose transactions records were met, and no marker yet."""
         begun = work.from_offset
-        for stretch in self._sources.stretches(rows if decided is None else decided.left(rows)):
-            for row, piece in zip(stretch, self._sources.read(stretch), strict=True):
-                if piece is None:
-                    self._lost.append((work.number, work.partition, row.base, row.end_offset))
-                    continue
-                payload: Buffer | None = piece.payload
-                if decided is not None:
-                    payload = self._left_of(work, row, piece, decided, unmarked)
-                if payload is None:
-                    continue
-                if self._is_full(len(payload)):
-                    if row.base > begun:
-                        self._note(work, begun, row.base)
-                        begun = row.base
-                    yield self._finish()
-                self._add(row, piece, payload)
+        stretches = self._sources.stretches(rows if decided is None else decided.left(rows))
+        for row, piece in self._sources.read(stretches):
+            if decided is not None:
+                decided.check(row, piece)
+            if piece is None:
+                self._lost.append((work.number, work.partition, row.base, row.end_offset))
+                continue
+            payload: Buffer | None = piece.payload
+            if decided is not None:
+                payload = self._left_of(work, row, piece, decided, unmarked)
+            if payload is None:
+                continue
+            if self._is_full(len(payload)):
+                if row.base > begun:
+                    self._note(work, begun, row.base)
+                    begun = row.base
+                yield self._finish()
+            self._add(row, piece, payload)
         self._note(work, begun, work.upto_offset)
 
     def _left_of(
@@ -344,7 +362,11 @@ class _Cleaning:
         marks = decided.of(row, piece, header)
         if marks is None:
             return batch
-        left = filter_records(batch, header, marks, now_ms, retention_ms, decided.starts(row, marks))
+        starts = decided.starts(row, marks)
+        try:
+            left = filter_records(batch, header, marks, now_ms, retention_ms, starts)
+        except BrokerError:
+            return batch
         self._counts.records += header.record_count
         if left is not None:
             self._counts.kept_records += parse_header(left).record_count
@@ -378,10 +400,11 @@ class _Cleaning:
         if writer is None:
             return Output(control.Cleaned(self._next_start, self._next_start, moved, lost), self._take_counts())
         record = writer.finish(moved, lost, self._task.now_ms)
+        has_indexed = writer.has_indexed
         self._writer = None
         self._counts.written_bytes += record.end - record.start
         self._next_start = record.end
-        return Output(record, self._take_counts())
+        return Output(record, self._take_counts(), has_indexed)
 
     def _take_counts(self) -> Counts:
         """What was counted since the last output."""

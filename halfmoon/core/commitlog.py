@@ -28,9 +28,11 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.core.files import ASIDE, Buffer, File, FileSystem, Mapping, write_all
@@ -74,6 +76,48 @@ class Segment:
 def list_segments(fs: FileSystem) -> list[tuple[int, str]]:
     """(start, path) of the segment files, in order."""
     return [(int(name), f"{FOLDER}/{name}") for name in fs.listdir(FOLDER) if len(name) == 20 and name.isdigit()]
+
+
+class Removed(NamedTuple):
+    """What became of a retired file: whether it is unmapped, and itself if it may be used again."""
+
+    released: bool
+    recycled: File | None
+
+
+@dataclass(slots=True)
+class Retired:
+    """A file that is in no list any more. `path` is None once its name is gone."""
+
+    segment: Segment
+    path: str | None
+    others: list[str]
+    """Files about it that go with it."""
+
+    def remove(self, fs: FileSystem, *, reuse: bool) -> Removed:
+        """In a thread. Raises OSError; then call it again."""
+        released, recycled = self.segment.mapping.release(), False
+        if self.path is not None:
+            # While slices are being sent the name goes at once, so that a restart does not find it; the file lives on
+            # until it is unmapped.
+            with contextlib.suppress(FileNotFoundError):
+                recycled = reuse and released and self._becomes_spare(fs, self.path)
+                if not recycled:
+                    fs.remove(self.path)
+            self.path = None
+        while self.others:
+            with contextlib.suppress(FileNotFoundError):
+                fs.remove(self.others[-1])
+            self.others.pop()
+        if released and not recycled:
+            self.segment.file.close()
+        return Removed(released, self.segment.file if recycled else None)
+
+    def _becomes_spare(self, fs: FileSystem, path: str) -> bool:
+        # First the name, then the look at the links: a backup that links the file cannot slip in between.
+        fs.rename(path, SPARE)
+        self.path = SPARE
+        return fs.links(SPARE) == 1
 
 
 class SyncJob:
@@ -137,7 +181,8 @@ class CommitLog:
         self._recycled: File | None = None
         """The next spare, once the disk knows that it is no segment any more: until then it must not be written to,
         or a loss of power brings the old name back with new bytes under it."""
-        self._zombies: list[Segment] = []
+        self._retired: deque[Retired] = deque()
+        self._zombies: list[Retired] = []
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
@@ -176,8 +221,10 @@ class CommitLog:
         appended in it must stand behind a head, and a segment gets its head when it is made.
         """
         while self.segments and self.segments[-1].start >= end:
-            self._retire(self.segments.pop())
+            self._retire(self.segments.pop(), ())
             self._starts.pop()
+        while (remove := self.begin_removal()) is not None:
+            self.removed(remove())
         self.end = self.written = self.flushed = self._pending_at = end
         self.generation = generation
 
@@ -214,7 +261,8 @@ class CommitLog:
 
     def close(self) -> None:
         """Give all files back."""
-        for segment in self.segments + self.cleaned + self._zombies:
+        gone = [retired.segment for retired in (*self._retired, *self._zombies)]
+        for segment in self.segments + self.cleaned + gone:
             segment.mapping.release()
             segment.file.close()
         for file in (self._spare, self._recycled):
@@ -445,48 +493,47 @@ class CommitLog:
         self.cleaned.insert(at, segment)
         self._cleaned_starts.insert(at, segment.start)
 
-    def remove_cleaned(self, segment: Segment, path: str) -> None:
-        """Remove a clean file; while slices of it are being sent, its bytes live on."""
+    def remove_cleaned(self, segment: Segment, path: str, others: Sequence[str] = ()) -> None:
+        """Drop a clean file; `others` as of `remove_oldest`."""
         at = self._cleaned_starts.index(segment.start)
         del self.cleaned[at], self._cleaned_starts[at]
-        self.fs.remove(path)
-        if not self._bury(segment):
-            self._zombies.append(segment)
+        self._retired.append(Retired(segment, path, list(others)))
 
     # -- expiring --------------------------------------------------------------------------------------------------
 
-    def remove_oldest(self) -> None:
-        """Drop the oldest segment; never the active one."""
+    def remove_oldest(self, others: Sequence[str] = ()) -> None:
+        """Drop the oldest segment; never the active one. Its file goes, or becomes the spare, in its turn
+        (`begin_removal`), and with it the files at `others`."""
         assert len(self.segments) > 1
-        self._retire(self.segments.pop(0))
+        self._retire(self.segments.pop(0), others)
         self._starts.pop(0)
 
-    def _retire(self, segment: Segment) -> None:
-        """Reuse a segment's file as the spare, or remove it. While slices of it are being sent it waits."""
-        path = segment_path(segment.start)
+    def _retire(self, segment: Segment, others: Sequence[str]) -> None:
+        self._retired.append(Retired(segment, segment_path(segment.start), list(others)))
+
+    def begin_removal(self) -> Callable[[], Removed] | None:
+        """A function for a thread that removes the file of what was dropped first; None where nothing was.
+
+        One after the other: a later segment must not be gone before an earlier one. Where the kernel has much of a
+        file in memory, giving that back takes 200 ms a GiB. Hand what the function returns to `removed` in the loop; if
+        it raised OSError, try again later.
+        """
+        if not self._retired:
+            return None
+        retired = self._retired[0]
+        segment = retired.segment
+        reuse = segment.start < CLEAN_BASE and segment.size >= self.segment_bytes and not self._has_next()
+        return lambda: retired.remove(self.fs, reuse=reuse)
+
+    def removed(self, result: Removed) -> None:
+        retired = self._retired.popleft()
         self._new_names = True
-        if not segment.mapping.release():
-            # The name goes at once, so that a restart does not find it; the file lives on until it is unmapped.
-            self.fs.remove(path)
-            self._zombies.append(segment)
-        elif self._has_next() or segment.size < self.segment_bytes:
-            segment.file.close()
-            self.fs.remove(path)
-        else:
-            # First the name, then the look at the links: a backup that links the file cannot slip in between.
-            self.fs.rename(path, SPARE)
-            if self.fs.links(SPARE) == 1:
-                self._recycled = segment.file
-            else:
-                segment.file.close()
-                self.fs.remove(SPARE)
+        if not result.released:
+            self._zombies.append(retired)
+        if result.recycled is not None:
+            self._recycled = result.recycled
 
     def bury_zombies(self) -> None:
-        """Close retired segments whose last slice has been sent."""
-        self._zombies = [s for s in self._zombies if not self._bury(s)]
-
-    def _bury(self, segment: Segment) -> bool:
-        if not segment.mapping.release():
-            return False
-        segment.file.close()
-        return True
+        """Try again to close files of which slices were still being sent."""
+        self._retired += self._zombies
+        self._zombies = []

@@ -48,6 +48,10 @@ class File(Protocol):
     def pread_cached(self, length: int, position: int) -> bytes | bytearray | None:
         """As `pread`, but None where that would wait for the disk."""
 
+    def expect(self, length: int, position: int) -> bool:
+        """This is going to be read: what of it is not in memory may be on its way from the disk meanwhile. Returns
+        whether it was not, as far as a byte in its middle tells."""
+
     def forget(self, length: int, position: int) -> None:
         """Nobody is expected to read this again soon: what of it is on the disk need not stay in memory."""
 
@@ -152,6 +156,15 @@ class OsFile:
         except OSError:  # not cached (EAGAIN), or a file system without RWF_NOWAIT
             return None
         return buffer if done == length else None
+
+    def expect(self, length: int, position: int) -> bool:
+        try:
+            os.preadv(self._fd, [bytearray(1)], position + length // 2, os.RWF_NOWAIT)
+        except OSError:
+            with contextlib.suppress(OSError):  # advice; a file system may not take it
+                os.posix_fadvise(self._fd, position, length, os.POSIX_FADV_WILLNEED)
+            return True
+        return False
 
     def forget(self, length: int, position: int) -> None:
         # The kernel leaves out a page that is not wholly inside.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from halfmoon.core import control, snapshot
 from halfmoon.core.catalog import Partition
+from halfmoon.core.commitlog import Removed
 from halfmoon.core.dispatch import Frozen, adopt, write_index
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.index import IndexFile
@@ -63,6 +64,8 @@ class Housekeeping:
         """Segments that end here or before hold nothing that lives, …"""
         self._condemned_at = 0
         """… once the log is on disk up to here."""
+        self._free_upto = 0
+        """Segments that end here or before may go."""
         self._retaining: Iterator[None] | None = None
         self.start_offset_moves = 0
 
@@ -103,8 +106,6 @@ class Housekeeping:
         log.bury_zombies()
         if log.low_disk and log.has_room():
             log.low_disk = False
-        if log.flushed >= self._condemned_at and log.failed is None:
-            self._remove_upto(self._condemned)
         try:
             broker.views.save_progress()
         except BrokerError as error:
@@ -127,6 +128,9 @@ class Housekeeping:
     def _find_job(self) -> Job[object] | None:
         broker = self._broker
         log, dispatch = broker.log, broker.dispatch
+        remove = self._begin_removal()
+        if remove is not None:
+            return self._job("removing a file", remove, log.removed)
         if log.wants_spare():
             return self._job("allocating a segment", log.begin_spare(), log.take_spare, lambda: log.take_spare(None))
         if dispatch.frozen and dispatch.frozen[0].end <= log.flushed:
@@ -236,7 +240,7 @@ class Housekeeping:
         self.start_offset_moves += len(moves)
 
     def drop_segments(self) -> None:
-        """Remove the oldest segments while nothing in them lives.
+        """Find the oldest segments in which nothing lives, to be removed one by one.
 
         What made them dead (start offsets moved, topics deleted, the next segment's head) must be on disk before:
         else a loss of power would bring back the need and not the bytes. So a segment is condemned first, and goes
@@ -245,30 +249,51 @@ class Housekeeping:
         log = self._broker.log
         if log.failed is not None:
             return
-        if log.flushed >= self._condemned_at:
-            self._remove_upto(self._condemned)
+        self._free_condemned()
         upto = log.start
         for segment in log.segments[:-1]:
             if self._lives(segment.start, segment.end):
                 break
             upto = segment.end
         self._condemned, self._condemned_at = upto, log.end
-        if log.flushed == log.end:
-            self._remove_upto(upto)
         for segment in log.segments[:-1]:
             if segment.end > upto and self._lives(segment.start, segment.end, waiting=False):
                 break
             upto = segment.end
         self._broker.rolling.consider(upto)
 
-    def _remove_upto(self, position: int) -> None:
+    def _free_condemned(self) -> None:
+        if self._broker.log.flushed >= self._condemned_at:
+            self._free_upto = max(self._free_upto, self._condemned)
+
+    @property
+    def may_remove(self) -> bool:
+        """Whether files may go now that the log is on disk so far."""
+        frees_log = self._condemned > self._free_upto and self._broker.log.flushed >= self._condemned_at
+        return frees_log or self._broker.cleaner.files.may_drop
+
+    def _begin_removal(self) -> Callable[[], Removed] | None:
+        """For a thread: it removes the next file that may go. A job for each, so that nobody waits for many."""
         broker = self._broker
         log = broker.log
-        while len(log.segments) > 1 and log.segments[0].end <= position:
-            for file in self.indexes.within(log.segments[0]):
-                self.indexes.drop(file, broker.catalog)
-            log.remove_oldest()
-            broker.key_index.forget(log.start)
+        remove = log.begin_removal()
+        if remove is None:
+            self._free_condemned()
+            if len(log.segments) > 1 and log.segments[0].end <= self._free_upto:
+                self._drop_oldest()
+            else:
+                broker.cleaner.files.drop_condemned(broker.catalog)
+            remove = log.begin_removal()
+        return remove
+
+    def _drop_oldest(self) -> None:
+        broker = self._broker
+        log = broker.log
+        files = self.indexes.within(log.segments[0])
+        for file in files:
+            self.indexes.drop(file, broker.catalog)
+        keys = broker.key_index.forget(log.segments[0].end)
+        log.remove_oldest([file.path for file in files] + keys)
 
     def _lives(self, start: int, end: int, *, waiting: bool = True) -> bool:
         """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet. Without

@@ -139,7 +139,11 @@ class Run:
 
     @property
     def max_ms(self) -> int:
-        return self.columns.running_ms[self.high - 1]
+        columns = self.columns
+        most = columns.running_ms[self.high - 1]
+        if self.low and columns.running_ms[self.low - 1] == most:  # it may be of a row that was cut off
+            return max(columns.max_ms[self.low : self.high])
+        return most
 
     @property
     def in_clean_file(self) -> bool:

@@ -99,10 +99,7 @@ class IndexFiles:
         )
 
     def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> None:
-        """Serve from the merged file, and remove its sources. Where these have expired meanwhile, it goes instead."""
-        if any(file not in self.files for file in old):
-            self._fs.remove(new.path)
-            return
+        """Serve from the merged file, and remove its sources."""
         for key, run in new.runs.items():
             partition = catalog.partition(*key)
             if partition is not None:
@@ -114,14 +111,13 @@ class IndexFiles:
             self._fs.remove(file.path)
 
     def drop(self, file: IndexFile, catalog: Catalog) -> None:
-        """The stretch of the log that this file covers is gone."""
+        """The stretch of the log that this file covers goes, and with it the file, which is not removed here."""
         for key in file.runs:
             partition = catalog.partition(*key)
             if partition is not None:
                 partition.queue.forget(file)
         self.files.remove(file)
         file.close()
-        self._fs.remove(file.path)
 
 
 def _cover(files: Sequence[IndexFile], segment: Segment) -> bool:

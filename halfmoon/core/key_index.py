@@ -73,7 +73,9 @@ class KeyIndex:
         self._gaps: list[tuple[int, int]] = []
         """Stretches of the log [from, to) that are to be scanned again."""
         self._clean_gaps: list[int] = []
-        """Where clean files begin that are to be scanned."""
+        """Where clean files begin that are to be scanned, …"""
+        self._bare: set[int] = set()
+        """… and those of them in which nothing is to be found."""
         self._rebuilt: Stretch | None = None
         """What the scan has found."""
         self._superseded: str | None = None
@@ -190,16 +192,17 @@ class KeyIndex:
         if self._noted or upto >= self._close_at:
             self._broker.relays.wake(self)
 
-    def clean_file_came(self, start: int) -> None:
+    def clean_file_came(self, start: int, *, has_indexed: bool) -> None:
         self._clean_gaps.append(start)
+        if not has_indexed:
+            self._bare.add(start)
         self._broker.relays.wake(self)
 
-    def clean_file_went(self, start: int) -> None:
-        for file in self.files:
-            if file.start == start:
-                self.files.remove(file)
-                self._broker.log.fs.remove(file.path)
-                break
+    def clean_file_went(self, start: int) -> list[str]:
+        """Paths of files that are needed no more."""
+        gone = [file for file in self.files if file.start == start]
+        self.files = [file for file in self.files if file.start != start]
+        return [file.path for file in gone]
 
     def covers(self, position: int) -> bool:
         """Whether all frames below a log position are in the index."""
@@ -220,12 +223,13 @@ class KeyIndex:
         stretches = [self._tail] if self._rebuilt is None else [self._tail, self._rebuilt]
         return sum(map(len, self.files)) + sum(stretch.count for stretch in stretches)
 
-    def forget(self, position: int) -> None:
-        """The log begins at `position` now."""
-        fs = self._broker.log.fs
+    def forget(self, position: int) -> list[str]:
+        """The log begins at `position` now. Returns the paths of files that are needed no more."""
+        gone = []
         while self.files and self.files[0].end <= position:
-            fs.remove(self.files.pop(0).path)
+            gone.append(self.files.pop(0).path)
         self._gaps = [(max(low, position), high) for low, high in self._gaps if high > position]
+        return gone
 
     def finish(self) -> None:
         """At a clean stop: write what is left, waiting for it. Raises OSError."""
@@ -389,12 +393,13 @@ class KeyIndex:
         log = self._broker.log
         segment = next((each for each in log.cleaned if each.start == start), None)
         if segment is None:  # it has been replaced already
-            self._clean_gaps.remove(start)
+            self._scanned(start)
             return
         guard = segment.view[:0]  # keeps its file open
         found = self._rebuilt = Stretch(start)
         ahead = start
-        for looked, (low, _, seen, payload) in enumerate(clean_files.frames(segment)):
+        walked = () if start in self._bare else clean_files.frames(segment)
+        for looked, (low, _, seen, payload) in enumerate(walked):
             if low + AHEAD_BYTES // 2 > ahead:
                 begin, ahead = ahead, min(max(low, ahead) + AHEAD_BYTES, segment.end)
                 yield _reading(segment.file.pread, ahead - begin, begin - start)
@@ -410,8 +415,13 @@ class KeyIndex:
             file = yield lambda: self._write(found)
             self._add(file)
             if segment not in log.cleaned:  # it was replaced while that was written
-                self.clean_file_went(start)
+                for path in self.clean_file_went(start):
+                    log.fs.remove(path)
+        self._scanned(start)
+
+    def _scanned(self, start: int) -> None:
         self._clean_gaps.remove(start)
+        self._bare.discard(start)
 
     # -- looking into a frame ----------------------------------------------------------------------------------------
 

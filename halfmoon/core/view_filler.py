@@ -123,8 +123,13 @@ class ViewFiller:
             )
             return [], NONE_ABORTED
         aborted = AbortedBatches(self._broker.aborted_in(source, self.next_offset, read.size))
+        passable = min(source.compacted_upto, source.stable_offset)
         batches = read.slices if read.cold is None else (yield read.cold)
-        if not batches:  # the index has a hole that nobody knows of
+        if not batches:
+            if self.next_offset < passable:  # up to a transaction that is open, compaction has left nothing
+                self.next_offset = passable
+                return [], NONE_ABORTED
+            # The index has a hole that nobody knows of.
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"offset {self.next_offset} of {source!r} cannot be found")
         return [memoryview(batch) for batch in batches], aborted
 

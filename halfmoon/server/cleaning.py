@@ -1,10 +1,12 @@
 """Runs the cleaner's tasks (core/cleaning.py) in a process of their own, beside the broker's.
 
 Compaction looks at every record. A thread that does so in Python takes the interpreter away from the loop for
-milliseconds at a time; a process takes a core, and with a lower priority only what nobody else wants. Its memory is
-given back when it ends, and it ends with its broker.
+milliseconds at a time; a process takes a core, and with a lower priority only what nobody else wants. The kernel lets
+a process of any priority finish its slice of some ms before one that wakes, so it offers the core after each batch. Its
+memory is given back when it ends, and it ends with its broker.
 
-The task goes in and the outputs come out through pipes, each a message: 4 bytes of length, then msgpack.
+The task goes in and the outputs come out through pipes, each a message: 4 bytes of length, then msgpack. After each
+output the process waits for an empty message: whether there is room for another file is the broker's to say.
 """
 
 from __future__ import annotations
@@ -33,7 +35,6 @@ from halfmoon.core.files import OsFileSystem
 NICE = 10
 _LENGTH = struct.Struct("<I")
 _PR_SET_PDEATHSIG = 1
-_STARTED = "import sys; from halfmoon.server.cleaning import main; main(sys.argv[1], int(sys.argv[2]))"
 
 
 class Failed(msgspec.Struct, tag=True):
@@ -78,6 +79,15 @@ def _receive(pipe: IO[bytes]) -> bytes:
     return message
 
 
+def command(root: Path, bytes_per_second: int, parent: int) -> list[str]:
+    """What the process with this id starts. It finds its modules where that does, and not in the working directory."""
+    code = (
+        f"import sys; sys.path[:] = {sys.path!r}; "
+        f"from halfmoon.server.cleaning import main; main({str(root)!r}, {bytes_per_second}, {parent})"
+    )
+    return [sys.executable, "-c", code]
+
+
 class CleaningProcess:
     """`run` is what `Cleaner.execute` wants: call it, and what it returns, in one thread. `stop` may be called in
     another."""
@@ -90,11 +100,11 @@ class CleaningProcess:
         self._stopped = False
 
     def run(self, task: Task) -> Iterator[Output]:
-        """Raises CleaningError, SourceGoneError, OSError."""
+        """Raises CleaningError, SourceGoneError, OSError. When it is stopped it ends without more outputs."""
+        arguments = command(self._root, self._bytes_per_second, os.getpid())
         with self._lock:
             if self._stopped:
-                raise CleaningError("the broker is being stopped")
-            arguments = [sys.executable, "-c", _STARTED, str(self._root), str(self._bytes_per_second)]
+                return
             child = self._child = subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         try:
             assert child.stdin is not None
@@ -107,7 +117,10 @@ class CleaningProcess:
                 if isinstance(answer, Failed):
                     raise SourceGoneError(answer.reason) if answer.gone else CleaningError(answer.reason)
                 yield answer.output
+                _send(child.stdin, b"")
         except (EOFError, BrokenPipeError):
+            if self._stopped:
+                return
             raise CleaningError(f"its process ended with {child.wait()}") from None
         finally:
             with self._lock:
@@ -149,21 +162,23 @@ class Pace:
             self._sleep(self._free_at_s - now_s)
 
 
-def main(root: str, bytes_per_second: int) -> None:
-    """The process: one task from stdin, its outputs to stdout."""
-    parent = os.getppid()
+def main(root: str, bytes_per_second: int, parent: int) -> None:
+    """The process: one task from stdin, its outputs to stdout. `parent`: the broker, which may have ended already."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         return
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal; the broker says when
     os.nice(NICE)
-    task = _task.decode(_receive(sys.stdin.buffer))
     pace = Pace(bytes_per_second) if bytes_per_second else lambda nbytes: None
-    answers = sys.stdout.buffer
+    messages, answers = sys.stdin.buffer, sys.stdout.buffer
     try:
-        for output in cleaning.run(OsFileSystem(root), task, pace):
+        task = _task.decode(_receive(messages))
+        for output in cleaning.run(OsFileSystem(root), task, pace, os.sched_yield):
             _send(answers, _encode(Written(output)))
+            _receive(messages)
+    except EOFError:
+        return
     except SourceGoneError as error:
         _send(answers, _encode(Failed(str(error), True)))
     except (OSError, HalfmoonError) as error:

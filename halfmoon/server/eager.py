@@ -4,7 +4,9 @@ A client that sends one message at a time lets the broker fall asleep after each
 takes longer than the request: 35 µs, and more in a virtual machine, beside 30 µs of work. So after a turn that wrote
 little, the loop looks for new events without sleeping, for SPIN_S. It does so only if the request before came as soon,
 so that somebody who sends 500 messages a second costs nothing; and never after large batches, where throughput counts
-and the processor is better left to the clients. At each look the processor is offered to whoever else wants it.
+and the processor is better left to the clients. At each look the processor is offered to whoever else wants it. Where
+somebody takes it for long (the cleaner's process, say, which has a lower priority, gets a whole slice of some ms by
+it), the loop does better to sleep, since who wakes is let in at once: then it looks no more for REST_S.
 """
 
 from __future__ import annotations
@@ -19,6 +21,11 @@ SPIN_S = 60e-6
 SOON_S = 150e-6
 """A request that came so soon after the turn before would have been worth looking for; the wake-up is included."""
 
+TAKEN_S = 500e-6
+"""The processor was away for long when it came back after this."""
+
+REST_S = 5.0
+
 SMALL_BYTES = 4 << 10
 """More than this in a turn is not a single small request."""
 
@@ -32,6 +39,7 @@ class Eager:
         self._clock = clock
         self._ended_s = 0.0
         self._until_s = 0.0
+        self._rests_until_s = 0.0
         self._looking = False
 
     def turned(self, begun_s: float, wrote_bytes: int) -> None:
@@ -39,7 +47,7 @@ class Eager:
         now_s = self._clock()
         soon = begun_s - self._ended_s < SOON_S
         self._ended_s = now_s
-        if soon and wrote_bytes <= SMALL_BYTES:
+        if soon and wrote_bytes <= SMALL_BYTES and now_s >= self._rests_until_s:
             self._until_s = now_s + SPIN_S
             if not self._looking:
                 self._looking = True
@@ -47,8 +55,12 @@ class Eager:
 
     def _look(self) -> None:
         # While something is to be called soon, the loop asks for events without waiting for them.
-        if self._clock() < self._until_s:
+        now_s = self._clock()
+        if now_s < self._until_s:
             os.sched_yield()
+            back_s = self._clock()
+            if back_s - now_s > TAKEN_S:
+                self._rests_until_s = back_s + REST_S
             self._loop.call_soon(self._look)
         else:
             self._looking = False

@@ -121,6 +121,8 @@ class Ticker:
         self._timers: list[asyncio.TimerHandle] = []
         self._jobs_every = min(JOB_CHECK_BYTES, self._log_settings.segment_bytes // 16)
         self._jobs_at = 0
+        self._looking = False
+        """The cleaner looks on with the next round."""
         self._stopped = False
         self._place = SyncPlace()
         self._round = Round()
@@ -135,6 +137,7 @@ class Ticker:
         broker.on_dirty = self._schedule
         broker.on_handled = self._handled
         broker.on_deadline = self._arm
+        broker.cleaner.on_due = lambda: self._loop.call_soon(self._begin_cleaning)
         for deadline_ms in self._deadlines():
             self._arm(deadline_ms)
         self._every(TURN_INTERVAL_S, self._turn)
@@ -231,6 +234,8 @@ class Ticker:
         self.flush_durations.add(time.perf_counter() - begun)
         self._place.took(took_s, nbytes)
         self._broker.finish_sync(job, error)
+        if self._broker.housekeeping.may_remove:
+            self._begin_job()
 
     # -- slow jobs -------------------------------------------------------------------------------------------------
 
@@ -248,15 +253,27 @@ class Ticker:
     def _look_for_dirt(self) -> None:
         self._broker.cleaner.turn()
         self._begin_cleaning()
-        self._begin_job()  # what is to be cleaned may have to be indexed before
 
     def _begin_cleaning(self) -> None:
-        """It takes long, and has a thread of its own: index files must not wait for it."""
-        job = self._broker.cleaner.next_job() if not self._stopped else None
+        """It takes long, and has a thread of its own: index files must not wait for it. What is to be cleaned is looked
+        for in slices."""
+        cleaner = self._broker.cleaner
+        if self._looking or self._stopped:
+            return
+        if cleaner.look():
+            self._looking = True
+            self._loop.call_soon(self._look_on)
+        else:
+            self._begin_job()  # files may have to be removed now, and what is to be cleaned to be indexed before
+        job = cleaner.next_job()
         if job is not None:
             self._cleaner_thread.submit(job.run).add_done_callback(
                 lambda done: self._loop.call_soon_threadsafe(self._cleaned, job, done)
             )
+
+    def _look_on(self) -> None:
+        self._looking = False
+        self._begin_cleaning()
 
     def _cleaned(self, job: Job[object], done: Future[object]) -> None:
         _conclude(job, done)
@@ -307,7 +324,6 @@ class Ticker:
     def _turn(self) -> None:
         self._broker.housekeeping.turn()
         self._begin_sync()
-        self._begin_job()
         self._begin_cleaning()
 
     def _retain(self) -> None:
@@ -315,6 +331,7 @@ class Ticker:
             return
         over = self._broker.housekeeping.retain()
         if over:
+            self._begin_job()
             self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
         else:
             self._loop.call_soon(self._retain)

@@ -93,6 +93,10 @@ class FaultyFile:
     def pread_cached(self, length: int, position: int) -> bytes | None:
         return None if self._fs.cold else self.pread(length, position)
 
+    def expect(self, length: int, position: int) -> bool:
+        self._fs.expected.append((position, position + length))
+        return self._fs.cold
+
     def written(self, position: int) -> tuple[int, int]:
         return min(position, self.size()), self.size()
 
@@ -149,6 +153,7 @@ class FaultyFileSystem:
         self.syncs = 0
         self.bytes_read = 0
         self.memory = 1 << 30
+        self.expected: list[tuple[int, int]] = []
         self.forgotten: list[tuple[int, int]] = []
         """The (start, end) of whatever a file was told to forget. It is still read as before."""
         self.maps = 0

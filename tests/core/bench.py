@@ -15,6 +15,7 @@ from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor, Relay
+from halfmoon.core.housekeeping import Job
 from halfmoon.core.interception import Interception
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -103,7 +104,7 @@ def sync(broker: Broker) -> None:
 
 
 def jobs(broker: Broker) -> None:
-    while (job := broker.housekeeping.next_job() or broker.cleaner.next_job()) is not None:
+    while (job := housekeeping_job(broker) or broker.cleaner.next_job()) is not None:
         try:
             result = job.run()
         except OSError as error:
@@ -204,3 +205,16 @@ def read_all(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, byte
                     records.append((base + record.offset_delta, record.value or b""))
             at = max(at, base + int.from_bytes(piece[23:27], "big") + 1)
     return records
+
+
+def housekeeping_job(broker: Broker) -> Job[object] | None:
+    """The next one, once the cleaner has looked at everything."""
+    while broker.cleaner.look():
+        pass
+    return broker.housekeeping.next_job()
+
+
+def cleaning_job(broker: Broker) -> Job[object] | None:
+    while broker.cleaner.look():
+        pass
+    return broker.cleaner.next_job()

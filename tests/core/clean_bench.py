@@ -52,8 +52,6 @@ def clean(broker: Broker, clock: VirtualClock) -> None:
     turn(broker)
     broker.housekeeping.drop_segments()
     turn(broker)
-    broker.housekeeping.drop_segments()
-    broker.cleaner.files.remove_condemned(broker.catalog)
 
 
 def batches(broker: Broker, topic: str, index: int = 0, *, max_bytes: int = 10_000) -> Iterator[memoryview]:

@@ -53,6 +53,18 @@ def flush(log: CommitLog) -> None:
         log.finish_sync(job, None)
 
 
+def remove_retired(log: CommitLog) -> None:
+    """As the thread does, and the loop behind it."""
+    while (remove := log.begin_removal()) is not None:
+        log.removed(remove())
+
+
+def expire(log: CommitLog) -> None:
+    """The oldest segment goes, and its file."""
+    log.remove_oldest()
+    remove_retired(log)
+
+
 def rot(log: CommitLog, fs: FaultyFileSystem, position: int, count: int = 1) -> None:
     segment = log.segment_at(position)
     flip(fs, segment_path(segment.start), position - segment.start, count)

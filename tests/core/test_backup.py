@@ -148,6 +148,7 @@ def test_a_backup_survives_that_the_original_expires_and_reuses_its_segments(
     broker.delete_records(partition_of(broker, "t"), -1)
     turn(broker)
     broker.housekeeping.drop_segments()
+    turn(broker)
     assert len(broker.log.segments) == 1
     fill(broker, 4)
     again = opened(target, clock)
@@ -180,6 +181,7 @@ def test_segments_that_expire_while_the_backup_is_made_are_left_out(
             broker.delete_records(partition_of(broker, "t"), sealed(broker)[-2][0])
             turn(broker)
             broker.housekeeping.drop_segments()
+            turn(broker)
             fill(broker, 4)
         taken += 1
         return original(self, segment)  # type: ignore[arg-type]
@@ -213,6 +215,7 @@ def test_a_copy_of_a_segment_that_was_reused_meanwhile_does_not_count(
             broker.delete_records(partition_of(broker, "t"), sealed(broker)[-2][0])
             turn(broker)
             broker.housekeeping.drop_segments()
+            turn(broker)
             fill(broker, 5)
         return original(self, segment, size)  # type: ignore[arg-type]
 

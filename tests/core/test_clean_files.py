@@ -104,6 +104,27 @@ def test_rot_in_a_clean_file(header: bool) -> None:
     assert state(broker, "t", 1) == EXPECTED[1]
 
 
+def test_rot_that_takes_a_whole_partition_is_told_of() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 4, COMPACT)
+    for index in range(4):
+        put(broker, "t", (b"a", b"1"), index=index)
+        put(broker, "t", (b"end", b""), index=index)
+    clean(broker, clock)
+    positions = []
+    for index in (1, 2):
+        run = next(partition_of(broker, "t", index).queue.runs())
+        assert run.in_clean_file
+        positions.append(run.columns.position[run.low] - CLEAN_BASE - 50)
+    broker.close()
+    for position in positions:
+        flip(fs, CLEAN_PATH, position)
+    fs.remove(CLEAN_PATH + ".index")
+    broker = open_broker(fs.kill(), clock)
+    assert [partition_of(broker, "t", index).queue.damaged for index in range(4)] == [[], [(0, 1)], [(0, 1)], []]
+    assert [[offset for offset, *_ in pairs(broker, "t", index)] for index in range(4)] == [[0, 1], [1], [1], [0, 1]]
+
+
 @pytest.mark.parametrize("compacted", [True, False])
 def test_what_rot_has_taken_is_not_given_a_new_checksum(compacted: bool) -> None:
     broker, clock, fs = fresh(cleaner={"min_dead_ratio": 0.1}, retention="1h")

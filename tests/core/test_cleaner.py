@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import pytest
 
+from halfmoon.core import cleaner, cleaning
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import Partition
+from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin
 from halfmoon.core.records import iter_records, parse_header
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.transactions.partition import PartitionTransactions
-from tests.core.bench import open_broker, partition_of, relay, send, turn, values
+from tests.core.bench import SEGMENT, cleaning_job, flip, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
 
 HOUR_MS = 3_600_000
@@ -198,7 +201,6 @@ def test_compact_and_delete_together() -> None:
     turn(broker)
     broker.housekeeping.turn()
     turn(broker)
-    broker.housekeeping.turn()
     assert pairs(broker, "t") == []
     assert len(broker.cleaner.files) == 0
 
@@ -395,12 +397,18 @@ def test_nothing_is_cleaned_above_the_stable_offset(monkeypatch: pytest.MonkeyPa
     assert [offset for offset, *_ in pairs(broker, "t")] == [4, 5]
 
 
-def test_batches_that_cannot_be_read_are_kept() -> None:
+NOT_A_TIME = b"\x24\0" + b"\xff" * 10 + b"\0\0\2b\2v\0"
+BEYOND_TIME = b"\x22\0\xfe" + b"\xff" * 8 + b"\1\0\2b\2v\0"
+ANOTHER = b"\x12\0\0\2\2a\4vv\0"
+
+
+@pytest.mark.parametrize("body", [b"\xff" * 40, NOT_A_TIME + ANOTHER, BEYOND_TIME + ANOTHER])
+def test_batches_that_cannot_be_read_are_kept(body: bytes) -> None:
     """Their header is whole, and that is what was checked when they came."""
     broker, clock, _ = fresh()
     broker.create_topic("t", 1)
     garbage = keyed((b"a", b"1"), (b"b", b"2"))
-    store(broker, memoryview(bytearray(assemble(parse_header(garbage), b"\xff" * 40))))
+    store(broker, memoryview(bytearray(assemble(parse_header(garbage), body))))
     put(broker, "t", (b"a", b"2"))
     put(broker, "t", (b"a", b"3"))
     topic = broker.topic("t")
@@ -409,6 +417,19 @@ def test_batches_that_cannot_be_read_are_kept() -> None:
     put(broker, "t", (b"a", b"4"))
     clean(broker, clock)
     assert [parse_header(batch).base_offset for batch in batches(broker, "t")] == [0, 3, 4]
+
+
+def test_the_largest_time_is_one_of_what_is_left() -> None:
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    put(broker, "t", (b"a", b"1"), timestamp=9_000)
+    put(broker, "t", (b"a", b"2"), timestamp=2_000)
+    put(broker, "t", (b"b", b"1"), timestamp=3_000)
+    put(broker, "t", (b"c", b"1"), timestamp=1_000)
+    clean(broker, clock)
+    found = broker.max_timestamp(partition_of(broker, "t"))
+    assert found is not None
+    assert found() == (2, 3_000)
 
 
 def test_a_view_of_a_compacted_topic_goes_on_over_holes() -> None:
@@ -466,3 +487,170 @@ def test_messages_that_wait_are_left_to_rolling() -> None:
     assert broker.cleaner.tasks == 0
     assert waiting.moved_upto == 0
     assert len(waiting.pending or ()) == 1
+
+
+def test_a_change_of_configurations_is_acted_on_at_once() -> None:
+    broker, _, _ = fresh()
+    told: list[str] = []
+    broker.cleaner.on_due = lambda: told.append("due")
+    broker.create_topic("t", 1)
+    for _ in range(3):
+        put(broker, "t", (b"a", b"1"))
+    seal(broker)
+    topic = broker.topic("t")
+    assert topic is not None
+    broker.alter_configs(topic, {"retention.ms": "-1"})
+    assert not told
+    broker.alter_configs(topic, COMPACT | {"min.compaction.lag.ms": str(HOUR_MS)})
+    turn(broker)
+    assert len(pairs(broker, "t")) == 3
+    broker.alter_configs(topic, COMPACT)
+    turn(broker)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [1, 2]
+    assert told == ["due", "due"]
+
+
+def test_a_change_of_the_node_s_configurations_is_acted_on_at_once() -> None:
+    broker, _, _ = fresh()
+    broker.create_topic("t", 1)
+    for _ in range(3):
+        put(broker, "t", (b"a", b"1"))
+    seal(broker)
+    broker.dynamic_configs.alter("", {"log.cleanup.policy": "compact"})
+    turn(broker)
+    assert [offset for offset, *_ in pairs(broker, "t")] == [1, 2]
+
+
+@pytest.mark.parametrize("gone", [0, 7])
+def test_many_partitions_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch, gone: int) -> None:
+    """Requests come in between, and topics may go."""
+    monkeypatch.setattr(cleaner, "SLICE", 3)
+    broker, clock, _ = fresh()
+    for nth in range(8):
+        broker.create_topic(f"t{nth}", 3, COMPACT)
+        for index in range(3):
+            for value in (b"1", b"2", b"3"):
+                put(broker, f"t{nth}", (b"a", value), index=index)
+    seal(broker)
+    clock.now_ms += broker.settings.log.cleaner.interval_ms
+    broker.housekeeping.turn()
+    slices = 0
+    while broker.cleaner.look():
+        slices += 1
+        if slices == 6:
+            broker.delete_topic(broker.topic(f"t{gone}"))  # type: ignore[arg-type]
+    assert slices > 10
+    turn(broker)
+    for nth in {*range(8)} - {gone}:
+        assert [len(pairs(broker, f"t{nth}", index)) for index in range(3)] == [2] * 3
+    assert broker.health() == []
+
+
+def test_a_task_is_about_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What makes a file known changes all of them at once."""
+    monkeypatch.setattr(cleaner, "MOST_WORKS", 5)
+    broker, clock, _ = fresh()
+    broker.create_topic("t", 12, COMPACT)
+    for index in range(12):
+        for value in (b"1", b"2", b"3"):
+            put(broker, "t", (b"a", value), index=index)
+    clean(broker, clock)
+    assert broker.cleaner.tasks == 3
+    assert [len(pairs(broker, "t", index)) for index in range(12)] == [2] * 12
+
+
+def test_no_more_is_copied_than_the_disk_has_room_for() -> None:
+    """The low-disk mark is for control frames, and nothing is given back before all partitions have moved on."""
+    mark = 4 * SEGMENT
+    broker, clock, fs = fresh(retention="1h", low_disk_bytes=mark, cleaner={"min_dead_ratio": 0.3})
+    broker.create_topic("long", 20, {"retention.ms": "-1"})
+    broker.create_topic("short", 1)
+    for at in range(120):
+        send(broker, "long", b"y" * 4000, index=at % 20)
+        send(broker, "short", b"x" * 4500)
+        turn(broker)
+    clock.now_ms += 2 * HOUR_MS
+    send(broker, "short", b"end")
+    seal(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    fs.free = mark + 2 * SEGMENT + 10_000
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    steps = 0
+    while (job := cleaning_job(broker)) is not None:
+        try:
+            result = job.run()
+        except OSError as error:
+            job.failed(error)
+        else:
+            steps += 1
+            job.done(result)
+        assert fs.free_bytes() >= mark
+    assert steps, "there was room for something"
+    assert broker.cleaner.failures == 0
+    assert any("disk is nearly full" in problem for problem in broker.health())
+    fs.free = 1 << 40
+    clean(broker, clock)
+    assert not broker.health()
+    assert [values(broker, "long", index=index) for index in range(20)] == [[b"y" * 4000] * 6] * 20
+
+
+@pytest.mark.parametrize("damage", ["rot", "gone"])
+def test_an_index_file_that_stays_away_is_told_of_and_waited_for(damage: str) -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(5):
+        put(broker, "t", (b"a", b"%d" % at))
+    put(broker, "t", (b"end", b""))
+    seal(broker)
+    for file in broker.housekeeping.indexes.files:
+        if damage == "rot":
+            flip(fs, file.path, 50)
+        else:
+            fs.remove(file.path)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    for _ in range(3):
+        job = cleaning_job(broker)
+        if job is not None:
+            with pytest.raises((OSError, SourceGoneError)) as caught:
+                job.run()
+            job.failed(caught.value)
+    assert cleaning_job(broker) is None
+    assert broker.cleaner.failures == 1
+    assert any("cleaning failed" in problem and "index/" in problem for problem in broker.health())
+
+
+def test_what_reads_differently_the_second_time_ends_the_task() -> None:
+    """Records would be dropped by the marks of others."""
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(4):
+        put(broker, "t", (b"a", b"%d" % at), (b"b-%d" % at, b"1"))
+    put(broker, "t", (b"end", b""))
+    seal(broker)
+    run = next(partition_of(broker, "t").queue.runs())
+    tasks: list[cleaning.Task] = []
+
+    def execute(task: cleaning.Task) -> Iterator[cleaning.Output]:
+        tasks.append(task)
+        return iter(())
+
+    broker.cleaner.execute = execute
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    assert cleaning_job(broker) is not None
+    (task,) = tasks
+    (segment,) = task.segments
+    reads: list[int] = []
+
+    def pace(nbytes: int) -> None:
+        if not reads:
+            flip(fs, segment[2], run.columns.position[run.low + 1] + 70)
+        reads.append(nbytes)
+
+    with pytest.raises(OSError, match="reads differently"):
+        list(cleaning.run(fs, task, pace))
+    assert len(reads) == 2

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from halfmoon.core.housekeeping import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, open_broker, partition_of, sync, turn
+from tests.core.bench import VirtualClock, cleaning_job, open_broker, partition_of, sync, turn
 from tests.core.clean_bench import batches, clean, keyed, records, seal
 
 pytestmark = pytest.mark.timeout(300)
@@ -87,7 +87,7 @@ class Compacted(RuleBasedStateMachine):
         if self.job is None:
             self.clock.now_ms += 15_000
             self.broker.housekeeping.turn()
-            self.job = self.broker.cleaner.next_job()
+            self.job = cleaning_job(self.broker)
 
     @rule()
     def end_job(self) -> None:

@@ -9,7 +9,7 @@ from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.core.frame import HEADER_BYTES, Kind, control_crc
 from halfmoon.core.scan import Scan
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.log_bench import SEGMENT, append_batch, flush, open_log
+from tests.core.log_bench import SEGMENT, append_batch, expire, flush, open_log, remove_retired
 
 
 @pytest.fixture
@@ -322,7 +322,7 @@ def test_an_expired_segment_is_reused_once_the_disk_knows_that_it_is_none(fs: Fa
     count = fill(log, 3)
     flush(log)
     inode = fs.names[segment_path(0)]
-    log.remove_oldest()
+    expire(log)
     assert fs.names[SPARE] is inode
     assert log.start == SEGMENT
     append_batch(log, count, b"x" * 60_000)
@@ -340,7 +340,7 @@ def test_a_segment_expires_while_one_is_made_ahead(fs: FaultyFileSystem, log: Co
     append_batch(log, count, b"x" * 40_000)
     flush(log)
     make = log.begin_spare()
-    log.remove_oldest()
+    expire(log)
     assert segment_path(0) not in fs.names
     log.take_spare(make())
     spare = fs.names[SPARE]
@@ -355,13 +355,15 @@ def test_while_a_slice_is_being_sent_the_segment_is_not_reused(fs: FaultyFileSys
     flush(log)
     piece = log.segments[0].view[1000:9000]
     before = bytes(piece)
-    log.remove_oldest()
+    expire(log)
     assert SPARE not in fs.names
     assert segment_path(0) not in fs.names, "a restart must not find it"
     log.bury_zombies()
+    remove_retired(log)
     assert piece == before
     piece.release()
     log.bury_zombies()
+    remove_retired(log)
     assert log._zombies == []
 
 
@@ -369,7 +371,7 @@ def test_a_segment_that_a_backup_shares_is_not_reused(fs: FaultyFileSystem, log:
     fill(log, 3)
     flush(log)
     fs.names[segment_path(0)].links = 2
-    log.remove_oldest()
+    expire(log)
     flush(log)
     assert SPARE not in fs.names
     assert log.wants_spare() or log.end - log.segments[-1].start <= SEGMENT // 2
@@ -379,7 +381,7 @@ def test_a_spare_left_by_an_earlier_process_is_taken_over(fs: FaultyFileSystem, 
     count = fill(log, 3)
     append_batch(log, count, b"x" * 40_000)
     flush(log)
-    log.remove_oldest()
+    expire(log)
     spare = fs.names[SPARE]
     again = open_log(fs.kill(), generation=2)
     assert not again.wants_spare()

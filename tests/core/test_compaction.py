@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.core import record_codec
 from halfmoon.core.batch_header import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader, assemble
 from halfmoon.core.compaction import (
     DEAD,
@@ -60,6 +61,39 @@ def test_whatever_the_bytes_only_broker_errors_come_out(records: Rows, at: int, 
         except BrokerError:
             continue
         assert len(found.keys) == len(records)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 90), st.integers(0, 40), st.none() | st.integers(0, 70), st.integers(0, 9)),
+        min_size=1,
+        max_size=5,
+    ),
+    st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), max_size=3),
+)
+def test_stretches_of_one_layout_are_read_as_any_records(
+    stretches: list[tuple[int, int, int | None, int]], changes: list[tuple[int, int]]
+) -> None:
+    records = [
+        (b"%0*d" % (key_size, at), None if value_size is None else b"v" * value_size, at << times, ())
+        for count, key_size, value_size, times in stretches
+        for at in range(count)
+    ]
+    batch = bytearray(build_batch(records))
+    for at, byte in changes:
+        batch[61 + at % (len(batch) - 61)] = byte
+    header = parse_header(batch)
+    body = bytes(batch[61:])
+    try:
+        bounds = record_codec.walk(body, len(records))
+        expected = [record_codec.read_one(body, at, 0, 0, None) for at in bounds[:-1]]
+    except BrokerError:
+        return  # what is wrong with a value or a header is not seen here
+    found = read_keys(body, header.record_count)
+    for key, record in zip(found.keys, expected, strict=True):
+        assert key == record.key or len(record.key or b"") > LONGEST_KEY
+    assert list(found.without_value) == [each.value is None for each in expected]
+    assert list(found.starts) == list(bounds[:-1])
 
 
 @given(

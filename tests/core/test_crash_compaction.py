@@ -11,7 +11,7 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
-from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, turn
+from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, partition_of, turn
 from tests.core.clean_bench import COMPACT, clean, keyed, records, seal
 
 pytestmark = pytest.mark.timeout(300)
@@ -71,7 +71,7 @@ class World:
         seal(broker)
         self.clock.now_ms += 15_000
         broker.housekeeping.turn()
-        while (job := broker.cleaner.next_job()) is not None:
+        while (job := cleaning_job(broker)) is not None:
             result = job.run()
             self.produce("t", hour % 2, (b"a1", b"meanwhile" * 300))
             broker.write()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core import key_file, key_index
+from halfmoon.core import clean_files, key_file, key_index
 from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.frame_reading import FrameReader
@@ -16,7 +16,8 @@ from halfmoon.core.key_file import Stretch, block_hash, key_hash
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import SEGMENT, VirtualClock, flip, open_broker, partition_of, relay, turn
+from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, partition_of, relay, turn
+from tests.core.clean_bench import COMPACT, clean, fresh, put
 from tests.core.relay_bench import pass_ms, send
 
 DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000], 1 << 40).before_put)
@@ -266,7 +267,9 @@ def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: Vi
         value = loading.load()
         if not gone and any(path.startswith("keys/") for path in fs.names):  # the first file is just written
             gone = True
-            again.housekeeping._remove_upto(again.log.segments[dropped].start)
+            for _ in range(dropped):
+                again.housekeeping._drop_oldest()
+            jobs(again)
         loading.loaded(value)
     assert index.behind_bytes == 0
     assert gone
@@ -360,3 +363,20 @@ def test_what_is_noted_is_forgotten_when_it_is_done(broker: Broker, monkeypatch:
     relay(broker)
     assert len(broker.key_index._noted) == 0
     assert places(broker, "t", b"u29") == {("t", 29)}
+
+
+def test_a_clean_file_with_nothing_to_index_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(5):
+        put(broker, "t", (b"a", b"%d" % at))
+    looked_into = []
+    monkeypatch.setattr(clean_files, "frames", lambda segment: looked_into.append(segment.start) or ())
+    clean(broker, clock)
+    relay(broker)
+    assert broker.key_index.behind_bytes == 0
+    broker.close()
+    broker = open_broker(fs.kill(), clock)
+    relay(broker)
+    assert len(broker.cleaner.files) == 1
+    assert not looked_into

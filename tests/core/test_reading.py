@@ -12,7 +12,7 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.reading import Place, Reader
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, turn
-from tests.core.log_bench import append_batch, flush, open_log
+from tests.core.log_bench import append_batch, expire, flush, open_log
 
 
 @pytest.fixture
@@ -157,11 +157,11 @@ def test_what_is_forgotten_may_lie_in_two_segments_or_have_expired(
     assert cold.forgotten(at(places, block, number)) == [(number * block, border), (0, (number + 1) * block - border)]
     cold = ColdReading(fs, log, block)
     assert cold.forgotten(at(places, block, number)) == []
-    log.remove_oldest()
+    expire(log)
     later = at(places, block, 10)
     assert cold.forgotten(later) == [(0, (number + 1) * block - border)]
     while log.start <= later[0]:
-        log.remove_oldest()
+        expire(log)
     assert cold.forgotten(at(places, block, 18)) == []
 
 
@@ -178,7 +178,7 @@ def test_a_segment_may_retire_while_a_cold_read_is_under_way(fs: FaultyFileSyste
     fs.cold = True
     read = Reader(log, hot_bytes=0).read(places[:4])
     assert read.cold is not None
-    log.remove_oldest()
+    expire(log)
     append_batch(log, 99, b"y" * 60_000)
     flush(log)
     append_batch(log, 100, b"y" * 60_000)  # what was recycled is overwritten
@@ -190,7 +190,7 @@ def test_slices_of_a_retired_segment_stay_what_they_are(log: CommitLog) -> None:
     places = written(log, *[9_000] * 30)
     read = Reader(log, hot_bytes=1 << 30).read(places[:4])
     before = [bytes(piece) for piece in read.slices]
-    log.remove_oldest()
+    expire(log)
     for offset in range(20):
         append_batch(log, offset, b"y" * 9_000)
         flush(log)
@@ -199,7 +199,7 @@ def test_slices_of_a_retired_segment_stay_what_they_are(log: CommitLog) -> None:
 
 def test_reading_what_has_expired_is_refused(log: CommitLog) -> None:
     places = written(log, *[9_000] * 30)
-    log.remove_oldest()
+    expire(log)
     with pytest.raises(BrokerError):
         Reader(log, hot_bytes=0).read(places[:1])
 

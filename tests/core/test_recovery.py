@@ -15,7 +15,7 @@ from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError, Fault, StartError
 from halfmoon.core.files import read_file
 from halfmoon.testing.faulty_files import FaultyFileSystem
-from tests.core.bench import VirtualClock, flip, open_broker, partition_of, read_all, send, sync, turn, values
+from tests.core.bench import VirtualClock, flip, jobs, open_broker, partition_of, read_all, send, sync, turn, values
 
 
 @pytest.fixture(autouse=True)
@@ -233,6 +233,7 @@ def test_stale_frames_of_a_recycled_segment_are_never_served(
         pass
     turn(broker)
     broker.housekeeping.drop_segments()
+    jobs(broker)
     recycled = [path for path in fs.names if path == "log/spare"]
     assert recycled, "nothing was recycled"
     if synced:
@@ -278,6 +279,7 @@ def test_every_segment_has_a_head_even_after_a_cut_right_at_its_beginning(
     again.delete_records(partition_of(again, "t"), partition_of(again, "t").high_watermark - 2)
     turn(again)
     again.housekeeping.drop_segments()
+    turn(again)
     assert again.log.start >= boundary
     kept = read_all(again, "t")
     fs = fs.kill()
@@ -465,6 +467,7 @@ def test_rot_that_takes_a_segments_head_does_not_mix_up_the_segments(fs: FaultyF
         pass
     turn(again)
     again.housekeeping.drop_segments()
+    turn(again)
     assert again.log.start > second
 
 

@@ -8,6 +8,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.records import TRANSACTIONAL, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
+from tests.core.clean_bench import COMPACT, clean, put
 from tests.core.test_messages import find, places
 from tests.core.transaction_bench import TxnClient
 
@@ -103,3 +104,26 @@ def test_aborted_records_stay_out_of_a_view_though_they_are_deleted_while_it_is_
     relay(broker)
     assert values(broker, "v") == [b"a0", b"a3"]
     assert view.source_next == source.next_offset
+
+
+def test_a_view_passes_a_hole_before_an_open_transaction(
+    fs: FaultyFileSystem, clock: VirtualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Compaction may leave nothing of what is decided."""
+    broker = open_broker(fs, clock)
+    broker.create_topic("t", 1, COMPACT)
+    broker.create_topic("v", configs={"halfmoon.view.source": "t", "halfmoon.view.prefix": "a"})
+    one, other = TxnClient(broker, "one"), TxnClient(broker, "other")
+    for client in (one, other):
+        client.init()
+    one.send_keyed("t", (b"k", b"a1"))
+    other.send_keyed("t", (b"k", b"a2"))
+    one.abort()
+    put(broker, "t", (b"k", b"a3"))
+    clean(broker, clock)
+    assert partition_of(broker, "t").stable_offset == 1
+    relay(broker)
+    other.commit()
+    relay(broker)
+    assert values(broker, "v") == [b"a2", b"a3"]
+    assert not caplog.records

@@ -13,6 +13,7 @@ from halfmoon.core.transaction_service import TransactionalProducer
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import AbortedBatches
 from tests.core.bench import partition_of
+from tests.core.clean_bench import keyed
 
 
 def transactional_batch(
@@ -20,8 +21,13 @@ def transactional_batch(
 ) -> memoryview:
     records = [(None, value, 1_000 + at, headers) for at, value in enumerate(values)]
     made = build_batch(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-    header = parse_header(made)._replace(attributes=TRANSACTIONAL)
-    return memoryview(bytearray(assemble(header, made[HEADER_BYTES:])))
+    return in_transaction(memoryview(made))
+
+
+def in_transaction(batch: memoryview) -> memoryview:
+    """A producer's batch as part of its transaction."""
+    header = parse_header(batch)._replace(attributes=TRANSACTIONAL)
+    return memoryview(bytearray(assemble(header, batch[HEADER_BYTES:])))
 
 
 class TxnClient:
@@ -73,6 +79,14 @@ class TxnClient:
             partition, self.batch(topic, index, *values), self.broker.clock.wall_ms(), self.who
         )
         self.sequences[topic, index] = self.sequences.get((topic, index), 0) + len(values)
+        return produced
+
+    def send_keyed(self, topic: str, *rows: tuple[bytes, bytes]) -> Produced:
+        sequence = self.sequences.get((topic, 0), 0)
+        batch = keyed(*rows, producer_id=self.producer_id, producer_epoch=self.epoch, base_sequence=sequence)
+        partition = partition_of(self.broker, topic)
+        produced = self.broker.append(partition, in_transaction(batch), self.broker.clock.wall_ms(), self.who)
+        self.sequences[topic, 0] = sequence + len(rows)
         return produced
 
     def commit_offsets(self, group: str, topic: str, offset: int, index: int = 0) -> int:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import struct
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from halfmoon.core import cleaning
 from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.cleaning import Task, Work
 from halfmoon.core.files import OsFileSystem
-from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace
-from tests.core.bench import VirtualClock, jobs, open_broker, turn
+from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace, command
+from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, turn
 from tests.core.clean_bench import COMPACT, clean, pairs, put, seal, state
 
 
@@ -48,11 +51,13 @@ def test_what_goes_wrong_in_the_process_is_told(tmp_path: Path) -> None:
     with pytest.raises(SourceGoneError, match="gone"):
         next(process.run(gone))
     process.stop()
-    with pytest.raises(CleaningError, match="stopped"):
-        next(process.run(gone))
+    assert list(process.run(gone)) == []
 
 
-def test_a_process_that_dies_is_an_error_and_its_file_a_leftover(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_process_that_dies_is_an_error_unless_it_is_stopped_and_its_file_a_leftover(
+    tmp_path: Path, *, stopped: bool
+) -> None:
     clock, fs = VirtualClock(), OsFileSystem(tmp_path / "data")
     broker = open_broker(fs, clock)
     process = CleaningProcess(fs.root, 50_000)  # slow enough to be met
@@ -64,7 +69,7 @@ def test_a_process_that_dies_is_an_error_and_its_file_a_leftover(tmp_path: Path)
     before = state(broker, "t")
     clock.now_ms += 15_000
     broker.housekeeping.turn()
-    job = broker.cleaner.next_job()
+    job = cleaning_job(broker)
     assert job is not None
 
     async def kill() -> None:
@@ -72,13 +77,17 @@ def test_a_process_that_dies_is_an_error_and_its_file_a_leftover(tmp_path: Path)
         while process._child is None:
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.3)
-        process.stop()
-        with pytest.raises(CleaningError, match="ended with -9") as caught:
-            await running
-        job.failed(caught.value)
+        if stopped:
+            process.stop()
+            job.done(await running)
+        else:
+            process._child.kill()
+            with pytest.raises(CleaningError, match="ended with -9") as caught:
+                await running
+            job.failed(caught.value)
 
     asyncio.run(kill())
-    assert broker.cleaner.failures == 1
+    assert broker.cleaner.failures == (0 if stopped else 1)
     broker.cleaner.execute = lambda task: cleaning.run(fs, task)
     clock.now_ms += 15_000
     broker.housekeeping.turn()
@@ -87,6 +96,44 @@ def test_a_process_that_dies_is_an_error_and_its_file_a_leftover(tmp_path: Path)
     assert state(broker, "t") == before
     assert broker.cleaner.tasks == 2
     broker.close()
+
+
+def many_files(root: Path) -> bytes:
+    """A message with a task that writes several files, from a broker that is gone."""
+    clock, fs = VirtualClock(), OsFileSystem(root)
+    broker = open_broker(fs, clock)
+    broker.create_topic("t", 1, COMPACT)
+    for at in range(60):
+        put(broker, "t", (b"%d" % at, b"x" * 3000))
+    seal(broker)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    tasks = []
+    broker.cleaner.execute = lambda task: iter(tasks.append(task) or ())
+    assert cleaning_job(broker) is not None
+    broker.close()
+    message = msgspec.msgpack.encode(tasks[0])
+    return struct.pack("<I", len(message)) + message
+
+
+def test_no_file_is_begun_before_the_broker_says_so(tmp_path: Path) -> None:
+    started = command(tmp_path, 0, os.getpid())
+    subprocess.run(started, input=many_files(tmp_path), stdout=subprocess.PIPE, check=True)
+    assert len(list((tmp_path / "cleaned").glob("*.index.new"))) == 1
+
+
+def test_without_its_broker_nothing_is_done(tmp_path: Path) -> None:
+    task = many_files(tmp_path)
+    done = subprocess.run(command(tmp_path, 0, os.getppid()), input=task, stdout=subprocess.PIPE, check=True)
+    assert done.stdout == b""
+    assert not list((tmp_path / "cleaned").iterdir())
+
+
+def test_modules_are_not_taken_from_the_working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "struct.py").write_text("raise SystemExit(3)")
+    monkeypatch.setattr(sys, "path", list(map(os.path.abspath, sys.path)))
+    monkeypatch.chdir(tmp_path)
+    assert list(CleaningProcess(tmp_path, None).run(Task([], [], 1 << 62, 0, 1, 1))) == []
 
 
 BROKER = """

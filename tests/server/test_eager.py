@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
 
-from halfmoon.server.eager import SMALL_BYTES, SOON_S, SPIN_S, Eager
+from halfmoon.server.eager import REST_S, SMALL_BYTES, SOON_S, SPIN_S, TAKEN_S, Eager
 
 
 class Loop:
@@ -67,3 +68,21 @@ def test_a_request_meanwhile_prolongs_it_and_does_not_double_it(loop, eager) -> 
 def test_it_sleeps_after_one_that_came_late_and_after_a_large_one(loop, eager, after_s, wrote_bytes) -> None:
     work(loop, eager, after_s, wrote_bytes)
     assert not loop.turn()
+
+
+def test_it_rests_where_somebody_else_takes_the_processor_for_long(loop, eager, monkeypatch) -> None:
+    def away() -> None:
+        loop.now_s += TAKEN_S * 2
+
+    monkeypatch.setattr(os, "sched_yield", away)
+    work(loop, eager, SOON_S / 2)
+    assert loop.turn()
+    assert loop.turn()
+    assert not loop.soon
+    for _ in range(2):
+        work(loop, eager, SOON_S / 2)
+        assert not loop.soon
+        loop.now_s += REST_S / 2
+    work(loop, eager, 0)
+    work(loop, eager, SOON_S / 2)
+    assert loop.soon

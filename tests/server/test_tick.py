@@ -14,6 +14,7 @@ import pytest
 import uvloop
 
 from halfmoon.core.broker import Broker
+from halfmoon.core.commitlog import segment_path
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.hold import Held
@@ -185,6 +186,30 @@ def test_the_next_segment_is_made_when_enough_was_written(tmp_path: Path) -> Non
             for _ in range(10):
                 await durable(broker, append(broker, 256 << 10))
             await asyncio.wait_for(until(lambda: (tmp_path / "log" / "spare").exists()), 2)
+
+    run(main)
+
+
+@pytest.mark.parametrize("in_loop", [True, False])
+def test_files_go_with_the_sync_that_lets_them(tmp_path: Path, *, in_loop: bool) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path, flush="sync") as (broker, ticker):
+            ticker._place.in_loop = lambda nbytes, requests: in_loop  # type: ignore[method-assign]
+            for _ in range(5):
+                await durable(broker, append(broker, 1 << 20))
+            first = tmp_path / segment_path(0)
+            assert first.exists()
+            housekeeping = broker.housekeeping
+            housekeeping.freeze()
+            await durable(broker, append(broker, 100))
+            await until(lambda: not broker.dispatch.frozen)
+            topic = broker.topic("t")
+            assert topic is not None
+            _, position = broker.create_topic("other", 1)
+            broker.delete_records(topic.partitions[0], -1)
+            housekeeping.drop_segments()
+            await durable(broker, position)
+            await asyncio.wait_for(until(lambda: not first.exists()), 2)
 
     run(main)
 
