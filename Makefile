@@ -19,10 +19,11 @@ demo:  ## 336,776 flights of 2013 through the broker into Spark: tables and char
 	$(PREPARE) --java
 	$(RUN) -m halfmoon.demo $(ARGS)
 
-# Two at once, since much of the time is waiting. A file stays together: what a module sets up is set up once.
+# Three at once on two processors, since a third of the time is waiting. A file stays together: what a module sets up is
+# set up once.
 test:  ## all tests
 	$(PREPARE) --java
-	$(RUN) -m pytest -n 2 --dist loadfile -m "not interop" $(ARGS)
+	$(RUN) -m pytest -n 3 --dist loadfile -m "not interop" $(ARGS)
 
 check:  ## ruff, mypy --strict, who may import whom
 	$(PREPARE)
