@@ -184,6 +184,18 @@ evenly (p99 the same, p50 higher). Less would take a cheaper fetch: 16 us to par
 Python."""
 
 
+MADE_AHEAD = """\
+Room that is made ahead: the segment that is being written, and the next one, have all their blocks from the beginning
+(64 MiB each in this cell), so that no append waits for the file system. What compaction leaves are 120 MB. Tried:
+segments of 16 MiB leave 152 MB. Less would take a log that gets its blocks in steps."""
+
+ALONE_FASTER = """\
+What it is compared with: a produce without the cleaner has a p99 of 0.7 ms here and of 4 ms with Kafka. Beside the
+cleaner it is a quarter of Kafka's. Tried: the cleaner in a process of its own with the lowest priority (p99 of a loop's
+lateness beside two busy processes 8.1 ms), with SCHED_IDLE (a little less, but on a busy machine it would never clean),
+offering its core after each batch (4.1 ms; in use), removing files in a thread (stalls of 200 ms before)."""
+
+
 HALF_AND_COMMIT = """\
 Python: the broker keeps a core busy for 98 %, 220 us for a half message and its commit, while the Java client takes a
 fifth of the other. Of that the half takes 125: taken apart, its names checked, put together again without TRAN_MSG and
@@ -351,9 +363,14 @@ GOALS: tuple[Goal, ...] = (
     _less("first member of a KIP-848 group", "joins.consumer_first_ms", 1 / 3),
     _less("second member of a KIP-848 group", "joins.consumer_second_ms", 1 / 3),
     _less("10 M records compacted: time until space is back", "compaction.cleaned_s", 1.0),
-    _less("10 M records compacted: space that is left", "compaction.after_mb", 1.0),
+    _less("10 M records compacted: space that is left", "compaction.after_mb", 1.0, bound=MADE_AHEAD),
     _less("10 M records compacted: p99 of a produce meanwhile", "compaction.beside_p99_ms", 1.0),
-    _less("10 M records compacted: p99 of a produce meanwhile, times that without", "compaction.p99_times", 1.0),
+    _less(
+        "10 M records compacted: p99 of a produce meanwhile, times that without",
+        "compaction.p99_times",
+        1.0,
+        bound=ALONE_FASTER,
+    ),
     Goal("half message and commit, a second", "transactions.tx_s", 5_000, 7_168, against=None),
     Goal("half message and commit, a second, sync", "transactions.tx_s", 5_000, 7_168, of=SYNC, against=None),
     _rocketmq("sync, 8 threads, 100 B, messages/s", "sync_8_rec_s", 1.0),
