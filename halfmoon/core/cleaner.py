@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog import Partition
     from halfmoon.core.clean_files import CleanFile, CleanFiles
-    from halfmoon.core.index import Run
+    from halfmoon.core.index import IndexFile, Run
 
 FILE_BYTES = 512 << 20
 """Clean files are no larger than this, nor than a segment: a partition is replaced in steps of so much."""
@@ -111,8 +111,6 @@ class Cleaner:
         """What the task's next file may take of the disk."""
         self._guards: list[memoryview] = []
         """They keep the files that a task reads from being reused."""
-        self._planned_again = False
-        """What the last task was to read was gone."""
         self._busy = False
         self._nothing_to_empty: tuple[int, int, int, int] | None = None
         """How things stood when the oldest segments were looked at in vain."""
@@ -191,7 +189,7 @@ class Cleaner:
             raise NoRoomError
 
     def _stepped(self, found: tuple[Output, CleanFile | None] | None) -> None:
-        self._busy = self._planned_again = False
+        self._busy = False
         if found is None:
             self._end()
             self._broker.housekeeping.drop_segments()
@@ -226,9 +224,7 @@ class Cleaner:
         self._give_up(error)
 
     def _give_up(self, error: Exception) -> None:
-        again = isinstance(error, SourceGoneError) and not self._planned_again
-        self._planned_again = again
-        if again:  # it was merged or has expired meanwhile
+        if isinstance(error, SourceGoneError) and self._is_outdated():
             self._broker.logger.info("cleaning is planned again: %s", error)
         elif isinstance(error, NoRoomError):
             self._wait(error)
@@ -280,8 +276,7 @@ class Cleaner:
         """None where there is nothing to do after all, or not enough disk for it."""
         broker = self._broker
         log, settings = broker.log, broker.settings.log
-        files = {file.path: file for file in broker.housekeeping.indexes.files}
-        files |= {file.indexed.path: file.indexed for file in self.files}
+        files = self._index_files()
         # What has been merged, has expired or was deleted since it was looked at may come with the next task.
         works = [
             work
@@ -305,6 +300,20 @@ class Cleaner:
             works, [each for each in segments if each[0] in starts], broker.catalog.next_clean,
             broker.clock.wall_ms(), self.file_bytes, settings.cleaner.memory_bytes,
         )  # fmt: skip
+
+    def _index_files(self) -> dict[str, IndexFile]:
+        """All that tell where something stands, by path."""
+        files = {file.path: file for file in self._broker.housekeeping.indexes.files}
+        return files | {file.indexed.path: file.indexed for file in self.files}
+
+    def _is_outdated(self) -> bool:
+        """Whether something that the task was to read has been merged or has expired meanwhile."""
+        assert self._task is not None
+        log, indexes = self._broker.log, self._index_files()
+        segments = {each.start for each in (*log.segments, *log.cleaned)}
+        return any(start not in segments for start, _, _ in self._task.segments) or any(
+            path not in indexes for work in self._task.works for path, _, _ in work.sources
+        )
 
     def _path_of(self, start: int) -> str:
         return data_path(start) if start >= CLEAN_BASE else segment_path(start)

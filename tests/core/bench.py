@@ -11,6 +11,7 @@ from typing import Any
 
 from halfmoon.core.broker import Broker, Produced
 from halfmoon.core.catalog import Partition
+from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
@@ -107,7 +108,7 @@ def jobs(broker: Broker) -> None:
     while (job := housekeeping_job(broker) or broker.cleaner.next_job()) is not None:
         try:
             result = job.run()
-        except OSError as error:
+        except (OSError, SourceGoneError) as error:
             job.failed(error)
         else:
             job.done(result)

@@ -623,6 +623,36 @@ def test_an_index_file_that_stays_away_is_told_of_and_waited_for(damage: str) ->
     assert any("cleaning failed" in problem and "index/" in problem for problem in broker.health())
 
 
+def test_index_files_that_are_merged_meanwhile_are_no_failure_however_often() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT)
+
+    def write(size: int) -> None:
+        put(broker, "t", (b"a", b"x" * size))
+        seal(broker)
+
+    write(1)
+    write(1)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    for _ in range(3):
+        job = cleaning_job(broker)
+        assert job is not None
+        task = broker.cleaner._task
+        assert task is not None
+        planned = {path for work in task.works for path, _, _ in work.sources}
+        while planned <= set(fs.names):
+            write(9_000)  # until the next segment has begun, and the one before has one index file
+        write(1)
+        with pytest.raises(SourceGoneError) as caught:
+            job.run()
+        job.failed(caught.value)
+    assert broker.cleaner.failures == 0
+    assert not broker.health()
+    clean(broker, clock)
+    assert partition_of(broker, "t").compacted_upto > 0
+
+
 def test_what_reads_differently_the_second_time_ends_the_task() -> None:
     """Records would be dropped by the marks of others."""
     broker, clock, fs = fresh()

@@ -15,10 +15,13 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.crash.load import QUICK
-from tests.crash.serving import Serving
+from tests.crash.serving import Serving, wait_until
 
 KILLS = 8
 KEYS = 500
+ROUND = 2_000
+"""Records that come in between two kills, at least."""
+DEADLINE_S = 30.0
 TOPIC = "compacted"
 
 
@@ -31,6 +34,8 @@ class Writer(threading.Thread):
         self.acknowledged: dict[bytes, int] = {}
         """Of each key, how many of what was sent are known to be there."""
         self.errors: list[KafkaError] = []
+        self.count = 0
+        """Records that are known to be there."""
         self.stopping = threading.Event()
         self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 2, **QUICK})
         self._chance = random.Random(7)
@@ -51,6 +56,7 @@ class Writer(threading.Thread):
                 if error is not None:
                     self.errors.append(error)
                 else:
+                    self.count += 1
                     self.acknowledged[key] = max(self.acknowledged.get(key, 0), count)
 
             self._producer.produce(TOPIC, value, key, on_delivery=delivered)
@@ -69,20 +75,31 @@ def test_the_last_record_of_each_key_outlives_every_kill(tmp_path: Path) -> None
     admin.create_topics([NewTopic(TOPIC, 1, 1, config=configs)])[TOPIC].result(10)
     chance = random.Random(int(os.environ.get("HALFMOON_TEST_SEED", "3")))
     writer = Writer(serving.address)
-    writer.start()
-    cleaned = 0
-    for _ in range(KILLS):
-        time.sleep(chance.uniform(0.5, 2.0))
-        serving.kill()
-        cleaned += len(list((tmp_path / "data" / "cleaned").glob("*.index*")))
-        serving.start()
-    time.sleep(1.0)
-    writer.stopping.set()
-    writer.join(60)
-    assert not writer.is_alive()
-    assert not writer.errors
-    assert cleaned, "no kill met a clean file"
-    assert "cleaning failed" not in serving.log()
+    try:
+        writer.start()
+        for _ in range(KILLS):
+            further = writer.count + ROUND
+            wait_until(lambda: writer.count >= further, DEADLINE_S, "the producer goes on")  # noqa: B023
+            wait_until(lambda: any((tmp_path / "data/cleaned").glob("*.index*")), DEADLINE_S, "something is cleaned")
+            time.sleep(chance.uniform(0, 1.0))
+            serving.kill()
+            serving.start()
+        further = writer.count + ROUND
+        wait_until(lambda: writer.count >= further, DEADLINE_S, "the producer goes on")
+        writer.stopping.set()
+        writer.join(60)
+        assert not writer.is_alive()
+        assert not writer.errors
+        assert "cleaning failed" not in serving.log()
+        compare(serving, writer)
+    finally:
+        writer.stopping.set()
+        writer.join(60)
+        serving.stop()
+
+
+def compare(serving: Serving, writer: Writer) -> None:
+    """What is in the topic with what was sent."""
     found: dict[bytes, bytes | None] = {}
     count = 0
     consumer = Consumer(
@@ -104,7 +121,6 @@ def test_the_last_record_of_each_key_outlives_every_kill(tmp_path: Path) -> None
         found[key] = value
         count += 1
     consumer.close()
-    serving.stop()
     for key, sent in writer.sent.items():
         assert writer.acknowledged[key] == len(sent)
         assert found[key] == sent[-1], key
