@@ -7,42 +7,13 @@ commands are listed in consumer_script.
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
-import pytest
-
 from tests.core.consumer_script import Script
-
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("consumer_*.txt"))
-REWRITE = bool(os.environ.get("HALFMOON_REWRITE"))
+from tests.core.transcript import check, transcripts
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@transcripts("consumer")
 def test_transcript(path: Path) -> None:
     logging.getLogger("halfmoon.core.groups.consumer.targets").setLevel(logging.CRITICAL)
-    script = Script()
-    said: list[str] = []
-    expected = path.read_text(encoding="utf-8").splitlines()
-    lines = iter(expected)
-    for line in lines:
-        said.append(line)
-        if not line or line.startswith("#"):
-            continue
-        assert next(lines, "----") == "----", f"no ---- after {line!r}"
-        said.append("----")
-        said += script.run(line)
-        for old in lines:
-            if not old:
-                break
-        said.append("")
-    while said and not said[-1]:
-        said.pop()
-    if REWRITE:
-        path.write_text("\n".join(said) + "\n", encoding="utf-8")
-        return
-    assert said == expected
-
-
-def test_there_are_transcripts() -> None:
-    assert TRANSCRIPTS
+    check(path, Script().run)

@@ -17,11 +17,8 @@ Commands (key=value, in any order; group=g unless said):
 from __future__ import annotations
 
 import itertools
-import os
 import struct
 from pathlib import Path
-
-import pytest
 
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import (
@@ -38,9 +35,7 @@ from halfmoon.core.groups import (
     Sync,
     SyncResult,
 )
-
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("groups_*.txt"))
-REWRITE = bool(os.environ.get("HALFMOON_REWRITE"))
+from tests.core.transcript import check, transcripts
 
 
 def subscription(topics: str) -> bytes:
@@ -244,30 +239,6 @@ def record(record: GroupRecord) -> str:
     return f"{record.group} generation={record.generation} settled={record.settled} members=[{members}]"
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@transcripts("groups")
 def test_transcript(path: Path) -> None:
-    script = Script()
-    said: list[str] = []
-    expected = path.read_text().splitlines()
-    lines = iter(expected)
-    for line in lines:
-        said.append(line)
-        if not line or line.startswith("#"):
-            continue
-        assert next(lines, "----") == "----", f"no ---- after {line!r}"
-        said.append("----")
-        said += script.run(line)
-        for old in lines:
-            if not old:
-                break
-        said.append("")
-    while said and not said[-1]:
-        said.pop()
-    if REWRITE:
-        path.write_text("\n".join(said) + "\n")
-        return
-    assert said == expected
-
-
-def test_there_are_transcripts() -> None:
-    assert TRANSCRIPTS
+    check(path, Script().run)

@@ -13,17 +13,13 @@ Commands (the time goes on with `tick` only; locks last 30 s):
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-
-import pytest
 
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.share.ledger import STATE_NAMES, Ledger, Saved
 from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition, Terms
+from tests.core.transcript import check, transcripts
 
-TRANSCRIPTS = sorted((Path(__file__).parent / "transcripts").glob("share_*.txt"))
-REWRITE = bool(os.environ.get("HALFMOON_REWRITE"))
 TYPES = "garxn"
 
 
@@ -123,18 +119,7 @@ class Script:
         return ""
 
 
-@pytest.mark.parametrize("path", TRANSCRIPTS, ids=lambda path: path.stem)
+@transcripts("share")
 def test_transcript(path: Path) -> None:
-    script, made = Script(), []
-    text = path.read_text()
-    for block in text.split("\n\n"):
-        lines = block.strip("\n").split("\n")
-        comments = [line for line in lines if line.startswith("#")]
-        rest = [line for line in lines if not line.startswith("#")]
-        made.append("\n".join(comments))
-        if rest and rest[0]:
-            made[-1] = "\n".join([*comments, rest[0], "----", script.run(rest[0])])
-    found = "\n\n".join(made) + "\n"
-    if REWRITE:
-        path.write_text(found)
-    assert found == text
+    script = Script()
+    check(path, lambda line: script.run(line).splitlines())
