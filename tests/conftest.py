@@ -18,6 +18,9 @@ if "halfmoon" not in {entry.name for entry in importlib.metadata.entry_points(gr
     pytest_plugins = ["halfmoon.testing.pytest_plugin"]
 
 
+# Spark's JVMs live for a minute or two in tests: optimizing would take a quarter of their processor time.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
         # The run was started in the background of a script, or under nohup, and what it starts would ignore the signal
