@@ -97,6 +97,7 @@ class Connection(tcp.Connection):
         self._client_raw = b""
         self._client_id: str | None = ""
         self.software = ""
+        self.since_ms = server.mono_ms()
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client has to wait for a quota's sake."""
         self._muted_until_ms = 0

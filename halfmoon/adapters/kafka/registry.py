@@ -83,6 +83,8 @@ class Peer(Protocol):
     peer_host: str
     software: str
     """What the client says it is (KIP-511); empty where it has not."""
+    since_ms: int
+    """When it connected, in monotonic milliseconds."""
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""

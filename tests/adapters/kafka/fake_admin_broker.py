@@ -194,6 +194,7 @@ class FakePeer:
     port = 9093
     peer_host = "127.0.0.1"
     software = ""
+    since_ms = 0
 
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []

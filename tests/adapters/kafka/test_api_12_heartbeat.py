@@ -17,8 +17,8 @@ MEMBER = {"group_id": "g", "generation_id": 1, "group_instance_id": None}
 JAVA = "apache-kafka-java"
 
 
-def member(rig: Rig, software: str) -> tuple[RigClient, str]:
-    """The one member of a stable group, and its id."""
+def member(rig: Rig, software: str, age_ms: int = 3_000) -> tuple[RigClient, str]:
+    """The one member of a stable group, whose connection is so old, and its id."""
     client = rig.client()
     client.ask(API_VERSIONS, 3, client_software_name=software, client_software_version="1")
     client.feed(join(client))
@@ -27,6 +27,7 @@ def member(rig: Rig, software: str) -> tuple[RigClient, str]:
     (joined,) = client.answers()
     share = SyncGroupRequest.SyncGroupRequestAssignment(member_id=joined.member_id, assignment=b"share")
     client.ask(SYNC, 3, **MEMBER, member_id=joined.member_id, assignments=[share])
+    rig.pass_time(age_ms - 100)
     return client, joined.member_id
 
 
@@ -86,6 +87,16 @@ def test_a_client_that_has_not_said_what_it_is(rig):
     client = rig.client()
     beat(client, member_id)
     assert codes(client) == [0]
+
+
+def test_a_young_connection_is_answered_at_once(rig):
+    """Else a member whose connection is lost again and again would never hear that its session goes on."""
+    client, member_id = member(rig, JAVA, age_ms=2_999)
+    beat(client, member_id)
+    assert codes(client) == [0]
+    rig.pass_time(1)
+    beat(client, member_id)
+    assert codes(client) == []
 
 
 def test_what_is_wrong_is_said_at_once(rig):

@@ -4,6 +4,9 @@ In Kafka the answer comes at once, so a member learns of a rebalance up to an in
 waits for a rebalance, where the client is known to do without it meanwhile: Java's and librdkafka's send heartbeats
 beside everything else, on a connection that they have for the coordinator. Others wait for the answer before they go on
 with their records (KafkaJS), or nobody knows. Whatever comes next on the connection ends the wait, as with a fetch.
+
+A connection that is younger than the wait may be is answered at once: where it does not last long, as the broker or the
+network keeps failing, the client has to hear from us all the same, or takes its session for lost.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 def heartbeat(ctx: Context, request: Any) -> object:
     groups, group, member_id = ctx.broker.groups, request.group_id, request.member_id
     fault = groups.heartbeat(group, request.generation_id, member_id, request.group_instance_id)
-    if fault is None and ctx.peer.software.startswith(PATIENT):
+    if fault is None and ctx.peer.software.startswith(PATIENT) and _is_steady(ctx):
         deferred = Deferred()
 
         def answer(result: BeatResult) -> None:
@@ -35,3 +38,7 @@ def heartbeat(ctx: Context, request: Any) -> object:
             deferred.hurry = lambda: answer(BeatResult(None))
             return deferred
     return HeartbeatResponse(throttle_time_ms=0, error_code=code(fault))
+
+
+def _is_steady(ctx: Context) -> bool:
+    return ctx.broker.clock.mono_ms() - ctx.peer.since_ms >= ctx.broker.settings.groups.heartbeat_wait_ms
