@@ -337,7 +337,7 @@ def until(met: Callable[[], Any], timeout_s: float = 15, why: Callable[[], str] 
 def refusal(call: Callable[[], Any]) -> int:
     """The response code with which a call of Java's fails."""
     try:
-        # Not what Spark has put in its place, if it runs in this process: that takes the exception for one of its JVM's.
+        # Not what Spark has put in its place, if it runs in this process: that looks in a JVM of its own.
         with patch("py4j.java_gateway.get_return_value", get_return_value):
             call()
     except Py4JJavaError as error:
