@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from halfmoon.core.share.ledger import AVAILABLE, FINISHED, STATE_NAMES, Ledger, Run
@@ -37,7 +37,7 @@ def test_a_ledger_is_a_state_for_each_offset(start: int, changes: list[tuple[int
         ends = max([begins, first + count, *(offset + 1 for offset in known)])
         begins = min(begins, first)
         known = {offset: known.get(offset, (AVAILABLE, 0)) for offset in range(begins, ends)}
-        known |= dict.fromkeys(range(first, first + count), (state, deliveries))
+        known |= dict.fromkeys(range(first, first + count), (state, 0 if state == FINISHED else deliveries))
         assert checked(ledger) == known
         after = ledger.mark()
         ledger.back_to(mark)
@@ -62,6 +62,7 @@ def test_what_lies_below_a_new_start_is_forgotten(
 
 
 @given(_changes)
+@example([(0, 1, FINISHED, 0), (1, 1, FINISHED, 1)])
 def test_the_start_moves_over_what_is_finished(changes: list[tuple[int, int, int, int]]) -> None:
     ledger = Ledger(0)
     for first, count, state, deliveries in changes:

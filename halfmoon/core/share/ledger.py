@@ -154,14 +154,14 @@ class Ledger:
 
     def put(self, changes: Iterable[Saved]) -> None:
         """These offsets, which ascend, are in these states, whatever was known of them; what lies between them and the
-        others was never given out."""
+        others was never given out. A finished one has no deliveries, whatever is said: see above."""
         changes = list(changes)
         if not changes:
             return
         if changes[0][0] < self.start:  # a record that is applied again; the one that follows puts it right
             self._reach_down(changes[0][0])
         self.reach(changes[-1][1])
-        said = [(state, count) for _, _, state, count in changes]
+        said = [(state, 0 if state == FINISHED else count) for _, _, state, count in changes]
         self.change(
             ((first, end, at) for at, (first, end, _, _) in enumerate(changes)),
             lambda run, at: Run(run.first, run.end, *said[at]),
