@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests import chance
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -17,6 +19,8 @@ if "halfmoon" not in {entry.name for entry in importlib.metadata.entry_points(gr
     # A source tree that was not installed: nobody told pytest of the plugin.
     pytest_plugins = ["halfmoon.testing.pytest_plugin"]
 
+
+chance.load_profile()
 
 # Spark's JVMs live for a minute or two in tests: optimizing would take a quarter of their processor time.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")

@@ -7,16 +7,15 @@ restart, kill, cut the power, and lose what can be made again.
 
 from __future__ import annotations
 
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halfmoon.core.housekeeping import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.chance import trying
 from tests.core.bench import VirtualClock, cleaning_job, open_broker, partition_of, sync, turn
 from tests.core.clean_bench import batches, clean, keyed, records, seal
 
@@ -201,13 +200,5 @@ def turn_without_cleaning(machine: Compacted) -> None:
         job.done(job.run())
 
 
-EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "0"))
 TestCompacted = Compacted.TestCase
-TestCompacted.settings = settings(
-    max_examples=EXAMPLES or 60,
-    derandomize=not EXAMPLES,
-    stateful_step_count=60 if EXAMPLES else 30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
+TestCompacted.settings = trying(60, 30)

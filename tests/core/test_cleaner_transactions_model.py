@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -19,6 +18,7 @@ from halfmoon.core.records import iter_records, parse_header
 from halfmoon.core.relay import Loading
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.chance import trying
 from tests.core.bench import VirtualClock, cleaning_job, open_broker, partition_of, relay, sync, values
 from tests.core.clean_bench import clean, keyed
 from tests.core.transaction_bench import TxnClient
@@ -185,7 +185,4 @@ def read(broker: Broker) -> list[bytes]:
 
 
 TestBeside = Beside.TestCase
-TestBeside.settings = settings(
-    max_examples=100, derandomize=True, stateful_step_count=40, deadline=None,
-    suppress_health_check=list(HealthCheck), print_blob=True,
-)  # fmt: skip
+TestBeside.settings = trying(100, 40)

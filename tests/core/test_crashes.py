@@ -8,10 +8,8 @@ same over and over, on the same disk, with recycled segments and lost derived fi
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -20,6 +18,7 @@ from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.housekeeping import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.chance import trying
 from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync, turn
 
 PARTITIONS = 3
@@ -366,18 +365,7 @@ class CrashesWithInterval(Crashes):
         """What was acknowledged unflushed may go with the power, so there is nothing to hold it against."""
 
 
-EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "0"))
-"""How many random scenarios to run, for a long run by hand; without it the same 60 every time."""
-
-_SETTINGS = settings(
-    max_examples=EXAMPLES or 60,
-    derandomize=not EXAMPLES,
-    stateful_step_count=60 if EXAMPLES else 25,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    print_blob=True,
-)
 TestCrashes = Crashes.TestCase
-TestCrashes.settings = _SETTINGS
+TestCrashes.settings = trying(60, 25)
 TestCrashesWithInterval = CrashesWithInterval.TestCase
-TestCrashesWithInterval.settings = _SETTINGS
+TestCrashesWithInterval.settings = trying(60, 25)

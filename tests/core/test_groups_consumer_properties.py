@@ -14,7 +14,6 @@ from __future__ import annotations
 import itertools
 import logging
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -25,6 +24,7 @@ from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.sticky import sticky
 from halfmoon.plugins.allocate.uniform import uniform
+from tests.chance import trying
 from tests.core.consumer_clients import NewClient, OldClient, World
 from tests.core.consumer_script import FakeTopics, Remembered, breakable
 
@@ -268,4 +268,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestGroups.settings = trying(150)

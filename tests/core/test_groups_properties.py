@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass, field
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -30,6 +29,7 @@ from halfmoon.core.groups import (
     SyncResult,
 )
 from halfmoon.core.groups.model import State
+from tests.chance import trying
 
 LONGEST_REBALANCE_MS = 2_000
 HEARTBEAT_WAIT_MS = 500
@@ -263,4 +263,4 @@ class Groups(RuleBasedStateMachine):
 
 
 TestGroups = Groups.TestCase
-TestGroups.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestGroups.settings = trying(150, 60)

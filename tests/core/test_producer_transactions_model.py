@@ -10,12 +10,12 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, partition_of, send, sync, turn
 from tests.core.transaction_bench import TxnClient, committed_values, read_committed
 
@@ -294,7 +294,5 @@ class Machine(RuleBasedStateMachine):
         assert set(self.plain) <= there
 
 
-Machine.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
+Machine.TestCase.settings = trying(150)
 TestTransactions = Machine.TestCase

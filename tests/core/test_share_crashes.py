@@ -8,11 +8,9 @@ no more and has one dead letter. Nothing is passed over: in the end every record
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 
 import pytest
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -21,6 +19,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.share.ledger import ACQUIRED, FINISHED
 from halfmoon.core.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
 from tests.core.relay_bench import lose_derived
 from tests.core.share_bench import GROUP, acknowledge, fetch, given, letters, part_of
@@ -262,10 +261,5 @@ class ShareCrashes(RuleBasedStateMachine):
         assert sorted(found) == sorted((*place, self.values[place]) for place in expected)
 
 
-STEPS = 50
-EXAMPLES = int(os.environ.get("HALFMOON_CRASH_EXAMPLES", "100"))
-TestShareCrashes = pytest.mark.timeout(60 + EXAMPLES)(ShareCrashes.TestCase)
-TestShareCrashes.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=STEPS, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)  # fmt: skip
+TestShareCrashes = pytest.mark.timeout(160)(ShareCrashes.TestCase)
+TestShareCrashes.settings = trying(100)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.batch_header import TIMESTAMP_TYPE
@@ -22,6 +22,7 @@ from halfmoon.core.records import BatchHeader, build_batch, iter_records, parse_
 from halfmoon.core.scan import Scan, read_provenance
 from halfmoon.core.view_filler import WHOLE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from tests.chance import trying
 from tests.core.bench import (
     ValueFilter,
     VirtualClock,
@@ -126,7 +127,7 @@ def _spread(rows: list[Row]) -> int:
     return max(abs(time - times[0]) for time in times)
 
 
-@settings(deadline=None, max_examples=150)
+@trying(150)
 @given(
     st.lists(_batch.filter(lambda batch: _spread(batch[0]) < 1 << 63), max_size=12),
     st.sampled_from(["prefix", "holding"]),

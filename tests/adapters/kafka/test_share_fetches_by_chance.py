@@ -3,7 +3,6 @@ read from the disk, ends, begins anew or comes meanwhile. And in the end everybo
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from share_rig import (
@@ -19,6 +18,8 @@ from share_rig import (
     read_disk,
     transaction,
 )
+
+from tests.chance import trying
 
 NAMES = ["a", "b"]
 members = st.sampled_from(NAMES)
@@ -125,7 +126,4 @@ class ShareFetches(RuleBasedStateMachine):
 
 
 TestShareFetches = ShareFetches.TestCase
-TestShareFetches.settings = settings(
-    max_examples=100, stateful_step_count=50, deadline=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
-)  # fmt: skip
+TestShareFetches.settings = trying(100)

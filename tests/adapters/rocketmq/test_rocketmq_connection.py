@@ -6,7 +6,7 @@ import logging
 import struct
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rocketmq_rig import Rig, sending
 
@@ -14,6 +14,7 @@ from halfmoon.adapters.rocketmq.registry import registered
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
+from tests.chance import trying
 
 NAMED = {
     10, 11, 12, 14, 15, 17, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46, 105, 106, 202, 203, 206, 208, 215,
@@ -162,7 +163,7 @@ BODIES = [
 changes = st.dictionaries(st.sampled_from(sorted(GOOD)), st.sampled_from(BAD) | st.none(), max_size=3)
 
 
-@settings(max_examples=150, deadline=None)
+@trying(150)
 @given(st.lists(st.tuples(st.sampled_from(sorted(NAMED)), changes, st.sampled_from(BODIES)), max_size=8))
 def test_no_request_fails_unexpectedly(requests: list[tuple[int, dict[str, str | None], bytes]]) -> None:
     """Whatever is said, it is answered, held or refused; nothing ends in the log as an error of ours."""
