@@ -1,10 +1,10 @@
 """How often the tests by chance (hypothesis) are tried, and with what.
 
 A run of all tests tries the same examples every time, so that what fails is due to what was changed. To look for new
-ones, HALFMOON_TEST_EXAMPLES=20 tries twenty times as many, from another seed each time, and walks twice as far through
-the state machines:
+ones, HALFMOON_TEST_EXAMPLES=20 tries twenty times as many, from another seed each time, walks twice as far through the
+state machines, and takes the time it needs:
 
-    make test ARGS='-k model --timeout=0' HALFMOON_TEST_EXAMPLES=20
+    HALFMOON_TEST_EXAMPLES=20 make test ARGS='tests/core'
 """
 
 from __future__ import annotations

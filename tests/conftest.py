@@ -32,6 +32,12 @@ for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.S
         signal.signal(_number, _default)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if chance.TIMES:
+        for item in items:  # limits are for a run with the usual number of examples
+            item.add_marker(pytest.mark.timeout(0), append=False)
+
+
 @pytest.fixture(scope="session")
 def bootstrap_servers(request: pytest.FixtureRequest) -> str:
     """The session's broker as `host:port`.

@@ -76,11 +76,11 @@ class RigClient:
 
     def answers(self) -> list[Command]:
         """The answers that have arrived; the broker's own requests are put aside (`told`)."""
-        data, found = self.transport.received, []
+        data, found = memoryview(self.transport.received), []
         while data:
             (size,) = struct.unpack_from(">i", data)
             assert len(data) >= 4 + size, "a frame was cut short"
-            command = wire.decode(memoryview(data)[4 : 4 + size])
+            command = wire.decode(data[4 : 4 + size])
             (found if command.is_response else self.told).append(command)
             data = data[4 + size :]
         self.transport.received = b""
