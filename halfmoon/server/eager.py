@@ -6,7 +6,8 @@ little, the loop looks for new events without sleeping, for SPIN_S. It does so o
 so that somebody who sends 500 messages a second costs nothing; and never after large batches, where throughput counts
 and the processor is better left to the clients. At each look the processor is offered to whoever else wants it. Where
 somebody takes it for long (the cleaner's process, say, which has a lower priority, gets a whole slice of some ms by
-it), the loop does better to sleep, since who wakes is let in at once: then it looks no more for REST_S.
+it), the loop does better to sleep, since who wakes is let in at once: then it looks no more for a while. The while is
+short after a single event, which any machine has some of every second, and doubles where it goes on like that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ SOON_S = 150e-6
 TAKEN_S = 500e-6
 """The processor was away for long when it came back after this."""
 
-REST_S = 5.0
+FIRST_REST_S = 0.02
+LONGEST_REST_S = 5.0
 
 SMALL_BYTES = 4 << 10
 """More than this in a turn is not a single small request."""
@@ -39,6 +41,7 @@ class Eager:
         self._clock = clock
         self._ended_s = 0.0
         self._until_s = 0.0
+        self._rest_s = 0.0
         self._rests_until_s = 0.0
         self._looking = False
 
@@ -60,7 +63,12 @@ class Eager:
             os.sched_yield()
             back_s = self._clock()
             if back_s - now_s > TAKEN_S:
-                self._rests_until_s = back_s + REST_S
+                self._rest(back_s)
             self._loop.call_soon(self._look)
         else:
             self._looking = False
+
+    def _rest(self, now_s: float) -> None:
+        calm = now_s - self._rests_until_s > self._rest_s
+        self._rest_s = FIRST_REST_S if calm else min(2 * self._rest_s, LONGEST_REST_S)
+        self._rests_until_s = now_s + self._rest_s

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from halfmoon.server.eager import REST_S, SMALL_BYTES, SOON_S, SPIN_S, TAKEN_S, Eager
+from halfmoon.server.eager import FIRST_REST_S, LONGEST_REST_S, SMALL_BYTES, SOON_S, SPIN_S, TAKEN_S, Eager
 
 
 class Loop:
@@ -70,19 +70,30 @@ def test_it_sleeps_after_one_that_came_late_and_after_a_large_one(loop, eager, a
     assert not loop.turn()
 
 
+def rest(loop: Loop, eager: Eager) -> float:
+    """For how long it does not look, after a look that took long."""
+    works_until_it_looks(loop, eager)
+    loop.turn()
+    begun_s = loop.now_s
+    assert loop.turn(), "the last look, which finds that the time is over"
+    assert not loop.soon
+    works_until_it_looks(loop, eager)
+    return loop.now_s - begun_s
+
+
+def works_until_it_looks(loop: Loop, eager: Eager) -> None:
+    while not loop.soon:
+        work(loop, eager, SOON_S / 2)
+
+
 def test_it_rests_where_somebody_else_takes_the_processor_for_long(loop, eager, monkeypatch) -> None:
     def away() -> None:
         loop.now_s += TAKEN_S * 2
 
     monkeypatch.setattr(os, "sched_yield", away)
-    work(loop, eager, SOON_S / 2)
-    assert loop.turn()
-    assert loop.turn()
-    assert not loop.soon
-    for _ in range(2):
-        work(loop, eager, SOON_S / 2)
-        assert not loop.soon
-        loop.now_s += REST_S / 2
-    work(loop, eager, 0)
-    work(loop, eager, SOON_S / 2)
-    assert loop.soon
+    rests = [rest(loop, eager) for _ in range(12)]
+    assert rests == pytest.approx([min(FIRST_REST_S * 2**at, LONGEST_REST_S) for at in range(12)], abs=1e-3)
+    loop.turn()
+    loop.turn()
+    loop.now_s += 3 * LONGEST_REST_S
+    assert rest(loop, eager) == pytest.approx(FIRST_REST_S, abs=1e-3), "it was calm for long"
