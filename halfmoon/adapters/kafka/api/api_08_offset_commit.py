@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.group_errors import coordinator_code
-from halfmoon.adapters.kafka.protocol import OffsetCommitResponse
+from halfmoon.adapters.kafka.offset_commit_answer import BY_ID, OffsetCommitAnswer, PartitionResult, TopicResult
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
@@ -23,30 +23,25 @@ if TYPE_CHECKING:
 
 WITH_EPOCHS = 9
 """From this version on a generation may be a member epoch (KIP-848)."""
-BY_ID = 10
-"""From this version on topics are given by id, and only so."""
-
-_TopicResult = OffsetCommitResponse.OffsetCommitResponseTopic
 
 
 @api(8, "OffsetCommit", 2, 10)
 def offset_commit(ctx: Context, request: Any) -> object:
     entries: list[Entry] = []
-    results, committed = [], []
+    results: list[TopicResult] = []
+    committed: list[PartitionResult] = []
     for asked in request.topics:
         topic, missing = _find(ctx, asked)
-        result = _TopicResult(name=asked.name, topic_id=asked.topic_id, partitions=[])
+        result = TopicResult(asked.name, asked.topic_id)
         results.append(result)
         for part in asked.partitions:
-            part_result = _TopicResult.OffsetCommitResponsePartition(
-                partition_index=part.partition_index, error_code=NONE
-            )
+            part_result = PartitionResult(part.partition_index)
             result.partitions.append(part_result)
             entry = read_entry(topic, part, part_result, missing)
             if entry is not None:
                 committed.append(part_result)
                 entries.append(entry)
-    response = OffsetCommitResponse(throttle_time_ms=0, topics=results)
+    response = OffsetCommitAnswer(results)
     if not entries:
         return response
     groups = ctx.broker.groups
