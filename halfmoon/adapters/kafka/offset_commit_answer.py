@@ -1,5 +1,7 @@
-"""The answer to OffsetCommit, written by hand: as kafka-python's OffsetCommitResponse, in 2 µs instead of 10, of 45 that a
-small commit takes."""
+"""The answer to OffsetCommit, written by hand.
+
+As kafka-python's OffsetCommitResponse, in 2 µs instead of 10, of the 45 that a small commit takes.
+"""
 
 from __future__ import annotations
 
