@@ -4,7 +4,8 @@ A member that asks gets a queue nobody else holds; it keeps it by asking again, 
 `expire_ms`. Nothing of it is written down: after a restart whoever asks first has the queue, and the members, which
 trust their lock for half as long, ask again at once (org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager).
 
-A lock is not given up when a connection closes: its client may be consuming still, and another must not begin.
+A lock is not given up when a connection closes: its client may be consuming still, and another must not begin. It is
+when the client says that it leaves.
 
 No clock: times are monotonic milliseconds that the caller passes in.
 """
@@ -61,6 +62,11 @@ class QueueLocks:
                 self._count -= 1
         if not locks:
             self._groups.pop(group, None)
+
+    def unlock_all(self, group: str, member: str) -> None:
+        """The member has said that it leaves the group."""
+        held = [queue for queue, lock in self._groups.get(group, {}).items() if lock.member == member]
+        self.unlock(group, member, held)
 
     def is_ordered(self, group: str, mono_ms: int) -> bool:
         """Whether the group holds any lock: then it consumes in order."""

@@ -37,6 +37,17 @@ def test_only_who_holds_it_gives_it_up() -> None:
     assert not locks.is_ordered("g", 0)
 
 
+def test_who_leaves_gives_up_all() -> None:
+    locks = QueueLocks()
+    locks.lock("g", "a", [1, 2], 0)
+    locks.lock("g", "b", [3], 0)
+    locks.lock("h", "a", [1], 0)
+    locks.unlock_all("g", "a")
+    locks.unlock_all("nobody", "a")
+    assert locks.lock("g", "c", [1, 2, 3], 0) == [1, 2]
+    assert locks.holder("h", 1, 0) == "a"
+
+
 def test_a_group_that_holds_any_consumes_in_order() -> None:
     locks = QueueLocks()
     assert not locks.is_ordered("g", 0)

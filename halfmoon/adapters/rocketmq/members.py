@@ -133,17 +133,18 @@ class Members:
             )  # fmt: skip
         self.conflicts[key] += 1
 
-    def consumer_left(self, group: str, connection: Connection) -> bool:
-        """Whether it had been a member."""
+    def consumer_left(self, group: str, connection: Connection) -> Member | None:
+        """Who it was; None if it had not been a member."""
         known = self.consumers.get(group)
-        if known is None or known.members.pop(connection, None) is None:
-            return False
+        member = None if known is None else known.members.pop(connection, None)
+        if known is None or member is None:
+            return None
         self._leave(connection, CONSUMER, group)
         if not known.members:
             del self.consumers[group]
             for key in [key for key in self.conflicts if key[0] == group]:
                 del self.conflicts[key]
-        return True
+        return member
 
     def groups_of(self, topic: str) -> Iterator[ConsumerGroup]:
         """Groups with members that subscribe to a topic."""

@@ -302,6 +302,25 @@ class TestLocks:
         self.ask(first, 42, "c1", 1)
         assert self.ask(second, 41, "c2", 1) == [1]
 
+    def test_who_unregisters_has_none_any_more(self) -> None:
+        """Java's client may lock its queues once more after it has unlocked them for good."""
+        rig = Rig()
+        rig.topic("orders", 3)
+        first, second = rig.client(), rig.client()
+        first.beat("c1", g=[("orders", "*")])
+        assert self.ask(first, 41, "c1", 0, 1) == [0, 1]
+        first.well(35, clientID="c1", consumerGroup="g")
+        assert self.ask(second, 41, "c2", 0, 1) == [0, 1]
+
+    def test_who_is_gone_without_a_word_keeps_them_for_a_while(self) -> None:
+        rig = Rig()
+        rig.topic("orders", 3)
+        first, second = rig.client(), rig.client()
+        first.beat("c1", g=[("orders", "*")])
+        assert self.ask(first, 41, "c1", 0) == [0]
+        first.close()
+        assert self.ask(second, 41, "c2", 0) == []
+
     def test_only_queues_that_there_are_can_be_locked(self) -> None:
         rig = Rig()
         assert self.ask(rig.client(), 41, "c1", 0) == []

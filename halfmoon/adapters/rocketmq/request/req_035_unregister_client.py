@@ -11,7 +11,11 @@ def handle(call: Call) -> Answer:
     node = call.node
     if producers:
         node.members.producer_left(producers, call.connection)
-    if consumers and node.members.consumer_left(consumers, call.connection):
+    member = node.members.consumer_left(consumers, call.connection) if consumers else None
+    if member is not None:
         node.progress.write(consumers)
+        # It has unlocked its queues before, but RocketMQ's Java client may lock them once more: its timer does not look
+        # whether it is stopping.
+        node.locks.unlock_all(consumers, member.client_id)
         node.tell_consumers(consumers)
     return DONE
