@@ -5,7 +5,8 @@ A member that asks gets a queue nobody else holds; it keeps it by asking again, 
 trust their lock for half as long, ask again at once (org.apache.rocketmq.broker.client.rebalance.RebalanceLockManager).
 
 A lock is not given up when a connection closes: its client may be consuming still, and another must not begin. It is
-when the client says that it leaves.
+when the client says that it leaves. A request to lock that another of the client's threads had under way then is not
+heard: RocketMQ's Java client renews by a timer that it does not wait for when it stops.
 
 No clock: times are monotonic milliseconds that the caller passes in.
 """
@@ -18,6 +19,8 @@ from typing import NamedTuple, TypeVar
 EXPIRE_MS = 60_000
 MOST_LOCKS = 100_000
 """Of all groups: each takes some 300 bytes."""
+LATE_MS = 10_000
+"""For so long a member that has left gets no locks, if it does not come back; clients wait 1 s for their answer."""
 
 Queue = TypeVar("Queue", bound=Hashable)
 
@@ -34,9 +37,13 @@ class QueueLocks:
         self._expire_ms = expire_ms
         self._groups: dict[str, dict[Hashable, Lock]] = {}
         self._count = 0
+        self._left: dict[tuple[str, str], int] = {}
+        """(Group, member) → until when its requests are late ones."""
 
     def lock(self, group: str, member: str, queues: Iterable[Queue], mono_ms: int) -> list[Queue]:
         """Those of the queues that the member holds now, newly or still. None is given out while `MOST_LOCKS` are."""
+        if self._left and mono_ms < self._left.get((group, member), mono_ms):
+            return []
         locks = self._groups.setdefault(group, {})
         held = []
         for queue in queues:
@@ -63,10 +70,15 @@ class QueueLocks:
         if not locks:
             self._groups.pop(group, None)
 
-    def unlock_all(self, group: str, member: str) -> None:
-        """The member has said that it leaves the group."""
+    def left(self, group: str, member: str, mono_ms: int) -> None:
+        """The member has said that it leaves the group: it gives up all queues."""
         held = [queue for queue, lock in self._groups.get(group, {}).items() if lock.member == member]
         self.unlock(group, member, held)
+        self._left[group, member] = mono_ms + LATE_MS
+
+    def is_there(self, group: str, member: str) -> None:
+        """The member has said so; it may have left before."""
+        self._left.pop((group, member), None)
 
     def is_ordered(self, group: str, mono_ms: int) -> bool:
         """Whether the group holds any lock: then it consumes in order."""
@@ -88,3 +100,5 @@ class QueueLocks:
                 self._count -= 1
             if not locks:
                 del self._groups[group]
+        for who in [who for who, until_ms in self._left.items() if until_ms <= mono_ms]:
+            del self._left[who]

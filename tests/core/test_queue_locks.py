@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core import queue_locks
-from halfmoon.core.queue_locks import EXPIRE_MS, QueueLocks
+from halfmoon.core.queue_locks import EXPIRE_MS, LATE_MS, QueueLocks
 
 
 def test_a_queue_is_who_asks_firsts() -> None:
@@ -42,10 +42,21 @@ def test_who_leaves_gives_up_all() -> None:
     locks.lock("g", "a", [1, 2], 0)
     locks.lock("g", "b", [3], 0)
     locks.lock("h", "a", [1], 0)
-    locks.unlock_all("g", "a")
-    locks.unlock_all("nobody", "a")
+    locks.left("g", "a", 0)
+    locks.left("nobody", "a", 0)
     assert locks.lock("g", "c", [1, 2, 3], 0) == [1, 2]
     assert locks.holder("h", 1, 0) == "a"
+
+
+def test_who_has_left_is_not_heard_until_it_is_back() -> None:
+    locks = QueueLocks()
+    locks.left("g", "a", 0)
+    locks.left("g", "b", 0)
+    assert locks.lock("g", "a", [1], LATE_MS - 1) == []
+    assert locks.lock("h", "a", [1], 0) == [1]
+    locks.is_there("g", "a")
+    assert locks.lock("g", "a", [1], 1) == [1]
+    assert locks.lock("g", "b", [2], LATE_MS) == [2]
 
 
 def test_a_group_that_holds_any_consumes_in_order() -> None:
@@ -62,9 +73,12 @@ def test_what_has_expired_leaves_nothing() -> None:
     locks.lock("g", "a", [2], 10)
     locks.lock("h", "a", [1], 0)
     locks.lock("i", "a", [], 0)
+    locks.left("i", "b", EXPIRE_MS - LATE_MS)
+    locks.left("i", "c", EXPIRE_MS - LATE_MS + 1)
     locks.expire(EXPIRE_MS)
     assert locks._groups.keys() == {"g"}
     assert locks._groups["g"].keys() == {2}
+    assert locks._left.keys() == {("i", "c")}
 
 
 def test_there_are_no_more_of_them_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -303,14 +303,17 @@ class TestLocks:
         assert self.ask(second, 41, "c2", 1) == [1]
 
     def test_who_unregisters_has_none_any_more(self) -> None:
-        """Java's client may lock its queues once more after it has unlocked them for good."""
+        """Java's client may lock its queues once more after it has unlocked them for good, even after its goodbye."""
         rig = Rig()
         rig.topic("orders", 3)
         first, second = rig.client(), rig.client()
         first.beat("c1", g=[("orders", "*")])
         assert self.ask(first, 41, "c1", 0, 1) == [0, 1]
         first.well(35, clientID="c1", consumerGroup="g")
-        assert self.ask(second, 41, "c2", 0, 1) == [0, 1]
+        assert self.ask(first, 41, "c1", 0, 1) == []
+        assert self.ask(second, 41, "c2", 0) == [0]
+        first.beat("c1", g=[("orders", "*")])
+        assert self.ask(first, 41, "c1", 0, 1) == [1]
 
     def test_who_is_gone_without_a_word_keeps_them_for_a_while(self) -> None:
         rig = Rig()

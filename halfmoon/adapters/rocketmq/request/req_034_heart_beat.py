@@ -106,6 +106,7 @@ def _consumer(call: Call, client_id: str, data: ConsumerData) -> None:
         data.groupName, _member(call, client_id), data.consumeType, data.messageModel, data.consumeFromWhere,
         subscriptions,
     )  # fmt: skip
+    node.locks.is_there(data.groupName, client_id)
     if changed:
         if data.messageModel != BROADCASTING:
             node.ensure_group_topic(retry_topic(data.groupName))

@@ -14,8 +14,6 @@ def handle(call: Call) -> Answer:
     member = node.members.consumer_left(consumers, call.connection) if consumers else None
     if member is not None:
         node.progress.write(consumers)
-        # It has unlocked its queues before, but RocketMQ's Java client may have locked them once more: a renewal that
-        # was under way in another of its threads then comes after the unlock.
-        node.locks.unlock_all(consumers, member.client_id)
+        node.locks.left(consumers, member.client_id, call.broker.clock.mono_ms())
         node.tell_consumers(consumers)
     return DONE
