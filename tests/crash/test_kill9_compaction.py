@@ -21,7 +21,8 @@ KILLS = 8
 KEYS = 500
 ROUND = 2_000
 """Records that come in between two kills, at least."""
-DEADLINE_S = 30.0
+DEADLINE_S = 120.0
+"""The cleaner takes idle time only, and each of its processes begins with Python's start."""
 TOPIC = "compacted"
 
 
@@ -64,7 +65,7 @@ class Writer(threading.Thread):
         assert self._producer.flush(30) == 0
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_the_last_record_of_each_key_outlives_every_kill(tmp_path: Path) -> None:
     serving = Serving(
         tmp_path, log_segment_bytes="1MiB", log_index_checkpoint_bytes="64KiB", log_cleaner_interval="50ms"
@@ -91,15 +92,17 @@ def test_the_last_record_of_each_key_outlives_every_kill(tmp_path: Path) -> None
         assert not writer.is_alive()
         assert not writer.errors
         assert "cleaning failed" not in serving.log()
-        compare(serving, writer)
+        total = sum(map(len, writer.sent.values()))
+        wait_until(lambda: compare(serving, writer) < total / 2, DEADLINE_S, "most of what is outdated is gone")
     finally:
         writer.stopping.set()
         writer.join(60)
         serving.stop()
 
 
-def compare(serving: Serving, writer: Writer) -> None:
-    """What is in the topic with what was sent."""
+def compare(serving: Serving, writer: Writer) -> int:
+    """What is in the topic with what was sent; how many records it is."""
+    place = {key: {value: number for number, value in enumerate(sent)} for key, sent in writer.sent.items()}
     found: dict[bytes, bytes | None] = {}
     count = 0
     consumer = Consumer(
@@ -115,13 +118,13 @@ def compare(serving: Serving, writer: Writer) -> None:
         key, value = message.key(), message.value()
         assert isinstance(key, bytes)
         assert value is None or isinstance(value, bytes)
-        assert value in writer.sent[key]
+        assert value in place[key]
         if value is not None and found.get(key) is not None:
-            assert writer.sent[key].index(value) > writer.sent[key].index(found[key])
+            assert place[key][value] > place[key][found[key]]
         found[key] = value
         count += 1
     consumer.close()
     for key, sent in writer.sent.items():
         assert writer.acknowledged[key] == len(sent)
         assert found[key] == sent[-1], key
-    assert count < sum(map(len, writer.sent.values())) / 2
+    return count
