@@ -54,7 +54,7 @@ def take(consumer: KafkaConsumer, count: int) -> list[Any]:
     found: list[Any] = []
 
     def step() -> bool:
-        for records in consumer.poll(timeout_ms=100, max_records=count - len(found)).values():
+        for records in consumer.poll(timeout_ms=1_000, max_records=count - len(found)).values():
             found.extend(records)
         return len(found) >= count
 

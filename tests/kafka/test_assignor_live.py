@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -9,8 +11,34 @@ from kafka import KafkaConsumer, KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
 import halfmoon.kafka
+from tests.clients.polling import DEADLINE_S, wait_for
 
-DEADLINE_POLLS = 200
+
+class Member(threading.Thread):
+    """A consumer in a thread of its own: a poll that ends while its group rebalances has it join once more, so two that
+    take turns may go on like that for ever."""
+
+    def __init__(self, servers: str, topic: str, name: str, strategy: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.seen: set[bytes] = set()
+        self.owned: list[int] = []
+        self.leaving = threading.Event()
+        self._consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=servers,
+            client_id=name,
+            group_id=f"readers-{strategy}",
+            auto_offset_reset="earliest",
+            heartbeat_interval_ms=100,
+            partition_assignment_strategy=[halfmoon.kafka.assignor(strategy)],
+        )
+
+    def run(self) -> None:
+        with closing(self._consumer):
+            while not self.leaving.is_set():
+                for records in self._consumer.poll(timeout_ms=500).values():
+                    self.seen.update(record.value for record in records)
+                self.owned = sorted(place.partition for place in self._consumer.assignment())
 
 
 @pytest.mark.parametrize("strategy", ["averagely", "sticky"])
@@ -25,28 +53,18 @@ def test_two_consumers_share_a_topic(halfmoon_broker: Any, strategy: str) -> Non
     producer.flush()
     producer.close()
 
-    consumers = [
-        KafkaConsumer(
-            topic,
-            bootstrap_servers=servers,
-            client_id=name,
-            group_id=f"readers-{strategy}",
-            auto_offset_reset="earliest",
-            partition_assignment_strategy=[halfmoon.kafka.assignor(strategy)],
-        )
-        for name in ("a", "b")
-    ]
+    members = [Member(servers, topic, name, strategy) for name in ("a", "b")]
+    everything = {str(number).encode() for number in range(60)}
     try:
-        seen: set[bytes] = set()
-        for _ in range(DEADLINE_POLLS):
-            for consumer in consumers:
-                for records in consumer.poll(timeout_ms=50).values():
-                    seen.update(record.value for record in records)
-            owned = [sorted(p.partition for p in consumer.assignment()) for consumer in consumers]
-            if owned == [[0, 1, 2], [3, 4, 5]] and len(seen) == 60:
-                break
-        assert owned == [[0, 1, 2], [3, 4, 5]]
-        assert seen == {str(number).encode() for number in range(60)}
+        members[0].start()
+        wait_for(lambda: members[0].owned == [0, 1, 2, 3, 4, 5])
+        members[1].start()
+        wait_for(lambda: members[1].owned and len(members[0].owned + members[1].owned) == 6)
+        assert [member.owned for member in members] == [[0, 1, 2], [3, 4, 5]]
+        wait_for(lambda: members[0].seen | members[1].seen == everything)
     finally:
-        for consumer in consumers:
-            consumer.close()
+        for member in members:
+            member.leaving.set()
+        for member in members:
+            if member.is_alive():
+                member.join(DEADLINE_S)
