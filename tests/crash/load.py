@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message, Producer
 
 PARTITIONS = 3
 TOPIC = "work"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 IN_FLIGHT = 3_000
 """So many records are waiting for an acknowledgement at a time."""
 RATE = 20_000

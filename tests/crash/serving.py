@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-START_S = 20.0
+START_S = 60.0
 
 
 def free_port() -> int:

@@ -198,7 +198,7 @@ def stored(servers: str, topic: str, expected: int) -> list[list[int]]:
     return found
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "interval"])
 def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> None:
     seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))

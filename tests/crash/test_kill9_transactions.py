@@ -133,7 +133,7 @@ def read(servers: str, isolation: str) -> list[list[bytes]]:
     return found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "interval"])
 def test_transactions_are_there_as_a_whole_or_not_at_all(tmp_path: Path, flush: str) -> None:
     seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))

@@ -187,6 +187,9 @@ class Clients:
         client.setPollNameServerInterval(500)
         client.setPersistConsumerOffsetInterval(500)
         client.setHeartbeatBrokerInterval(1_000)
+        # As many as there are processors, otherwise. With one it waits for itself: what a consumer says of what it is
+        # doing includes an offset that it asks the broker for, and that answer is taken by the thread that asks.
+        client.setClientCallbackExecutorThreads(2)
         self._started.append(client)
         return client
 
