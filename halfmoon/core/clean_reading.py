@@ -21,7 +21,7 @@ GAP_BYTES = 64 << 10
 
 
 class SourceGoneError(Exception):
-    """A file that was to be read has been merged or has expired meanwhile: plan again."""
+    """A file that was to be read has expired meanwhile: plan again."""
 
 
 class Row(NamedTuple):

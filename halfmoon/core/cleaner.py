@@ -126,6 +126,11 @@ class Cleaner:
     def file_bytes(self) -> int:
         return min(FILE_BYTES, self._broker.settings.log.segment_bytes)
 
+    @property
+    def has_task(self) -> bool:
+        """Whether files that were named to it may still be opened."""
+        return self._task is not None
+
     # -- doing it ----------------------------------------------------------------------------------------------------
 
     def turn(self) -> None:
@@ -246,6 +251,7 @@ class Cleaner:
         self._guards = []
         if outputs is not None:
             _close(outputs)
+        self._broker.housekeeping.indexes.remove_replaced()
 
     def stop(self) -> None:
         """Nothing more is written. What was being written is left over."""
@@ -307,7 +313,7 @@ class Cleaner:
         return files | {file.indexed.path: file.indexed for file in self.files}
 
     def _is_outdated(self) -> bool:
-        """Whether something that the task was to read has been merged or has expired meanwhile."""
+        """Whether something that the task was to read has expired meanwhile."""
         assert self._task is not None
         log, indexes = self._broker.log, self._index_files()
         segments = {each.start for each in (*log.segments, *log.cleaned)}

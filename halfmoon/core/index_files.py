@@ -25,6 +25,7 @@ class IndexFiles:
         self.files: list[IndexFile] = []
         self._look_for_merges = False
         """A file came since `mergeable` found nothing."""
+        self._replaced: list[str] = []
         fs.make_directory(index.FOLDER)
         fs.sync_directory("")
 
@@ -99,7 +100,7 @@ class IndexFiles:
         )
 
     def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> None:
-        """Serve from the merged file, and remove its sources."""
+        """Serve from the merged file. Its sources stay until `remove_replaced`, or the next start."""
         for key, run in new.runs.items():
             partition = catalog.partition(*key)
             if partition is not None:
@@ -108,7 +109,12 @@ class IndexFiles:
         self.add(new)
         for file in old:
             file.close()
-            self._fs.remove(file.path)
+            self._replaced.append(file.path)
+
+    def remove_replaced(self) -> None:
+        """Nobody opens any more what has been merged."""
+        while self._replaced:
+            self._fs.remove(self._replaced.pop())
 
     def drop(self, file: IndexFile, catalog: Catalog) -> None:
         """The stretch of the log that this file covers goes, and with it the file, which is not removed here."""

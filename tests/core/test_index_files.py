@@ -147,6 +147,8 @@ def test_merging_changes_nothing_but_the_files() -> None:
     size = partition_of(broker, "t").size_bytes
     merged = indexes.merge(old)
     indexes.replace(old, merged, broker.catalog)
+    assert {file.path for file in old} <= set(fs.names)
+    indexes.remove_replaced()
     assert read_all(broker, "t") == before
     assert partition_of(broker, "t").size_bytes == size
     assert {(file.start, file.end) for file in indexes.files} == set(on_disk(fs))
