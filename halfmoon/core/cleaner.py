@@ -22,7 +22,7 @@ Messages that wait for a time are not moved: they go to the tail of their queue 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Set
 from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
@@ -107,6 +107,9 @@ class Cleaner:
         self._due_ms = broker.clock.mono_ms() + broker.settings.log.cleaner.interval_ms
         self._outputs: Iterator[Output] | None = None
         self._task: Task | None = None
+        self.named: Set[str] = frozenset()
+        """Paths of index files that the task names. They stay if they are merged meanwhile: its process begins with
+        Python's start, and under a steady load on a busy machine they would be gone each time before it opens them."""
         self._step_bytes = 0
         """What the task's next file may take of the disk."""
         self._guards: list[memoryview] = []
@@ -125,11 +128,6 @@ class Cleaner:
     @property
     def file_bytes(self) -> int:
         return min(FILE_BYTES, self._broker.settings.log.segment_bytes)
-
-    @property
-    def has_task(self) -> bool:
-        """Whether files that were named to it may still be opened."""
-        return self._task is not None
 
     # -- doing it ----------------------------------------------------------------------------------------------------
 
@@ -168,6 +166,7 @@ class Cleaner:
 
     def _begin(self, task: Task) -> None:
         self._task = task
+        self.named = {path for work in task.works for path, _, _ in work.sources}
         self._outputs = self.execute(task)
         self.tasks += 1
         starts = {start for start, _, _ in task.segments}
@@ -249,9 +248,10 @@ class Cleaner:
         outputs, self._outputs = self._outputs, None
         self._task = None
         self._guards = []
+        self.named = frozenset()
         if outputs is not None:
             _close(outputs)
-        self._broker.housekeeping.indexes.remove_replaced()
+        self._broker.housekeeping.indexes.remove_kept()
 
     def stop(self) -> None:
         """Nothing more is written. What was being written is left over."""

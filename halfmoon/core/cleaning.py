@@ -300,7 +300,7 @@ class _Cleaning:
             yield self._finish()
 
     def _open_indexes(self) -> None:
-        """Raises SourceGoneError, OSError."""
+        """All at once: later they may have expired. Raises SourceGoneError, OSError."""
         for path in {path for work in self._task.works for path, _, _ in work.sources}:
             try:
                 self._indexes[path] = index.open_file(self._fs, path)

@@ -9,7 +9,7 @@ meanwhile, since everything made here can be made again from the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from halfmoon.core import control, snapshot
@@ -141,16 +141,9 @@ class Housekeeping:
             return self._job(
                 "merging indexes",
                 lambda: self.indexes.merge(files),
-                lambda merged: self._merged(files, merged),
+                lambda merged: self.indexes.replace(files, merged, broker.catalog, broker.cleaner.named),
             )
         return None
-
-    def _merged(self, files: Sequence[IndexFile], merged: IndexFile) -> None:
-        self.indexes.replace(files, merged, self._broker.catalog)
-        # A cleaning process begins with Python's start. Under a steady load on a busy machine what its task names would
-        # be merged each time before it is opened, and nothing would ever be cleaned.
-        if not self._broker.cleaner.has_task:
-            self.indexes.remove_replaced()
 
     def _job(
         self, name: str, run: Callable[[], T], done: Callable[[T], None], undo: Callable[[], None] = lambda: None

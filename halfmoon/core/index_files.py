@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from operator import attrgetter
 
@@ -25,7 +25,8 @@ class IndexFiles:
         self.files: list[IndexFile] = []
         self._look_for_merges = False
         """A file came since `mergeable` found nothing."""
-        self._replaced: list[str] = []
+        self._kept: list[str] = []
+        """Files that have been merged and are there still, because somebody may open them."""
         fs.make_directory(index.FOLDER)
         fs.sync_directory("")
 
@@ -99,8 +100,9 @@ class IndexFiles:
             self._fs, files[0].start, files[-1].end, newest_store_ms, sorted(runs.items(), key=lambda entry: entry[0])
         )
 
-    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> None:
-        """Serve from the merged file. Its sources stay until `remove_replaced`, or the next start."""
+    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog, keep: Set[str] = frozenset()) -> None:
+        """Serve from the merged file, and remove its sources; those in `keep` (paths) not before `remove_kept`, or the
+        next start."""
         for key, run in new.runs.items():
             partition = catalog.partition(*key)
             if partition is not None:
@@ -109,12 +111,17 @@ class IndexFiles:
         self.add(new)
         for file in old:
             file.close()
-            self._replaced.append(file.path)
+            if file.path in keep:
+                self._kept.append(file.path)
+            else:
+                self._fs.remove(file.path)
 
-    def remove_replaced(self) -> None:
+    def remove_kept(self) -> None:
         """Nobody opens any more what has been merged."""
-        while self._replaced:
-            self._fs.remove(self._replaced.pop())
+        kept, self._kept = self._kept, []
+        for path in kept:
+            with contextlib.suppress(OSError):  # The next start removes it.
+                self._fs.remove(path)
 
     def drop(self, file: IndexFile, catalog: Catalog) -> None:
         """The stretch of the log that this file covers goes, and with it the file, which is not removed here."""

@@ -639,9 +639,8 @@ def test_index_files_that_are_merged_meanwhile_stay_until_the_task_is_done() -> 
     broker.housekeeping.turn()
     job = cleaning_job(broker)
     assert job is not None
-    task = broker.cleaner._task
-    assert task is not None
-    planned = {path for work in task.works for path, _, _ in work.sources}
+    planned = broker.cleaner.named
+    assert planned
     while planned & {file.path for file in indexes.files}:
         write(9_000)  # until the next segment has begun, and the one before has one index file
     assert planned <= set(fs.names)
@@ -654,6 +653,36 @@ def test_index_files_that_are_merged_meanwhile_stay_until_the_task_is_done() -> 
     write(9_000)
     write(9_000)
     assert {file.path for file in indexes.files} == {name for name in fs.names if name.startswith("index/")}
+
+
+def test_what_expires_before_it_is_read_is_no_failure() -> None:
+    broker, clock, fs = fresh()
+    broker.create_topic("t", 1, COMPACT | {"cleanup.policy": "compact,delete"})
+    for _ in range(20):
+        put(broker, "t", (b"a", b"x" * 9_000))
+    seal(broker)
+    clock.now_ms += 15_000
+    broker.housekeeping.turn()
+    job = cleaning_job(broker)
+    assert job is not None
+    named = broker.cleaner.named
+    broker.delete_records(partition_of(broker, "t"), 19)
+    turn(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    assert named - set(fs.names)
+    with pytest.raises(SourceGoneError) as caught:
+        job.run()
+    job.failed(caught.value)
+    assert broker.cleaner.failures == 0
+    assert not broker.health()
+    put(broker, "t", (b"a", b"1"), (b"b", b"1"))
+    put(broker, "t", (b"a", b"2"))
+    put(broker, "t", (b"end", b""))
+    clean(broker, clock)
+    assert state(broker, "t") == {b"a": b"2", b"b": b"1", b"end": b""}
+    assert partition_of(broker, "t").compacted_upto > 19
 
 
 def test_what_reads_differently_the_second_time_ends_the_task() -> None:

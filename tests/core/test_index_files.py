@@ -146,9 +146,9 @@ def test_merging_changes_nothing_but_the_files() -> None:
     assert len(old) > 1
     size = partition_of(broker, "t").size_bytes
     merged = indexes.merge(old)
-    indexes.replace(old, merged, broker.catalog)
-    assert {file.path for file in old} <= set(fs.names)
-    indexes.remove_replaced()
+    indexes.replace(old, merged, broker.catalog, {old[0].path})
+    assert [file.path in fs.names for file in old] == [True] + [False] * (len(old) - 1)
+    indexes.remove_kept()
     assert read_all(broker, "t") == before
     assert partition_of(broker, "t").size_bytes == size
     assert {(file.start, file.end) for file in indexes.files} == set(on_disk(fs))
