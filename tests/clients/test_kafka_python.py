@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka import ConsumerRebalanceListener, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, KafkaAdminClient, OffsetSpec
 from kafka.errors import (
     KafkaError,
@@ -20,6 +19,7 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp
 
 from halfmoon.testing import Broker
+from tests.clients.kafka_python import Member, reader
 from tests.clients.polling import DEADLINE_S, until, wait_for
 
 MakeTopic = Callable[..., str]
@@ -43,11 +43,6 @@ def fill(servers: str, topic: str, count: int, partition: int = 0) -> None:
     numbers = range(count)
     records = [{"value": b"%d" % n, "timestamp_ms": (1_000 + n) * 1_000, "partition": partition} for n in numbers]
     assert all(end.offset >= 0 for end in send(servers, topic, records))
-
-
-def reader(servers: str, **settings: Any) -> KafkaConsumer:
-    defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    return KafkaConsumer(bootstrap_servers=servers, **{**defaults, **settings})
 
 
 def take(consumer: KafkaConsumer, count: int) -> list[Any]:
@@ -219,54 +214,6 @@ def test_pause_and_resume(bootstrap_servers: str, make_topic: MakeTopic) -> None
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
-
-
-class Member(threading.Thread, ConsumerRebalanceListener):
-    """A group member in a thread of its own, so that a rebalance does not wait for the other one's turn."""
-
-    def __init__(self, servers: str, group: str, topic: str, **settings: Any) -> None:
-        super().__init__(name=f"member of {group}", daemon=True)
-        self.seen: list[tuple[int, int]] = []
-        """(partition, offset) of every record, in the order it came."""
-        self.owned: set[int] = set()
-        self.rebalances = 0
-        self.leaving = threading.Event()
-        self._consumer = reader(
-            servers,
-            group_id=group,
-            session_timeout_ms=6_000,
-            heartbeat_interval_ms=100,
-            reconnect_backoff_ms=10,
-            reconnect_backoff_max_ms=100,
-            **settings,
-        )
-        self._consumer.subscribe([topic], listener=self)
-        self.start()
-
-    def on_partitions_assigned(self, assigned: Any) -> None:
-        self.rebalances += 1
-        self.owned = {place.partition for place in assigned}
-
-    def on_partitions_revoked(self, revoked: Any) -> None:
-        self.owned = set()
-
-    def run(self) -> None:
-        with closing(self._consumer):
-            while not self.leaving.is_set():
-                for place, records in self._consumer.poll(timeout_ms=500).items():
-                    self.seen += [(place.partition, record.offset) for record in records]
-                    self._commit()
-
-    def _commit(self) -> None:
-        try:
-            self._consumer.commit()
-        except KafkaError:
-            pass  # a rebalance or a restart came in between: the records come again, as they must
-
-    def leave(self) -> None:
-        self.leaving.set()
-        self.join(DEADLINE_S)
-        assert not self.is_alive()
 
 
 @pytest.fixture
