@@ -178,7 +178,11 @@ def _last_error(log_path: Path) -> str | None:
     """The line of the JVM's output that says most about why it ended."""
     lines = log_path.read_text(errors="replace").splitlines()
     telling = [line.strip() for line in lines if re.search(r"Exception|Error|unresolved dependency", line)]
-    return telling[-1] if telling else None
+    last = telling[-1] if telling else None
+    if last and "[download failed: " in last:
+        # Ivy keeps to the first repository that has the .pom; Maven leaves those of jars that it did not need.
+        return f"{last}: where ~/.m2 has only the .pom, Spark looks nowhere else. Remove it there and from ~/.ivy2*"
+    return last
 
 
 def _sweep(scratch: Path, litter: Path | None) -> None:

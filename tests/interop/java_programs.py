@@ -37,9 +37,11 @@ def jars(project: str) -> Path:
     if shutil.which("mvn") is None:
         pytest.skip("needs Maven: mvn is not installed (Debian: apt-get install maven)")
     unfinished = place.with_suffix(f".{os.getpid()}")
+    # Not ~/.m2: Maven leaves the .pom of what it did not need there, and Spark would look for its .jar nowhere else.
+    own = f"-Dmaven.repo.local={cache / 'maven'}"
     copied = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={unfinished}"]
     try:
-        subprocess.run(["mvn", "-q", "-B", "-f", str(pom), *copied], check=True)
+        subprocess.run(["mvn", "-q", "-B", own, "-f", str(pom), *copied], check=True)
         unfinished.rename(place)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,45 @@ def test_what_spark_raises_becomes_one_line(spark) -> None:
     with pytest.raises(PipelineError, match=r"Spark failed: .*PATH_NOT_FOUND") as caught, spark_errors():
         spark.read.parquet("/nowhere/at/all")
     assert "\n" not in str(caught.value)
+
+
+WITH_PACKAGES = """
+import sys
+from halfmoon.pipeline import PipelineError, session
+
+try:
+    session(packages=sys.argv[1])
+except PipelineError as error:
+    print(error)
+"""
+POM = """
+<project>
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>com.example</groupId>
+  <artifactId>left</artifactId>
+  <version>1</version>
+</project>
+"""
+
+
+def test_what_maven_has_left_without_its_jar_is_pointed_at(tmp_path) -> None:
+    left = tmp_path / ".m2" / "repository" / "com" / "example" / "left" / "1"
+    left.mkdir(parents=True)
+    (left / "left-1.pom").write_text(POM)
+    done = subprocess.run(
+        [sys.executable, "-c", WITH_PACKAGES, "com.example:left:1"],
+        cwd=tmp_path,
+        env=program_environment(SPARK_SUBMIT_OPTS=f"-Duser.home={tmp_path}"),
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert re.fullmatch(
+        r"Spark did not start: .*\[download failed: com\.example#left;1!left\.jar\]"
+        r": where ~/\.m2 has only the \.pom, Spark looks nowhere else\. Remove it there and from ~/\.ivy2\*\n",
+        done.stdout,
+    )
 
 
 def test_a_session_of_somebody_elses_before_it_does_no_harm(tmp_path) -> None:
