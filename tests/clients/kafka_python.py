@@ -27,6 +27,7 @@ class Member(threading.Thread, ConsumerRebalanceListener):
         super().__init__(name=f"member of {group}", daemon=True)
         self.seen: list[tuple[int, int]] = []
         """(partition, offset) of every record, in the order it came."""
+        self.values: set[bytes] = set()
         self.owned: set[int] = set()
         self.rebalances = 0
         self.leaving = threading.Event()
@@ -54,6 +55,7 @@ class Member(threading.Thread, ConsumerRebalanceListener):
             while not self.leaving.is_set():
                 for place, records in self._consumer.poll(timeout_ms=500).items():
                     self.seen += [(place.partition, record.offset) for record in records]
+                    self.values.update(record.value for record in records)
                     self._commit()
 
     def _commit(self) -> None:

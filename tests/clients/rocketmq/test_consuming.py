@@ -202,8 +202,9 @@ def test_lite_pulls(clients: Clients) -> None:
     def follows(seek: Callable[[], None], offsets: set[int]) -> bool:
         """Whether they come after the seek. What a pull found that began before it may come too.
 
-        seek() interrupts the thread of the pull before it, which may be at the next one by then
-        (DefaultLitePullConsumerImpl, 5.3.3): a second later that goes on where the one before it had ended.
+        seek() interrupts the pull that is being sent, and the client closes its connection over that (5.3.3: "send
+        request exception, so close the channel"). A new pull that is on it already fails too. It is tried again a
+        second later, from where the one before the seek had ended.
         """
         seek()
         return any({message.getQueueOffset() for message in poll(assigned)} >= offsets for _ in range(6))
