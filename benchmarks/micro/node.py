@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Topic
+from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
 from halfmoon.server.clock import SystemClock

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.control import AclRule, AclsChanged
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.schema.control import AclRule, AclsChanged
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -115,12 +115,12 @@ def _malformed(rule: AclRule) -> str:
 def find(broker: Broker, wanted: AclFilter) -> list[AclRule]:
     """The rules that match, in the order in which they were made. Raises BrokerError."""
     wanted.check()
-    return [rule for rule in broker.catalog.administration.acls if wanted.matches(rule)]
+    return [rule for rule in broker.state.acls.rules if wanted.matches(rule)]
 
 
 def change(broker: Broker, added: Iterable[AclRule] = (), removed: Sequence[AclRule] = ()) -> int | None:
     """Keep and forget rules, which have been checked; the log position to wait for, None where nothing changes."""
-    known = broker.catalog.administration.acls
+    known = broker.state.acls.rules
     new = [rule for rule in dict.fromkeys(added) if rule not in known]
     gone = [rule for rule in dict.fromkeys(removed) if rule in known]
     return broker.append_control(AclsChanged(new, gone)) if new or gone else None

@@ -23,8 +23,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfmoon.core import clean_files, control, identity, index, key_file, snapshot
-from halfmoon.core.catalog import Catalog
+from halfmoon.core import clean_files, identity, index, key_file
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.commitlog import FOLDER, Segment, segment_path
 from halfmoon.core.config import Settings
 from halfmoon.core.errors import StartError
@@ -33,7 +34,8 @@ from halfmoon.core.frame import Kind
 from halfmoon.core.inspect import open_segments
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.scan import Scan
-from halfmoon.core.snapshot import Snapshot
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import Snapshot, encode
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes done and bytes there are."""
@@ -131,7 +133,7 @@ class _Backup:
         report.key_files = self._take_derived(key_file.listed(self._source), report.start, last.start)
         for folder in (FOLDER, index.FOLDER, key_file.FOLDER, clean_files.FOLDER):
             into.sync_directory(folder)
-        snapshot.save(into, snapshot.encode(catalog))
+        snapshot.save(into, encode(catalog))
         return report
 
     def _take(self, segment: Segment) -> bool:

@@ -20,11 +20,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
-from halfmoon.core import control, frame, provenance, snapshot
+from halfmoon.core import frame, provenance
 from halfmoon.core.batch_header import CODEC_MASK
 from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.cancelling import Cancelling
-from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.cleaner import Cleaner
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog, SyncJob
@@ -72,6 +74,8 @@ from halfmoon.core.topic_names import check_topic_name
 from halfmoon.core.transaction_service import TransactionalProducer, TransactionService
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.views import Views
+from halfmoon.schema import control
+from halfmoon.services.sections import Sections
 
 PRODUCER_ID_BLOCK = 1_000
 """Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
@@ -114,6 +118,7 @@ class Broker:
         self.logger = logger or logging.getLogger("halfmoon.broker")
         self.log = CommitLog(fs, settings.log.segment_bytes, settings.log.low_disk_mark_bytes)
         self.catalog = Catalog(settings)
+        self.state = Sections(self.catalog)
         self.hold = HoldService(settings.hold)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
         self.transactions = TransactionService(self)
@@ -521,18 +526,14 @@ class Broker:
         header = parse_header(view)
         span = header.last_offset_delta + 1
         base_offset = partition.next_offset
+        proof = Provenance(range, tuple(sources), None, origin, tuple(attempts), given_up)
         end = self.store(
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
-            provenance=provenance.encode(Provenance(range, tuple(sources), None, origin, tuple(attempts), given_up)),
+            provenance=provenance.encode(proof),
             keyed=not sources and given_up is None  # else it is indexed anyway
             and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view)),
         )  # fmt: skip
-        for run in sources:
-            self.catalog.settle(run)
-        for run in attempts:
-            self.catalog.attempted(run)
-        if given_up is not None:
-            self.catalog.give_up(given_up)
+        self.catalog.prove(proof)
         if origin is not None:
             partition.wait(base_offset, span)
             self.deliveries.waits_in(partition)

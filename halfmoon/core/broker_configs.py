@@ -29,14 +29,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from halfmoon.core.administration import ALL_NODES, BROKER
 from halfmoon.core.config import Settings
-from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
 from halfmoon.core.refused_configs import why_refused
 from halfmoon.core.sections import SettingError
 from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, check_lags, integer
+from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.configs.state import ALL_NODES, BROKER
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -294,7 +294,7 @@ class DynamicConfigs:
 
     def overrides(self, name: str) -> dict[str, str]:
         """What is set for the node of that id, or for all nodes (ALL_NODES)."""
-        return self._broker.catalog.administration.overrides(BROKER, name)
+        return self._broker.state.configs.overrides(BROKER, name)
 
     def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> int:
         """Replace all that is set for the node of that id, or for all nodes; returns the log position to wait for.
@@ -317,7 +317,7 @@ class DynamicConfigs:
     def apply(self) -> None:
         """Make true what the catalog says: after a change, and once at start."""
         broker = self._broker
-        broker.settings, self.left_out = _as_far_as_possible(self.base, broker.catalog.administration.node_overrides())
+        broker.settings, self.left_out = _as_far_as_possible(self.base, broker.state.configs.node_overrides())
         broker.groups.reconfigure()
         broker.group_configs.node_changed()
 
@@ -337,7 +337,7 @@ class DynamicConfigs:
         """A sentence for everything that is set at run time and does not hold."""
         return [
             f"broker config {name}={value}, which was set at run time, is left out: {self.left_out[name]}"
-            for name, value in self._broker.catalog.administration.node_overrides().items()
+            for name, value in self._broker.state.configs.node_overrides().items()
             if name in self.left_out
         ]
 

@@ -16,17 +16,18 @@ from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import control, record_codec
+from halfmoon.core import record_codec
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.frame import Kind
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.key_file import key_hash
 from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.core.records import batch_body, parse_header
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.relay import Load
 
 AT_ONCE = 2_000
@@ -65,7 +66,7 @@ class Cancelling:
     def cancel(self, topic: Topic, keys: Sequence[bytes]) -> None:
         """From now on these messages are not delivered. Raises BrokerError."""
         broker = self._broker
-        if sum(map(len, broker.catalog.cancels.values())) >= MOST:
+        if sum(map(len, broker.state.cancels.cancels.values())) >= MOST:
             raise BrokerError(Fault.REQUEST_TIMED_OUT, "too many messages are being cancelled; try again later")
         broker.append_control(control.Cancelled(topic.number, list(keys), broker.log.end))
         self.asked += 1
@@ -74,7 +75,7 @@ class Cancelling:
     def settle_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
         """Those messages of a batch, which waits to go to `target`, that are not to be delivered are done with. Raises
         BrokerError."""
-        keys = self._broker.catalog.cancels.get(target.number)
+        keys = self._broker.state.cancels.cancels.get(target.number)
         if keys is None or waiting.topic.name in self._broker.deliveries.relays:
             return
         ((position, _),) = waiting.queue.places(base, 1, min_one=True)
@@ -100,8 +101,8 @@ class Cancelling:
 
     def run(self) -> Generator[Load | None, Any, None]:
         broker = self._broker
-        while broker.catalog.cancels:
-            every = ((n, key, at) for n, keys in broker.catalog.cancels.items() for key, at in keys.items())
+        while broker.state.cancels.cancels:
+            every = ((n, key, at) for n, keys in broker.state.cancels.cancels.items() for key, at in keys.items())
             cancels = list(islice(every, AT_ONCE))
             if not broker.key_index.covers(max(at for _, _, at in cancels)):
                 broker.relays.wake_at(self, broker.clock.mono_ms() + AGAIN_MS)
@@ -112,7 +113,7 @@ class Cancelling:
                 while broker.deliveries.is_gathering:  # it has read messages that it is about to append
                     yield None
                 self._settle(places[at : at + SETTLED])
-            now = broker.catalog.cancels
+            now = broker.state.cancels.cancels
             done = [(number, key) for number, key, at in cancels if now.get(number, {}).get(key) == at]
             broker.append_control(control.CancelsDone(done))
             yield None

@@ -26,15 +26,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from halfmoon.core import control, index
+from halfmoon.core import index
 from halfmoon.core.commitlog import Segment
 from halfmoon.core.frame import HEADER_BYTES, BadFrameError, Frame, Kind
 from halfmoon.core.index import Growing, IndexFile, Key, Run
 from halfmoon.core.records import HEADER
 from halfmoon.core.scan import candidates, read_header, read_payload
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Catalog, Partition
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.files import FileSystem
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 
-from halfmoon.core import clean_files, control, frame
+from halfmoon.core import clean_files, frame
 from halfmoon.core.clean_reading import STRETCH_BYTES, Pace, Piece
 from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, Kind
 from halfmoon.core.index import Key
+from halfmoon.schema import control
 
 SYNC_BYTES = 32 << 20
 """After so much a file is synced, so that the fdatasyncs of the log do not wait behind all of it."""

@@ -22,7 +22,7 @@ from itertools import compress
 
 import msgspec
 
-from halfmoon.core import clean_files, control, index
+from halfmoon.core import clean_files, index
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from halfmoon.core.clean_reading import LetIn, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
 from halfmoon.core.clean_writing import Writer, discard
@@ -41,6 +41,7 @@ from halfmoon.core.files import ASIDE, Buffer, FileSystem
 from halfmoon.core.index import Key, Run
 from halfmoon.core.records import batch_body
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
+from halfmoon.schema import control
 
 BLOCK_ROWS = 4096
 """Batches that are looked up at once by a walk backwards."""

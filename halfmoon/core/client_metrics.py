@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.administration import CLIENT_METRICS
-from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.patterns import InvalidPattern, Pattern
 from halfmoon.core.topic_configs import Kind
+from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.configs.state import CLIENT_METRICS
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

@@ -37,12 +37,11 @@ from typing import NamedTuple
 from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.core.files import ASIDE, Buffer, File, FileSystem, Mapping, write_all
 from halfmoon.core.frame import HEADER_BYTES, Kind, control_crc, encode
+from halfmoon.schema.snapshot import CLEAN_BASE
 
 FOLDER = "log"
 SPARE = "log/spare"
 MAX_FRAME_BYTES = 1 << 30
-CLEAN_BASE = 1 << 62
-"""Log positions from here on are those of clean files."""
 HEAD_SHARE = 4
 """A segment is at least so many times as large as its head, so that the log does not consist of heads."""
 

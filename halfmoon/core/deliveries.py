@@ -12,19 +12,20 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import control, record_codec
+from halfmoon.core import record_codec
 from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, BatchHeader
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.hook_types import PutOff, Relay, Settle, Waiting
-from halfmoon.core.provenance import ORIGIN_BYTES, Origin, SourceRun, decode_origin
+from halfmoon.core.provenance import ORIGIN_BYTES, Origin, Provenance, SourceRun, decode_origin
 from halfmoon.core.record_codec import Extent, Headers, Record
 from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.due_times import Due
     from halfmoon.core.relay import Load
 
@@ -206,7 +207,7 @@ class Deliveries:
     def _waiting_message(self, partition: Partition, offset: int, record: Record, origin: Origin) -> Waiting:
         catalog = self._broker.catalog
         topic = catalog.by_number.get(origin.topic_number)
-        attempts = catalog.attempts.get((partition.topic.number, partition.index, offset), 0)
+        attempts = self._broker.state.attempts.attempts.get((partition.topic.number, partition.index, offset), 0)
         name = None if topic is None else topic.name
         now_ms = self._broker.due_clock.now_ms()
         return Waiting(partition.topic.name, partition.index, offset, record, name, attempts, now_ms)
@@ -232,7 +233,7 @@ class Deliveries:
         """Put what waits in [begin, end) of a queue into the wheel, as far as it can be done at once; up to where."""
         partition = self.queues[number]
         relay = self.relays.get(partition.topic.name)
-        attempts = self._broker.catalog.attempts if relay is not None and at_start else {}
+        attempts = self._broker.state.attempts.attempts if relay is not None and at_start else {}
         again_ms = 0 if relay is None else self._broker.due_clock.now_ms() + relay.pause_ms
         pending = partition.pending
         begin = max(begin, partition.start_offset)
@@ -354,7 +355,7 @@ class Deliveries:
             return  # it has gone with its segment
         codec = header.attributes & CODEC_MASK
         count = header.record_count
-        if self._broker.catalog.cancels:
+        if self._broker.state.cancels.cancels:
             self._broker.cancelling.settle_among(out.target.topic, source, base, batch)
         if count >= WHOLE_RECORDS and count == header.last_offset_delta + 1 == pending.count(base, base + count):
             self._append(out, now_ms)
@@ -433,7 +434,7 @@ class Deliveries:
             batch = _copy(message, decision.headers)
             self._broker.append_relayed(self._broker.first_partition(decision.topic), batch, attempts=[run])
         else:
-            self._broker.catalog.attempted(run)
+            self._broker.catalog.prove(Provenance(attempts=(run,)))
 
     def _settle(self, source: Partition, message: Waiting, decision: Settle) -> None:
         run = SourceRun(source.topic.number, source.index, message.offset, 1)

@@ -18,7 +18,7 @@ from functools import partial
 from typing import NamedTuple
 
 from halfmoon.core import index
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.files import FileSystem
 from halfmoon.core.index import Columns, IndexFile, Key, Run
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core import control, frame, provenance
+from halfmoon.core import frame, provenance
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.interception import Taken, check_kept
 from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRun
 from halfmoon.core.record_edit import of_producer
 from halfmoon.core.records import parse_header, set_log_append_time
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.gathering import Outgoing
     from halfmoon.core.hook_types import Diverted, HandedBack
 
@@ -99,12 +100,8 @@ class Diverting:
             if piece.due_ms:
                 piece.target.wait(first, span)
                 broker.deliveries.waits_in(piece.target, first, span if piece.known else 0)
-            for run in piece.sources:
-                broker.catalog.settle(run)
-        for run in settled:
-            broker.catalog.settle(run)
-        if back is not None:
-            broker.catalog.send_back(back)
+        dealt_with = [run for piece in pieces for run in piece.sources]
+        broker.catalog.prove(Provenance(sources=(*dealt_with, *settled), sent_back=back))
         if len(pieces) >= MANY_PIECES:
             broker.write()  # else those of several batches, which take much more memory than the batches, would meet
         return base_offset, end, diverted

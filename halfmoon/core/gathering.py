@@ -14,7 +14,7 @@ from halfmoon.core.record_codec import Extent, Record, renumber
 from halfmoon.core.records import LONGEST_DELTA_MS
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 MERGE_RECORDS = 1_000
 """Most waiting messages that become one batch."""

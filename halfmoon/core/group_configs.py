@@ -17,13 +17,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.administration import GROUP
-from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.core.share.options import reset_ms
 from halfmoon.core.topic_configs import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.configs.state import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -219,16 +219,16 @@ class GroupConfigs:
 
     def overrides(self, group: str) -> dict[str, str]:
         """What the group itself says."""
-        return self._broker.catalog.administration.overrides(GROUP, group)
+        return self._broker.state.configs.overrides(GROUP, group)
 
     def node_defaults(self) -> dict[str, str]:
         """By the groups' own names, what the node's configurations say for groups that do not."""
-        node = self._broker.catalog.administration.node_overrides()
+        node = self._broker.state.configs.node_overrides()
         return {row.name: node[row.node_name] for row in _ROWS if row.node_name in node}
 
     def configured(self) -> list[str]:
         """The groups that say anything, sorted."""
-        return self._broker.catalog.administration.names(GROUP)
+        return self._broker.state.configs.names(GROUP)
 
     def validate(self, overrides: Mapping[str, str]) -> None:
         """Raise BrokerError(INVALID_CONFIG), naming the key, unless a group may say this."""

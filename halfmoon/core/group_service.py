@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
-from halfmoon.core import control
-from halfmoon.core.catalog import Partition
-from halfmoon.core.control import Committed
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat, HeartbeatResult
 from halfmoon.core.groups.consumer.settings import ConsumerSettings, GroupOverrides
@@ -21,7 +19,6 @@ from halfmoon.core.groups.messages import (
     Effect,
     GroupDescription,
     GroupListing,
-    GroupRecord,
     GroupSettings,
     Join,
     JoinResult,
@@ -32,11 +29,14 @@ from halfmoon.core.groups.messages import (
 )
 from halfmoon.core.groups.model import State
 from halfmoon.core.groups.views import GROUP_TYPE
+from halfmoon.schema import control
+from halfmoon.schema.control import Committed
+from halfmoon.schema.groups import GroupRecord
 
 if TYPE_CHECKING:
     from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Catalog
+    from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.config import GroupsSettings
 
 Left = list[tuple[str, str | None, Fault | None]]
@@ -156,8 +156,8 @@ class GroupService:
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
         broker = self._broker
-        records = [record for record, _ in broker.catalog.groups.values()]
-        wholes = [group.whole() for group in broker.catalog.consumer_groups.values()]
+        records = [record for record, _ in broker.state.groups.groups.values()]
+        wholes = [group.whole() for group in broker.state.groups.consumer_groups.values()]
         self.coordinator.restore(records, wholes, broker.clock.mono_ms())
         self._ask_for_time()
 
@@ -307,7 +307,7 @@ class GroupService:
 
     def unstable(self, group: str) -> set[tuple[int, int]]:
         """Partitions (topic number, partition) of which a transaction that is not decided has progress of the group."""
-        return self._broker.catalog.transactions.unstable(group)
+        return self._broker.state.transactions.unstable(group)
 
     def check_commit(
         self,
@@ -333,7 +333,7 @@ class GroupService:
             return Fault.GROUP_ID_NOT_FOUND
         return self.coordinator.check_commit(
             group, generation, member_id, instance_id, broker.clock.mono_ms(),
-            has_offsets=group in broker.catalog.offsets, transactional=transactional, knows_epochs=knows_epochs,
+            has_offsets=group in broker.state.groups.offsets, transactional=transactional, knows_epochs=knows_epochs,
         )  # fmt: skip
 
     def stale(
@@ -356,7 +356,7 @@ class GroupService:
         self.foreign.write_progress(group)
         catalog = self._broker.catalog
         found = {}
-        for (number, index), committed in catalog.offsets.get(group, {}).items():
+        for (number, index), committed in self._broker.state.groups.offsets.get(group, {}).items():
             partition = catalog.partition(number, index)
             if partition is not None:
                 found[partition] = committed
@@ -371,7 +371,7 @@ class GroupService:
     def check_offset_delete(self, group: str) -> Fault | None:
         if self.foreign.has_members(group):
             return Fault.NON_EMPTY_GROUP
-        return self.coordinator.check_offset_delete(group, has_offsets=group in self._broker.catalog.offsets)
+        return self.coordinator.check_offset_delete(group, has_offsets=group in self._broker.state.groups.offsets)
 
     # -- operators -------------------------------------------------------------------------------------------------
 
@@ -385,7 +385,7 @@ class GroupService:
 
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         types = [each.lower() for each in types]
-        found = {each.group: each for each in self.coordinator.list((), types, self._broker.catalog.offsets)}
+        found = {each.group: each for each in self.coordinator.list((), types, self._broker.state.groups.offsets)}
         for name in self.foreign.groups() if not types or GROUP_TYPE in types else ():
             found[name] = GroupListing(name, self.foreign.protocol_type, State.STABLE.value, GROUP_TYPE)
         for listing in self._broker.shares.listed():
@@ -398,7 +398,7 @@ class GroupService:
         members = tuple(self.foreign.members(group))
         if members:
             return GroupDescription(group, State.STABLE.value, self.foreign.protocol_type, "", 0, members)
-        return self.coordinator.describe(group, has_offsets=group in self._broker.catalog.offsets)
+        return self.coordinator.describe(group, has_offsets=group in self._broker.state.groups.offsets)
 
     def delete(self, group: str) -> int:
         """Forget a group and its offsets; returns the log position to wait for. Raises BrokerError."""
@@ -406,7 +406,7 @@ class GroupService:
             self._broker.shares.check_changeable(group)
             return self._broker.shares.delete(group)
         self.foreign.write_progress(group)
-        has_offsets = group in self._broker.catalog.offsets
+        has_offsets = group in self._broker.state.groups.offsets
         described = self.coordinator.describe(group, has_offsets=has_offsets)
         if described is None:
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND)
@@ -426,16 +426,16 @@ class GroupService:
         retention_ms = self._broker.settings.groups.offsets_retention_ms
         if retention_ms is None:
             return 0
-        catalog = self._broker.catalog
+        state = self._broker.state.groups
         due = []
-        for group in {*catalog.offsets, *catalog.groups, *catalog.consumer_groups}:
+        for group in {*state.offsets, *state.groups, *state.consumer_groups}:
             if self.coordinator.is_active(group) or self.foreign.has_members(group) or self.unstable(group):
                 continue
-            last_ms = max((c.commit_ms for c in catalog.offsets.get(group, {}).values()), default=0)
-            if group in catalog.groups:
-                last_ms = max(last_ms, catalog.groups[group][1])
-            elif group in catalog.consumer_groups:
-                last_ms = max(last_ms, catalog.consumer_groups[group].saved_ms)
+            last_ms = max((c.commit_ms for c in state.offsets.get(group, {}).values()), default=0)
+            if group in state.groups:
+                last_ms = max(last_ms, state.groups[group][1])
+            elif group in state.consumer_groups:
+                last_ms = max(last_ms, state.consumer_groups[group].saved_ms)
             if last_ms + retention_ms <= now_ms:
                 due.append(group)
         for group in due:

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from halfmoon.core import control, snapshot
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.commitlog import Removed
 from halfmoon.core.dispatch import Frozen, adopt, write_index
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.index import IndexFile
 from halfmoon.core.index_files import IndexFiles
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

@@ -41,9 +41,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.crc import crc32c
 from halfmoon.core.files import ASIDE, IOV_MAX, File, FileSystem, Mapping, replace_file, write_all
+from halfmoon.schema.snapshot import CLEAN_BASE
 
 FOLDER = "index"
 _HEADER = struct.Struct("<4sIQQQQII")

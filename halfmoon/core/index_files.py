@@ -9,7 +9,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from halfmoon.core import index
-from halfmoon.core.catalog import Catalog
+from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.commitlog import Segment
 from halfmoon.core.files import FileSystem
 from halfmoon.core.index import IndexFile, Key, Run

@@ -18,7 +18,8 @@ from itertools import pairwise
 
 import msgspec
 
-from halfmoon.core import clean_files, control, index, key_file, snapshot
+from halfmoon.core import clean_files, index, key_file
+from halfmoon.core.catalog import snapshot
 from halfmoon.core.commitlog import Segment, list_segments, segment_path
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import FileSystem, OsFileSystem, read_file
@@ -30,7 +31,8 @@ from halfmoon.core.provenance import decode as decode_provenance
 from halfmoon.core.records import HEADER, BatchHeader
 from halfmoon.core.recovery import CLEAN_MARK, snapshot_at_head
 from halfmoon.core.scan import Scan, read_frame, read_provenance
-from halfmoon.core.snapshot import Snapshot
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import Snapshot
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes read and bytes there are."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""

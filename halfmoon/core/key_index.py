@@ -16,9 +16,8 @@ from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import clean_files, control, frame, key_file, provenance, record_codec
+from halfmoon.core import clean_files, frame, key_file, provenance, record_codec
 from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
-from halfmoon.core.commitlog import CLEAN_BASE
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
 from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hashes
@@ -26,6 +25,8 @@ from halfmoon.core.keys import OverlappingError, keys_of, possible_keys
 from halfmoon.core.provenance import Provenance, SourceRun, UnknownProvenanceError
 from halfmoon.core.records import batch_body, parse_header
 from halfmoon.core.scan import Scan, read_provenance
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

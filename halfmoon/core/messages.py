@@ -31,7 +31,7 @@ from halfmoon.core.records import batch_body, iter_records, parse_header
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.key_index import KeyIndex
     from halfmoon.core.relay import Load
     from halfmoon.core.topic_configs import TopicRules

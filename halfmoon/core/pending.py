@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from halfmoon.schema.snapshot import Chunks
+
 CHUNK = 1024
 """Offsets in a chunk."""
 _CHUNK_BYTES = CHUNK // 8
 _SHIFT = CHUNK.bit_length() - 1
 _FULL = b"\xff" * _CHUNK_BYTES
-
-Chunks = list[tuple[int, bytes]]
-"""(number of the chunk, its bits, the lowest offset in the lowest bit of the first byte), ascending."""
 
 
 class PendingSet:

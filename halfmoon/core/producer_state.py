@@ -9,21 +9,12 @@ its records). Sequence numbers count records and wrap from 2³¹ − 1 to 0.
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.schema.snapshot import Batch
 
 REMEMBERED_BATCHES = 5
 SEQUENCES = 1 << 31
-
-
-class Batch(NamedTuple):
-    """A batch that was appended: its sequence range (both ends belong to it), offsets, and log end."""
-
-    first_sequence: int
-    last_sequence: int
-    base_offset: int
-    end_position: int
 
 
 class Producer:

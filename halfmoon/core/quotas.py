@@ -27,13 +27,13 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isinf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from halfmoon.core.control import QuotasSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.rates import Rate, TokenBucket
+from halfmoon.schema.control import QuotasSet
 
 if TYPE_CHECKING:
-    from halfmoon.core.administration import Entity
     from halfmoon.core.broker import Broker
+    from halfmoon.services.quotas.state import Entity
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 """Types of an entity's parts."""
@@ -162,7 +162,7 @@ class Quotas:
     def alter(self, alteration: Alteration, *, validate_only: bool = False) -> int | None:
         """Change the quotas of an entity; the log position to wait for, None if nothing changes. Raises BrokerError."""
         entity = check_alteration(alteration)
-        known = self._broker.catalog.administration.quotas.get(entity, {})
+        known = self._broker.state.quotas.quotas.get(entity, {})
         changed = dict(known)
         for key, value in alteration.changes:
             if value is None:
@@ -178,7 +178,7 @@ class Quotas:
     def apply(self) -> None:
         """Make true what the catalog says, at start."""
         self._limits, self._addresses = {}, {}
-        for entity, quotas in self._broker.catalog.administration.quotas.items():
+        for entity, quotas in self._broker.state.quotas.quotas.items():
             self._set(entity, quotas)
 
     def _set(self, entity: Entity, quotas: Mapping[str, float]) -> None:

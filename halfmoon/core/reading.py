@@ -19,8 +19,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.commitlog import CLEAN_BASE, CommitLog, Segment
+from halfmoon.core.commitlog import CommitLog, Segment
 from halfmoon.core.records import newest_record, offset_for_time
+from halfmoon.schema.snapshot import CLEAN_BASE
 
 Place = tuple[int, int]
 """(log position, length) of a batch."""

@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfmoon.core import control, index, provenance, snapshot
-from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core import index, provenance
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.commitlog import CommitLog, Segment, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
@@ -39,6 +41,8 @@ from halfmoon.core.records import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from halfmoon.core.salvage import Salvage, ends_transaction
 from halfmoon.core.scan import Scan, read_frame, read_provenance
 from halfmoon.core.transactions import marker
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import Snapshot, decode
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
@@ -119,7 +123,7 @@ class Recovery:
 
     # -- 1: where to start -------------------------------------------------------------------------------------------
 
-    def _choose(self) -> snapshot.Snapshot | None:
+    def _choose(self) -> Snapshot | None:
         log = self._log
         saved = snapshot.load(log.fs)
         if saved is not None:
@@ -261,14 +265,7 @@ class Recovery:
         except provenance.UnknownProvenanceError as error:
             raise StartError(f"this version does not know {error}, in the log at {frame.position}") from error
         catalog = self._catalog
-        for run in found.sources:
-            catalog.settle(run)
-        for run in found.attempts:
-            catalog.attempted(run)
-        if found.sent_back is not None:
-            catalog.send_back(found.sent_back)
-        if found.given_up is not None:
-            catalog.give_up(found.given_up)
+        catalog.prove(found)
         partition = catalog.partition(frame.topic_number, frame.partition)
         if partition is None:
             return
@@ -361,7 +358,7 @@ def _lose_gap(partition: Partition, offset: int) -> None:
     partition.queue.lose(known, offset)
 
 
-def snapshot_at_head(segment: Segment) -> snapshot.Snapshot | None:
+def snapshot_at_head(segment: Segment) -> Snapshot | None:
     """The snapshot at the head of a segment, if it is there and whole."""
     data = b""
     position, generation = segment.start, 0
@@ -373,7 +370,7 @@ def snapshot_at_head(segment: Segment) -> snapshot.Snapshot | None:
                 return None
             data += record.data
             if frame.part == frame.parts - 1:
-                return snapshot.decode(data)
+                return decode(data)
             position, generation = frame.end, frame.generation
     return None
 

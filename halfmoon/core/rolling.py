@@ -20,7 +20,7 @@ from halfmoon.core.records import batch_body, iter_records, parse_header
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.relay import Load
 
 SEGMENTS_OF_DEAD = 2
@@ -107,7 +107,7 @@ class Rolling:
 
     def _attempts(self, partition: Partition, sources: Iterable[SourceRun]) -> list[SourceRun]:
         """How often those were put off that are to be appended next, by their new offsets."""
-        attempts = self._broker.catalog.attempts
+        attempts = self._broker.state.attempts.attempts
         number, index = partition.topic.number, partition.index
         offsets = (offset for run in sources for offset in range(run.first_offset, run.first_offset + run.count))
         return [
@@ -123,7 +123,7 @@ class Rolling:
         origin, batch = decode_origin(piece[:ORIGIN_BYTES]), piece[ORIGIN_BYTES:]
         header = parse_header(batch)
         target = self._broker.catalog.by_number.get(origin.topic_number)
-        if self._broker.catalog.cancels and target is not None:
+        if self._broker.state.cancels.cancels and target is not None:
             # What is appended again would seem to have come after them.
             self._broker.cancelling.settle_among(target, partition, header.base_offset, batch)
         out = Outgoing(partition, header.attributes & CODEC_MASK)

@@ -18,13 +18,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.core import control, snapshot
 from halfmoon.core.batch_header import CONTROL, parse_header
-from halfmoon.core.catalog import Catalog, Partition, Topic
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.pending import PendingSet
-from halfmoon.core.snapshot import PartitionState, Snapshot, TopicState
-from halfmoon.core.transactions import marker, rules
+from halfmoon.core.transactions import marker
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import PartitionState, Snapshot, TopicState, decode
 
 LOST_TOPIC = "halfmoon.lost-topic-{}"
 """The name of a topic whose own name is lost; the number is the topic's."""
@@ -129,29 +131,34 @@ class Salvage:
         outcome, self._outcome = self._outcome, None
         if outcome is None:
             return
-        for entry in self._catalog.transactions.ongoing.values():
-            if entry.producer_id == outcome.producer_id:
-                identity = rules.after_marker(entry, outcome.epoch)
-                record = control.TransactionEnded(entry.name, identity, outcome.committed, outcome.now_ms)
-                self._ended(record)
-                self._catalog.apply(record)
-                return
+        ends = self._catalog.ends
+        record = (
+            None
+            if ends is None
+            else ends.lost_end(outcome.producer_id, outcome.epoch, outcome.now_ms, committed=outcome.committed)
+        )
+        if record is not None:
+            self._ended(record)
+            self._catalog.apply(record)
 
     def _ended(self, record: control.TransactionEnded) -> None:
         """In partitions where the transaction is still open, the marker is lost: it was the next batch."""
-        entry = self._catalog.transactions.by_name.get(record.name)
-        for place in () if entry is None else entry.partitions:
+        ends = self._catalog.ends
+        markers = None if ends is None else ends.markers_of(record)
+        if markers is None:
+            return
+        producer_id, epoch, places = markers
+        for place in places:
             partition = self._catalog.partition(*place)
-            if entry is None or partition is None or partition.transactions is None:
+            if partition is None or partition.transactions is None:
                 continue
-            if entry.producer_id in partition.transactions.open:
+            if producer_id in partition.transactions.open:
                 lost = partition.next_offset
                 partition.queue.lose(lost, lost + 1)
                 partition.next_offset = lost + 1
                 partition.transaction_ended(
-                    entry.producer_id, rules.marker_epoch(entry, record.identity), lost, lost + 1, record.now_ms,
-                    committed=record.committed,
-                )  # fmt: skip
+                    producer_id, epoch, lost, lost + 1, record.now_ms, committed=record.committed
+                )
 
     # -- the next snapshot -------------------------------------------------------------------------------------------
 
@@ -159,7 +166,7 @@ class Salvage:
         self._snapshot = self._snapshot + data if frame.part else data
         if frame.part == frame.parts - 1:
             try:
-                self._reconcile(snapshot.decode(self._snapshot))
+                self._reconcile(decode(self._snapshot))
             except msgspec.DecodeError:
                 pass
 

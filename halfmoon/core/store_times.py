@@ -13,7 +13,7 @@ from halfmoon.core.messages import Steps
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 
 def frame_at(broker: Broker, partition: Partition, offset: int) -> Steps[WholeFrame | None]:

@@ -19,15 +19,18 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core import control, frame
+from halfmoon.core import frame
 from halfmoon.core.batch_header import BatchHeader, parse_header
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.transactions import marker, rules
-from halfmoon.core.transactions.entry import Identity, TransactionalId
+from halfmoon.core.transactions import marker
+from halfmoon.schema import control
+from halfmoon.schema.transactions import Identity
+from halfmoon.services.transactions import rules
+from halfmoon.services.transactions.entry import TransactionalId
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 MAX_PARTITIONS = 32_000
 """Of one transaction: their markers are one frame group."""
@@ -68,7 +71,7 @@ class TransactionService:
         """Take up what the log remembers. Called once, before the first request. Raises BrokerError."""
         broker = self._broker
         mono_ms, wall_ms = broker.clock.mono_ms(), broker.clock.wall_ms()
-        for entry in broker.catalog.transactions.ongoing.values():
+        for entry in broker.state.transactions.ongoing.values():
             left_ms = min(max(0, entry.due_ms - wall_ms), entry.timeout_ms)
             self._expect(entry, mono_ms + left_ms)
         self._end_what_nobody_would(wall_ms)
@@ -78,7 +81,7 @@ class TransactionService:
         records."""
         known = {
             (entry.producer_id, place)
-            for entry in self._broker.catalog.transactions.ongoing.values()
+            for entry in self._broker.state.transactions.ongoing.values()
             for place in entry.partitions
         }
         for partition in self._broker.catalog.partitions():
@@ -117,7 +120,7 @@ class TransactionService:
         return identity, position
 
     def _entry(self, name: str) -> TransactionalId | None:
-        return self._broker.catalog.transactions.by_name.get(name)
+        return self._broker.state.transactions.by_name.get(name)
 
     def _new_producer_id(self) -> int:
         return self._broker.allocate_producer_id()[0]
@@ -350,7 +353,7 @@ class TransactionService:
         kept_ms = self._broker.settings.transactions.id_expiration_ms
         if kept_ms is None:
             return False
-        gone = list(islice(self._broker.catalog.transactions.unused(now_ms - kept_ms), IDS_AT_ONCE))
+        gone = list(islice(self._broker.state.transactions.unused(now_ms - kept_ms), IDS_AT_ONCE))
         if gone:
             self._broker.append_control(control.TransactionalIdsExpired(gone))
         return len(gone) == IDS_AT_ONCE
@@ -359,10 +362,10 @@ class TransactionService:
 
     @property
     def ongoing(self) -> int:
-        return len(self._broker.catalog.transactions.ongoing)
+        return len(self._broker.state.transactions.ongoing)
 
     @property
     def oldest_ms(self) -> int:
         """For how long the oldest of them has been open; 0 where none is."""
         now_ms = self._broker.clock.wall_ms()
-        return max((now_ms - entry.start_ms for entry in self._broker.catalog.transactions.ongoing.values()), default=0)
+        return max((now_ms - entry.start_ms for entry in self._broker.state.transactions.ongoing.values()), default=0)

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from halfmoon.core import control
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, validate, view_configs
 from halfmoon.core.view_filler import ViewCounters, ViewFiller
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 ALIASES = {"sql": "sql92"}
 """Short names of filter languages, in definitions of views."""

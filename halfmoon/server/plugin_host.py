@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from halfmoon.core.batch_header import parse_header
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.transactions.aborted import AbortedBatches
 
@@ -76,7 +76,7 @@ class Host:
         found = self._broker.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        return self._broker.catalog.was_sent_back(group, found.partitions[partition], offset)
+        return self._broker.state.nacked.was_nacked(group, found.partitions[partition], offset)
 
     def count(self, plugin: str, name: str, amount: int) -> None:
         self.counts[plugin, name] += amount

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.listener import Counters
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Topic
+    from halfmoon.core.catalog.topics import Topic
     from halfmoon.server.app import App
     from halfmoon.server.tick import Durations
 
@@ -148,7 +148,7 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_transactions_ended_total", transactions.committed, "committed")
     put("halfmoon_transactions_ended_total", transactions.aborted - transactions.timed_out, "aborted")
     put("halfmoon_transactions_ended_total", transactions.timed_out, "timed out")
-    put("halfmoon_transactional_ids", len(broker.catalog.transactions.by_name))
+    put("halfmoon_transactional_ids", len(broker.state.transactions.by_name))
     for key, count in broker.quotas.throttled.items():
         put("halfmoon_throttled_total", count, key)
         put("halfmoon_throttle_seconds_total", broker.quotas.throttled_ms[key] / 1000, key)
@@ -264,7 +264,7 @@ async def _read_groups(broker: Broker, readings: Readings, slices: _Slices) -> N
 async def _progress(broker: Broker, group: str, slices: _Slices) -> list[tuple[str, int, int, int]]:
     catalog = broker.catalog
     found = []
-    for count, (place, committed) in enumerate(list(catalog.offsets.get(group, {}).items()), 1):
+    for count, (place, committed) in enumerate(list(broker.state.groups.offsets.get(group, {}).items()), 1):
         partition = catalog.partition(*place)
         if partition is not None:
             found.append((partition.topic.name, place[1], committed.offset, partition.high_watermark))

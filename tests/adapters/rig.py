@@ -10,7 +10,7 @@ from socket import IPPROTO_TCP, TCP_INFO
 from typing import Any
 
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.interception import Interception
 from halfmoon.core.plugins import load_plugins

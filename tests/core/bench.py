@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from halfmoon.core.broker import Broker, Produced
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError

@@ -12,11 +12,12 @@ from halfmoon.core.allocation import Queue
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import Join, JoinResult, Sync, SyncResult
 from halfmoon.core.groups.consumer.classic import places_of
-from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat, HeartbeatResult, Places
+from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat, HeartbeatResult
 from halfmoon.core.groups.consumer_protocol import assignment_bytes, parse_assignment, parse_subscription
 from halfmoon.core.groups.coordination import Coordination
 from halfmoon.core.groups.messages import Effect
 from halfmoon.plugins.allocate.range import range_
+from halfmoon.schema.groups import Places
 from tests.core.consumer_script import FakeTopics, subscription_bytes
 
 NOTHING: Places = frozenset()

@@ -21,7 +21,7 @@ from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import GroupRecord, GroupSettings, Join, JoinResult, Persist, Protocols, Sync, SyncResult
 from halfmoon.core.groups.consumer.memory import RememberedGroup
-from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, ConsumerHeartbeat, HeartbeatResult, Places
+from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat, HeartbeatResult
 from halfmoon.core.groups.consumer.settings import ConsumerSettings
 from halfmoon.core.groups.consumer_protocol import parse_assignment
 from halfmoon.core.groups.coordination import Coordination
@@ -29,6 +29,7 @@ from halfmoon.core.groups.messages import Effect
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.uniform import uniform
+from halfmoon.schema.groups import ConsumerGroupChange, Places
 
 
 class FakeTopics:

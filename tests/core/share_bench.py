@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records import iter_records, parse_header
 from halfmoon.core.share.ledger import STATE_NAMES
 from halfmoon.core.share.reading import Found, Loading

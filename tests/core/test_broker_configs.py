@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from halfmoon.core.administration import ALL_NODES, BROKER
 from halfmoon.core.broker import Broker
 from halfmoon.core.broker_configs import BROKER_CONFIGS, validate
 from halfmoon.core.config import Settings, load_settings
-from halfmoon.core.control import ResourceConfigsSet
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.refused_configs import REFUSED_CONFIGS
 from halfmoon.core.topic_configs import TOPIC_CONFIGS
+from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.configs.state import ALL_NODES, BROKER
 from tests.adapters.rig import BrokerRig
 
 NODE = "0"
@@ -158,7 +158,7 @@ def test_what_is_refused(rig: BrokerRig, name: str, value: str, fault: Fault) ->
     with pytest.raises(BrokerError, match=name.replace(".", r"\.")) as caught:
         rig.broker.dynamic_configs.alter(NODE, {name: value})
     assert caught.value.fault is fault
-    assert rig.broker.catalog.administration.configs == {}
+    assert rig.broker.state.configs.configs == {}
 
 
 def test_the_most_members_shown_are_those_that_hold(rig: BrokerRig) -> None:
@@ -236,10 +236,10 @@ def test_a_start_may_unset_what_keeps_everybody_out(rig: BrokerRig) -> None:
     put(rig, NODE, max_connections="11")
     broker = restarted(rig, unset=["max.connections", "num.partitions"])
     assert broker.settings.limits.max_connections == 10_000
-    assert broker.catalog.administration.node_overrides() == {"log.retention.ms": "1000"}
+    assert broker.state.configs.node_overrides() == {"log.retention.ms": "1000"}
     again = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     again.open()
-    assert again.catalog.administration.node_overrides() == {"log.retention.ms": "1000"}
+    assert again.state.configs.node_overrides() == {"log.retention.ms": "1000"}
 
 
 def test_validate_only(rig: BrokerRig) -> None:

@@ -46,7 +46,7 @@ def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: Broker, clock
     assert send(broker, "t", cancel("2"), cancel("nobody")) == -1
     relay(broker)
     assert broker.deliveries.waiting() == 2
-    assert broker.catalog.cancels == {}
+    assert broker.state.cancels.cancels == {}
     pass_ms(broker, clock, 5_000)
     assert values(broker, "t") == [b"a", b"c"]
     assert values(broker, "t", 1) == []
@@ -87,12 +87,12 @@ def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, cl
     broker.relays.remove(broker.key_index)
     send(broker, "t", cancel("20"))
     relay(broker)
-    assert broker.catalog.cancels
+    assert broker.state.cancels.cancels
     pass_ms(broker, clock, 2_000)
     assert values(broker, "t") == [b"%d" % at for at in range(40) if at != 20]
     broker.key_index._gaps.clear()
     pass_ms(broker, clock, cancelling.AGAIN_MS)
-    assert broker.catalog.cancels == {}
+    assert broker.state.cancels.cancels == {}
     assert broker.cancelling.cancelled == 1
 
 
@@ -116,7 +116,7 @@ def test_what_is_sent_afterwards_is_not_meant_before_it_is_looked_for_either(
     send(broker, "t", *[later(b"after", "1") for _ in range(20)])
     relay(broker)
     pass_ms(broker, clock, 2_000)
-    assert broker.catalog.cancels
+    assert broker.state.cancels.cancels
     assert values(broker, "t") == [b"after"] * 20
 
 
@@ -184,7 +184,7 @@ def test_the_topic_is_deleted(broker: Broker, clock: VirtualClock) -> None:
     send(broker, "t", later(b"x", "1"))
     send(broker, "t", cancel("1"))
     broker.delete_topic(topic)
-    assert broker.catalog.cancels == {}
+    assert broker.state.cancels.cancels == {}
     relay(broker)
 
 
@@ -305,7 +305,7 @@ def test_rolling_goes_on_without_it(fs: FaultyFileSystem, clock: VirtualClock) -
     assert broker.rolling.rolled == 0
     broker.key_index._gaps.clear()
     pass_ms(broker, clock, 2_000)
-    assert broker.catalog.cancels == {}
+    assert broker.state.cancels.cancels == {}
     pass_ms(broker, clock, 100_000)
     assert b"x" not in values(broker, "t")
 
@@ -343,7 +343,7 @@ def test_a_crash_at_any_moment(after: str) -> None:
             assert {b"0", b"3"} <= set(came)
         assert len(again.deliveries) == 0
         assert partition_of(again, LEVEL_TOPIC).pending is not None or "sent" not in told
-        assert again.catalog.cancels == {}
+        assert again.state.cancels.cancels == {}
 
 
 def test_under_load_in_any_order(fs: FaultyFileSystem, clock: VirtualClock) -> None:

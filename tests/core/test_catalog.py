@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core import control
-from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
-from halfmoon.core.control import Committed
-from halfmoon.core.groups.messages import GroupRecord
+from halfmoon.schema import control
+from halfmoon.schema.control import Committed
+from halfmoon.schema.groups import GroupRecord
+from halfmoon.services.groups.state import GroupsState
+from halfmoon.services.sections import Sections
 
 
 @pytest.fixture
 def catalog() -> Catalog:
-    return Catalog(load_settings({}, {}, {}))
+    catalog = Catalog(load_settings({}, {}, {}))
+    Sections(catalog)
+    return catalog
+
+
+def groups_of(catalog: Catalog) -> GroupsState:
+    return next(each for each in catalog.sections if isinstance(each, GroupsState))
 
 
 def create(catalog: Catalog, number: int, name: str, partitions: int = 2) -> None:
@@ -71,8 +80,8 @@ def test_every_record_may_be_applied_twice(catalog: Catalog) -> None:
 
 def described(catalog: Catalog) -> object:
     topics = {t.name: (t.number, t.configs, [p.start_offset for p in t.partitions]) for t in catalog.by_number.values()}
-    offsets = {group: dict(progress) for group, progress in catalog.offsets.items()}
-    return topics, offsets, dict(catalog.groups), catalog.next_topic_number, catalog.next_producer_id
+    offsets = {group: dict(progress) for group, progress in groups_of(catalog).offsets.items()}
+    return topics, offsets, dict(groups_of(catalog).groups), catalog.next_topic_number, catalog.next_producer_id
 
 
 def test_a_deleted_topic_takes_its_offsets_with_it_and_leaves_its_number_unused(catalog: Catalog) -> None:
@@ -82,12 +91,12 @@ def test_a_deleted_topic_takes_its_offsets_with_it_and_leaves_its_number_unused(
     commit(catalog, "both", 1, 0, 2)
     commit(catalog, "one", 0, 1, 3)
     catalog.apply(control.TopicDeleted(0))
-    assert catalog.offsets == {"both": {(1, 0): Committed(2, -1, "", 0)}}
+    assert groups_of(catalog).offsets == {"both": {(1, 0): Committed(2, -1, "", 0)}}
     assert catalog.next_topic_number == 2
     create(catalog, 0, "t")
     assert "t" not in catalog.by_name, "a record of before the deletion changes nothing"
     commit(catalog, "late", 0, 0, 1)
-    assert "late" not in catalog.offsets
+    assert "late" not in groups_of(catalog).offsets
 
 
 def test_a_namesake_whose_deletion_was_lost_gives_way(catalog: Catalog) -> None:
@@ -115,7 +124,7 @@ def test_a_group_without_offsets_left_is_none(catalog: Catalog) -> None:
     commit(catalog, "g", 0, 0, 1)
     catalog.apply(control.OffsetsDeleted("g", [(0, 0), (0, 1)]))
     catalog.apply(control.OffsetsDeleted("nobody", [(0, 0)]))
-    assert catalog.offsets == {}
+    assert groups_of(catalog).offsets == {}
 
 
 def test_a_start_never_moves_back_and_takes_the_ends_along(catalog: Catalog) -> None:

@@ -10,7 +10,7 @@ import pytest
 from halfmoon.core import cleaner, cleaning
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from halfmoon.core import control
-from halfmoon.core.control import Committed
-from halfmoon.core.groups.consumer.messages import ClassicSide, ConsumerGroupChange, ConsumerMember
-from halfmoon.core.groups.messages import GroupRecord, SavedMember
-from halfmoon.core.transactions.entry import Identity
+from halfmoon.schema import control
+from halfmoon.schema.control import Committed
+from halfmoon.schema.groups import ClassicSide, ConsumerGroupChange, ConsumerMember, GroupRecord, SavedMember
+from halfmoon.schema.transactions import Identity
 
 RECORDS: list[control.Any] = [
     control.GenerationStarted(3, 1_700_000_000_000),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
 from halfmoon.core.index import Key
 from tests.core.bench import VirtualClock, open_broker, partition_of

@@ -258,10 +258,10 @@ def test_only_who_is_no_member_sets_a_group_back(broker: Broker, clock: VirtualC
     turn(broker)
     commit(broker, 9, generation=joined.generation, member_id=joined.member_id)
     place = partition_of(broker, "t").topic.number, 0
-    broker.catalog.sent_back = {"g": {place: {10}}}
+    broker.state.nacked.nacked = {"g": {place: {10}}}
     commit(broker, 5, generation=joined.generation, member_id=joined.member_id)
-    assert broker.catalog.sent_back == {"g": {place: {10}}}
+    assert broker.state.nacked.nacked == {"g": {place: {10}}}
     commit(broker, 3, group="other")
-    broker.catalog.sent_back = {"other": {place: {10}}}
+    broker.state.nacked.nacked = {"other": {place: {10}}}
     commit(broker, 2, group="other")
-    assert broker.catalog.sent_back == {}
+    assert broker.state.nacked.nacked == {}

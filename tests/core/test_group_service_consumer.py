@@ -206,7 +206,7 @@ class Others:
 def test_a_group_of_another_protocol_is_refused(broker: Broker) -> None:
     broker.groups.foreign = Others()  # type: ignore[assignment]
     refused = beat(broker)
-    assert (refused.fault, broker.catalog.consumer_groups) == (Fault.GROUP_ID_NOT_FOUND, {})
+    assert (refused.fault, broker.state.groups.consumer_groups) == (Fault.GROUP_ID_NOT_FOUND, {})
     assert broker.groups.describe_consumer("g") is None
 
 
@@ -220,7 +220,7 @@ def test_an_empty_group_expires(broker: Broker, clock: VirtualClock) -> None:
     assert broker.groups.expire_offsets(clock.now_ms) == 0
     clock.now_ms += 1
     assert broker.groups.expire_offsets(clock.now_ms) == 1
-    assert (broker.catalog.consumer_groups, broker.catalog.offsets) == ({}, {})
+    assert (broker.state.groups.consumer_groups, broker.state.groups.offsets) == ({}, {})
 
 
 def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: Broker) -> None:
@@ -243,9 +243,9 @@ def test_an_upgrade_is_remembered_as_one_change(fs: FaultyFileSystem, clock: Vir
     from tests.core.test_group_service import rebalance
 
     rebalance(broker, clock)
-    assert set(broker.catalog.groups) == {"g"}
+    assert set(broker.state.groups.groups) == {"g"}
     broker.groups.leave("g", [(member.member_id, None) for member in broker.groups.describe("g").members])  # type: ignore[union-attr]
     beat(broker)
-    assert (set(broker.catalog.groups), set(broker.catalog.consumer_groups)) == (set(), {"g"})
+    assert (set(broker.state.groups.groups), set(broker.state.groups.consumer_groups)) == (set(), {"g"})
     again = opened(fs.kill(), clock)
     assert beat(again, epoch=3).fault is None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from halfmoon.core import control
 from halfmoon.core.groups import Persist
-from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, ConsumerHeartbeat
+from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat
+from halfmoon.schema import control
+from halfmoon.schema.groups import ConsumerGroupChange
 from tests.core.consumer_script import Script
 
 

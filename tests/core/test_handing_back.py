@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core import control
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.plugins.store.delay import NAMES, Delays
 from halfmoon.plugins.store.retry import Retries
+from halfmoon.schema import control
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
@@ -25,7 +25,7 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
 
     def was_handed_back(group: str, topic: str, index: int, offset: int) -> bool:
         there = brokers[0].topic(topic)
-        return there is not None and brokers[0].catalog.was_sent_back(group, there.partitions[index], offset)
+        return there is not None and brokers[0].state.nacked.was_nacked(group, there.partitions[index], offset)
 
     retry = PutInterceptor("retry", (), Retries(2, was_handed_back).before_put, ("retry.",))
     delay = PutInterceptor("delay", NAMES, Delays(LEVELS_MS, 10**9).before_put)
@@ -169,7 +169,7 @@ def test_what_was_committed_is_forgotten_with_the_next_commit(broker: Broker, cl
         (6, None),
     ):
         commit(broker, "orders", 0, offset)
-        assert broker.catalog.sent_back == ({} if left is None else {GROUP: {(0, 0): left}})
+        assert broker.state.nacked.nacked == ({} if left is None else {GROUP: {(0, 0): left}})
 
 
 def test_a_commit_that_comes_late_doubles_nothing(broker: Broker, clock: VirtualClock) -> None:
@@ -198,7 +198,7 @@ def test_a_group_that_is_set_back_may_hand_back_again(broker: Broker, clock: Vir
         hand_back(broker, b"%d" % offset, f"orders/0/{offset}")
     commit(broker, "orders", 0, 2)
     commit(broker, "orders", 0, 0)
-    assert broker.catalog.sent_back == {}
+    assert broker.state.nacked.nacked == {}
     hand_back(broker, b"2", "orders/0/2")
     pass_ms(broker, clock, 10_001)
     assert values(broker, RETRY) == [b"0", b"1", b"2", b"2"]
@@ -210,7 +210,7 @@ def test_a_group_whose_offsets_are_deleted_begins_anew(broker: Broker, clock: Vi
     hand_back(broker, b"a", "orders/0/0")
     commit(broker, "orders", 0, 1)
     broker.groups.delete_offsets(GROUP, [partition_of(broker, "orders")])
-    assert broker.catalog.sent_back == {}
+    assert broker.state.nacked.nacked == {}
     hand_back(broker, b"a", "orders/0/0")
     pass_ms(broker, clock, 10_001)
     assert values(broker, RETRY) == [b"a", b"a"]

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.core import housekeeping as module
-from halfmoon.core import snapshot
 from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import snapshot
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.housekeeping import due_start

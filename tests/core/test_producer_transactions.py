@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from halfmoon.core import control, snapshot
 from halfmoon.core.broker import Broker
+from halfmoon.core.catalog import snapshot
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 from halfmoon.core.hook_types import Diverted, PutInterceptor, Redirect
 from halfmoon.core.housekeeping import PRODUCER_EXPIRATION_MS
-from halfmoon.core.transactions.entry import LAST_EPOCH, TransactionState
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import TransactionalIdState, decode
+from halfmoon.schema.transactions import LAST_EPOCH, TransactionState
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, sync, turn, values
 from tests.core.transaction_bench import TxnClient, committed_values, fault_of, markers, read_committed
@@ -34,7 +37,7 @@ def client(broker: Broker, name: str = "x", **options: object) -> TxnClient:
 
 
 def state(broker: Broker, name: str = "x") -> TransactionState:
-    return broker.catalog.transactions.by_name[name].state
+    return broker.state.transactions.by_name[name].state
 
 
 @STYLES
@@ -596,7 +599,7 @@ def test_what_nobody_would_end_is_aborted_at_the_next_start(
     """Rot may take the records of a transactional id and leave its batches."""
     one = client(broker)
     one.send("t", b"a")
-    del broker.catalog.transactions.by_name["x"]
+    del broker.state.transactions.by_name["x"]
     broker.close()
     broker = open_broker(fs, clock)
     turn(broker)
@@ -725,11 +728,11 @@ def test_ids_that_nobody_uses_are_forgotten(fs: FaultyFileSystem, clock: Virtual
     clock.now_ms += 601_000
     while not broker.housekeeping.retain():
         pass
-    assert set(broker.catalog.transactions.by_name) == {"busy"}
+    assert set(broker.state.transactions.by_name) == {"busy"}
     turn(broker)
     broker.close()
     broker = open_broker(fs, clock)
-    assert set(broker.catalog.transactions.by_name) == {"busy"}
+    assert set(broker.state.transactions.by_name) == {"busy"}
 
 
 def test_thousands_of_ids_are_forgotten_a_thousand_at_a_time(fs: FaultyFileSystem, clock: VirtualClock) -> None:
@@ -739,9 +742,9 @@ def test_thousands_of_ids_are_forgotten_a_thousand_at_a_time(fs: FaultyFileSyste
     clock.now_ms += 3_600_001
     left = []
     while broker.transactions.expire_ids(clock.wall_ms()):
-        left.append(len(broker.catalog.transactions.by_name))
+        left.append(len(broker.state.transactions.by_name))
     assert left == [1_500, 500]
-    assert not broker.catalog.transactions.by_name
+    assert not broker.state.transactions.by_name
 
 
 def test_what_a_snapshot_says_of_an_id_follows_every_change(fs: FaultyFileSystem, clock: VirtualClock) -> None:
@@ -750,7 +753,8 @@ def test_what_a_snapshot_says_of_an_id_follows_every_change(fs: FaultyFileSystem
     one = client(broker)
 
     def saved() -> snapshot.TransactionalIdState:
-        (state,) = snapshot.decode(snapshot.take(broker.catalog, 0, 0)).transactional_ids
+        saved = decode(snapshot.take(broker.catalog, 0, 0)).transactional_ids
+        (state,) = msgspec.msgpack.decode(saved, type=list[TransactionalIdState])
         return state
 
     assert saved().state is TransactionState.EMPTY

@@ -196,11 +196,11 @@ class Machine(RuleBasedStateMachine):
         self.clock.now_ms += ms
         self.broker.transactions.expire(self.clock.mono_ms())
         turn(self.broker)
-        ongoing = {entry.name: entry for entry in self.broker.catalog.transactions.by_name.values() if entry.is_ongoing}
+        ongoing = {entry.name: entry for entry in self.broker.state.transactions.by_name.values() if entry.is_ongoing}
         for entry in ongoing.values():
             assert self.clock.wall_ms() - entry.start_ms < TIMEOUT_MS
         for producer in self.producers:
-            entry = self.broker.catalog.transactions.by_name[producer.name]
+            entry = self.broker.state.transactions.by_name[producer.name]
             mine = entry.is_ongoing and (entry.producer_id, entry.epoch) == (producer.producer_id, producer.epoch)
             if producer.now is not None and not mine:
                 self.lost(producer.now)
@@ -233,7 +233,7 @@ class Machine(RuleBasedStateMachine):
                     self.retire(producer)
                 producer.now = None
         for producer in list(self.producers):
-            if producer.name not in self.broker.catalog.transactions.by_name:
+            if producer.name not in self.broker.state.transactions.by_name:
                 self.retire(producer)  # it was never told that it had its id
         turn(self.broker)
 

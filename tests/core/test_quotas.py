@@ -131,7 +131,7 @@ def test_what_cannot_be_set(
     with pytest.raises(BrokerError, match=says) as caught:
         rig.broker.quotas.alter(Alteration(entity, [(key, value)]))
     assert caught.value.fault is Fault.INVALID_REQUEST
-    assert rig.broker.catalog.administration.quotas == {}
+    assert rig.broker.state.quotas.quotas == {}
 
 
 def test_a_key_that_is_named_twice(rig: BrokerRig) -> None:
@@ -142,7 +142,7 @@ def test_a_key_that_is_named_twice(rig: BrokerRig) -> None:
 def test_validate_only_and_what_changes_nothing(rig: BrokerRig) -> None:
     alteration = Alteration([(CLIENT_ID, "c")], [(PRODUCED, 5)])
     assert rig.broker.quotas.alter(alteration, validate_only=True) is None
-    assert rig.broker.catalog.administration.quotas == {}
+    assert rig.broker.state.quotas.quotas == {}
     assert rig.broker.quotas.alter(alteration) is not None
     assert rig.broker.quotas.alter(alteration) is None
     assert put(rig.broker, None, CONSUMED, client_id="c") is None
@@ -257,13 +257,13 @@ def test_they_are_there_after_a_restart(end: str) -> None:
         ((USER, None),): {PRODUCED: 1000, CONSUMED: 2000},
         ((IP, "::1"),): {CONNECTIONS: 5},
     }
-    assert broker.catalog.administration.quotas == expected
+    assert broker.state.quotas.quotas == expected
     if end == "close":
         broker.close()
     else:
         fs = fs.kill() if end == "kill" else fs.power_loss()
     again = _broker(fs)
-    assert again.catalog.administration.quotas == expected
+    assert again.state.quotas.quotas == expected
     assert again.quotas.enabled
     assert again.quotas.connections_limited
     assert again.quotas.limit(CONSUMED, "x") == (2000, (ANONYMOUS, None))

@@ -173,7 +173,7 @@ def test_stale_bytes_behind_a_torn_frame_are_never_taken_for_frames(fs: FaultyFi
 def test_a_torn_snapshot_at_the_head_of_a_segment_counts_as_a_whole_or_not_at_all(
     fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("halfmoon.core.snapshot.PART_BYTES", 100)
+    monkeypatch.setattr("halfmoon.core.catalog.snapshot.PART_BYTES", 100)
     broker = started(fs, clock, "t", "u", partitions=20)
     while len(broker.log.segments) == 1:
         synced = broker.log.end
@@ -200,7 +200,7 @@ def test_a_torn_snapshot_at_the_head_of_a_segment_counts_as_a_whole_or_not_at_al
 def test_a_snapshot_larger_than_a_part_and_than_a_segment_is_read_back(
     fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("halfmoon.core.snapshot.PART_BYTES", 16 << 10)
+    monkeypatch.setattr("halfmoon.core.catalog.snapshot.PART_BYTES", 16 << 10)
     broker = started(fs, clock)
     for number in range(40):
         broker.create_topic(f"topic-{number}", 250)

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import pytest
 
-from halfmoon.core import control, frame, snapshot
-from halfmoon.core.catalog import Catalog, Partition
+from halfmoon.core import frame
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.salvage import Salvage
 from halfmoon.core.transactions import marker
-from halfmoon.core.transactions.entry import Identity
+from halfmoon.schema import control
+from halfmoon.schema.transactions import Identity
+from halfmoon.services.groups.state import GroupsState
+from halfmoon.services.sections import Sections
+from halfmoon.services.transactions.state import TransactionsState
 
 
 @pytest.fixture
 def catalog() -> Catalog:
     catalog = Catalog(load_settings({}, {}, {}))
+    Sections(catalog)
     catalog.apply(control.TopicCreated(0, "t", b"t" * 16, 1, {}))
     return catalog
 
@@ -23,6 +32,13 @@ def catalog() -> Catalog:
 @pytest.fixture
 def salvage(catalog: Catalog) -> Salvage:
     return Salvage(catalog)
+
+
+T = TypeVar("T")
+
+
+def section(catalog: Catalog, kind: type[T]) -> T:
+    return next(each for each in catalog.sections if isinstance(each, kind))
 
 
 def batch_frame(number: int, index: int, base_offset: int, span: int = 1, part: int = 0, parts: int = 1) -> Frame:
@@ -84,6 +100,7 @@ def test_a_deleted_topic_is_not_brought_back(catalog: Catalog, salvage: Salvage)
 def truth(catalog: Catalog) -> bytes:
     """A snapshot of how it really was: t grown, renamed numbers, one topic more, one less."""
     real = Catalog(load_settings({}, {}, {}))
+    Sections(real)
     real.apply(control.TopicCreated(0, "t", b"t" * 16, 3, {"retention.ms": "5"}))
     real.apply(control.TopicCreated(2, "orders", b"o" * 16, 2, {}))
     real.apply(control.TopicCreated(5, "quiet", b"q" * 16, 1, {}))
@@ -91,7 +108,7 @@ def truth(catalog: Catalog) -> bytes:
     for number, next_offset, start in ((0, 20, 10), (2, 30, 0), (5, 7, 7)):
         it = partition(real, number)
         it.next_offset, it.start_offset, it.epochs = next_offset, start, [(1, 0)]
-    real.offsets = {"g": {(0, 0): control.Committed(15, 1, "", 0)}}
+    section(real, GroupsState).offsets = {"g": {(0, 0): control.Committed(15, 1, "", 0)}}
     return snapshot.take(real, 0, 1, producers=False)
 
 
@@ -118,7 +135,7 @@ def test_the_next_snapshot_sets_everything_right(
     assert len(catalog.by_name["t"].partitions) == 3
     assert partition(catalog, 5).queue.damaged == []
     assert (catalog.next_topic_number, catalog.next_producer_id) == (6, 4000)
-    assert catalog.offsets["g"][0, 0].offset == 15
+    assert section(catalog, GroupsState).offsets["g"][0, 0].offset == 15
 
 
 @pytest.mark.parametrize("epoch", [3, 4], ids=["older", "epoch bumped"])
@@ -137,9 +154,9 @@ def test_one_marker_tells_how_a_transaction_ended(
     salvage.frame(batch_frame(0, 0, 1, part=0, parts=3), batch)
     partition(catalog).transaction_ended(7, epoch, 1, 2, 0, committed=committed)  # as recovery does it
     partition(catalog).next_offset = 2
-    assert catalog.transactions.ongoing
+    assert section(catalog, TransactionsState).ongoing
     salvage.finish()  # the log ends here
-    entry = catalog.transactions.by_name["x"]
+    entry = section(catalog, TransactionsState).by_name["x"]
     assert (entry.state.value, entry.epoch) == ("CompleteCommit" if committed else "CompleteAbort", epoch)
     other = partition(catalog, 0, 1)
     assert (other.queue.damaged, other.next_offset) == ([(1, 2)], 2)

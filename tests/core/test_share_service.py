@@ -11,7 +11,7 @@ import pytest
 from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
 from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
 from halfmoon.core.share import dead_letters
@@ -281,7 +281,7 @@ def test_what_a_damaged_disk_has_lost_is_passed_over_and_said(caplog: pytest.Log
 
 
 def ledger_of(bench: Bench) -> Ledger:
-    (ledger,) = bench.broker.catalog.shares[GROUP].values()
+    (ledger,) = bench.broker.state.share.ledgers[GROUP].values()
     return ledger
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from halfmoon.core import control, snapshot
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Catalog
-from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, ConsumerMember
-from halfmoon.core.groups.messages import GroupRecord
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.schema import control
+from halfmoon.schema.groups import ConsumerGroupChange, ConsumerMember, GroupRecord
+from halfmoon.schema.snapshot import decode, encode
+from halfmoon.services.groups.state import GroupsState
+from halfmoon.services.sections import Sections
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
 
@@ -40,8 +43,13 @@ def broker(fs: FaultyFileSystem) -> Broker:
 
 def restored(broker: Broker, data: bytes) -> Catalog:
     catalog = Catalog(broker.settings)
-    snapshot.restore(catalog, snapshot.decode(data))
+    Sections(catalog)
+    snapshot.restore(catalog, decode(data))
     return catalog
+
+
+def groups_of(catalog: Catalog) -> GroupsState:
+    return next(each for each in catalog.sections if isinstance(each, GroupsState))
 
 
 def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
@@ -59,10 +67,11 @@ def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
     assert again.by_name["inside"].internal
     assert again.next_topic_number == 3
     assert again.next_producer_id == 1000
-    assert set(again.groups) == {"h"}
-    assert again.consumer_groups["c"].whole() == broker.catalog.consumer_groups["c"].whole()
-    assert again.consumer_groups["c"].saved_ms == 5
-    assert again.offsets["g"][1, 0].metadata == "note"
+    groups = groups_of(again)
+    assert set(groups.groups) == {"h"}
+    assert groups.consumer_groups["c"].whole() == broker.state.groups.consumer_groups["c"].whole()
+    assert groups.consumer_groups["c"].saved_ms == 5
+    assert groups.offsets["g"][1, 0].metadata == "note"
 
 
 def test_what_stands_at_the_head_of_segments_has_no_producers_without_a_transaction(broker: Broker) -> None:
@@ -86,7 +95,7 @@ def test_a_checkpoint_is_loaded_or_counts_as_lost(broker: Broker, fs: FaultyFile
     loaded = snapshot.load(fs)
     assert loaded is not None
     assert (loaded.position, loaded.generation, loaded.clean) == (1234, 5, True)
-    assert snapshot.encode(loaded) == data
+    assert encode(loaded) == data
     size = len(fs.names["checkpoint"].cache)
     for at in range(0, size, 3):
         flip(fs, "checkpoint", at)
@@ -112,4 +121,4 @@ def test_a_checkpoint_of_another_version_counts_as_lost(
 
 def test_a_newer_snapshot_may_have_more_fields(broker: Broker) -> None:
     fields = msgspec.msgpack.decode(snapshot.take(broker.catalog, 0, 1))
-    assert snapshot.decode(msgspec.msgpack.encode([*fields, "new"])).position == 0
+    assert decode(msgspec.msgpack.encode([*fields, "new"])).position == 0

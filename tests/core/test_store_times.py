@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.records import build_batch
 from halfmoon.core.store_times import first_stored_since, frame_at

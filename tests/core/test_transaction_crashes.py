@@ -96,7 +96,7 @@ class World:
                 assert counts == sent.commit
         for index in range(PARTITIONS):
             partition = partition_of(broker, "t", index)
-            ongoing = any(entry.is_ongoing for entry in broker.catalog.transactions.by_name.values())
+            ongoing = any(entry.is_ongoing for entry in broker.state.transactions.by_name.values())
             assert ongoing or partition.stable_offset == partition.high_watermark
 
     def reopen(self, fs: FaultyFileSystem) -> None:

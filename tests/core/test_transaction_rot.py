@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.broker import Broker
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.frame import HEADER_BYTES
 from halfmoon.core.scan import read_header
-from halfmoon.core.transactions.entry import TransactionState
+from halfmoon.schema.transactions import TransactionState
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
 from tests.core.transaction_bench import TxnClient, read_committed
@@ -71,7 +71,7 @@ def test_an_end_that_was_answered_stays_what_it_was(
     broker = one.broker = open_broker(fs, clock)
     turn(broker)
 
-    entry = broker.catalog.transactions.by_name["x"]
+    entry = broker.state.transactions.by_name["x"]
     assert (entry.producer_id, entry.epoch) == (one.producer_id, one.epoch)
     if more or committed:
         assert entry.state is TransactionState.COMPLETE_COMMIT

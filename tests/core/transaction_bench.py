@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker, Produced
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
 from halfmoon.core.transaction_service import TransactionalProducer

@@ -10,7 +10,7 @@ from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.core.errors import BrokerError
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 Entry = tuple["Partition", int, int, str]
 """Partition, offset, leader epoch, metadata."""

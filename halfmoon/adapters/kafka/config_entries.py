@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.administration import ALL_NODES
 from halfmoon.core.broker_configs import BROKER_CONFIGS, BrokerConfig
 from halfmoon.core.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.core.config import Settings
 from halfmoon.core.group_configs import GROUP_CONFIGS
 from halfmoon.core.topic_configs import VIEW_POSITION, VIEW_STATE, Kind, effective, find
+from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Topic
+    from halfmoon.core.catalog.topics import Topic
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource and .ConfigType
 TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
@@ -57,9 +57,9 @@ class Entry(NamedTuple):
 
 def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[Entry]:
     """Every configuration of a topic with these overrides, sorted by name."""
-    node = broker.catalog.administration.topic_defaults()
+    node = broker.state.configs.topic_defaults()
     entries = []
-    for config, value, override, _ in effective(node | dict(overrides), broker.dynamic_configs.base):
+    for config, value, override, _ in effective({**node, **overrides}, broker.dynamic_configs.base):
         synonyms = _node_layers(broker, BROKER_CONFIGS[config.node_name]) if config.node_name else []
         if config.name in overrides and override is not None:
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))

@@ -9,7 +9,7 @@ from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 
 def partition_of(topic: Topic | None, index: int) -> Partition:

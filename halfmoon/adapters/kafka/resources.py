@@ -23,10 +23,10 @@ from halfmoon.adapters.kafka.config_entries import (
 )
 from halfmoon.adapters.kafka.lookup import topic_named
 from halfmoon.core import broker_configs, client_metrics, group_configs, topic_configs
-from halfmoon.core.administration import ALL_NODES, CLIENT_METRICS
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_configs import Kind
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.services.configs.state import ALL_NODES, CLIENT_METRICS
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Context
@@ -101,7 +101,7 @@ class TopicResource(Resource):
         return topic_configs.known_elsewhere(name)
 
     def default(self, name: str) -> str:
-        node = self.broker.catalog.administration.topic_defaults()
+        node = self.broker.state.configs.topic_defaults()
         return node.get(name) or topic_configs.find(name).default(self.broker.settings)
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
@@ -193,7 +193,7 @@ class ClientMetricsResource(Resource):
             raise BrokerError(Fault.INVALID_REQUEST, "the name of a client metrics subscription must not be empty")
 
     def overrides(self) -> dict[str, str]:
-        return dict(self.broker.catalog.administration.overrides(CLIENT_METRICS, self.name))
+        return dict(self.broker.state.configs.overrides(CLIENT_METRICS, self.name))
 
     def kind(self, name: str) -> Kind:
         client_metrics.validate(

@@ -12,7 +12,7 @@ from halfmoon.core.share.share_partition import RENEW, Acknowledgement
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.share.options import Options
     from halfmoon.core.share.sessions import Key
 

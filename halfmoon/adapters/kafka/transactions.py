@@ -10,7 +10,7 @@ from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 
 def transaction_code(error: Exception, *, knows_fencing: bool) -> int:

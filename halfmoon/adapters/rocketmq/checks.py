@@ -21,7 +21,7 @@ from halfmoon.remoting.properties import decode
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.node import Node
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 log = logging.getLogger("halfmoon.rocketmq")
 

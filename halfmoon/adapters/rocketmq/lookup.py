@@ -15,7 +15,7 @@ from halfmoon.remoting.message import place_of
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 
 class Standing(NamedTuple):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.connection import Connection
     from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.config import RocketmqListener
 
 log = logging.getLogger("halfmoon.rocketmq")

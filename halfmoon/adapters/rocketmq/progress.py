@@ -15,7 +15,7 @@ from halfmoon.core.errors import BrokerError
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 log = logging.getLogger("halfmoon.rocketmq")
 
@@ -54,7 +54,7 @@ class Progress:
 
     def _write(self, group: str, noted: dict[Partition, int]) -> int:
         broker = self._broker
-        known = broker.catalog.offsets.get(group, {})
+        known = broker.state.groups.offsets.get(group, {})
         entries = []
         for partition, offset in noted.items():
             place = partition.topic.number, partition.index
@@ -78,5 +78,5 @@ class Progress:
         noted = self._noted.get(group, {}).get(partition)
         if noted is not None:
             return noted
-        committed = self._broker.catalog.offsets.get(group, {}).get((partition.topic.number, partition.index))
+        committed = self._broker.state.groups.offsets.get(group, {}).get((partition.topic.number, partition.index))
         return None if committed is None else committed.offset

@@ -20,7 +20,7 @@ from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 log = logging.getLogger("halfmoon.rocketmq")
 

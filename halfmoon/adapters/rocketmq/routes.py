@@ -10,7 +10,7 @@ from halfmoon.adapters.rocketmq.sending import MOST_AUTO_QUEUES
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.connection import Connection
     from halfmoon.adapters.rocketmq.node import Node
-    from halfmoon.core.catalog import Topic
+    from halfmoon.core.catalog.topics import Topic
 
 READ, WRITE, INHERIT = 4, 2, 1
 """org.apache.rocketmq.common.constant.PermName."""

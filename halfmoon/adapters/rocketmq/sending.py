@@ -29,7 +29,7 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 MOST_AUTO_QUEUES = 8
 """Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""

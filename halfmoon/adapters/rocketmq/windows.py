@@ -33,7 +33,7 @@ from halfmoon.remoting.message import physical_offset
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.reading import Place
 
 log = logging.getLogger("halfmoon.rocketmq")

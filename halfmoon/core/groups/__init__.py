@@ -8,19 +8,17 @@ from halfmoon.core.groups.messages import (
     Effect,
     GroupDescription,
     GroupListing,
-    GroupRecord,
     GroupSettings,
     Join,
     JoinedMember,
     JoinResult,
     MemberDescription,
     Persist,
-    Protocols,
     Reply,
-    SavedMember,
     Sync,
     SyncResult,
 )
+from halfmoon.schema.groups import GroupRecord, Protocols, SavedMember
 
 __all__ = [
     "BeatResult",

@@ -19,14 +19,10 @@ from halfmoon.core.groups.consumer import migration
 from halfmoon.core.groups.consumer.classic import ClassicMembers
 from halfmoon.core.groups.consumer.heartbeats import Heartbeats
 from halfmoon.core.groups.consumer.messages import (
-    JOIN,
-    UNREVOKED,
-    ConsumerGroupChange,
     ConsumerGroupDescription,
     ConsumerHeartbeat,
     ConsumerMemberDescription,
     HeartbeatResult,
-    Place,
 )
 from halfmoon.core.groups.consumer.model import EMPTY, ConsumerGroup
 from halfmoon.core.groups.consumer.rebalancing import REVOKE, Rebalancing, rebalance_timeout
@@ -37,7 +33,6 @@ from halfmoon.core.groups.messages import (
     Effect,
     GroupDescription,
     GroupListing,
-    GroupRecord,
     GroupSettings,
     Join,
     JoinResult,
@@ -49,6 +44,7 @@ from halfmoon.core.groups.messages import (
 from halfmoon.core.groups.model import Group
 from halfmoon.core.groups.step import Step
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from halfmoon.schema.groups import JOIN, UNREVOKED, ConsumerGroupChange, GroupRecord, Place
 
 log = logging.getLogger(__name__)
 

@@ -30,11 +30,9 @@ from halfmoon.core.groups.messages import (
     Effect,
     GroupDescription,
     GroupListing,
-    GroupRecord,
     GroupSettings,
     Join,
     JoinResult,
-    SavedMember,
     Sync,
     SyncResult,
 )
@@ -42,6 +40,7 @@ from halfmoon.core.groups.model import Group, State
 from halfmoon.core.groups.rebalance import Rebalances
 from halfmoon.core.groups.step import Step
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from halfmoon.schema.groups import GroupRecord, SavedMember
 
 
 class GroupCoordinator:

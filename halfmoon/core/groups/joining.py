@@ -14,11 +14,12 @@ import logging
 from collections.abc import Callable
 
 from halfmoon.core.errors import Fault
-from halfmoon.core.groups.messages import UNKNOWN_MEMBER, Join, JoinResult, Protocols
+from halfmoon.core.groups.messages import UNKNOWN_MEMBER, Join, JoinResult
 from halfmoon.core.groups.model import Group, Member, State
 from halfmoon.core.groups.rebalance import Rebalances
 from halfmoon.core.groups.step import Step
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from halfmoon.schema.groups import Protocols
 
 log = logging.getLogger(__name__)
 

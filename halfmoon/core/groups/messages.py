@@ -7,19 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from halfmoon.core.errors import Fault
+from halfmoon.schema.groups import GroupRecord, Protocols
 
 if TYPE_CHECKING:
-    from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, HeartbeatResult
+    from halfmoon.core.groups.consumer.messages import HeartbeatResult
+    from halfmoon.schema.groups import ConsumerGroupChange
 
 UNKNOWN_MEMBER = ""
 """The member id of one who has none yet."""
 NO_GENERATION = -1
-
-Protocols: TypeAlias = tuple[tuple[str, bytes], ...]
-"""Assignment protocols with the member's metadata for each, in the member's order of preference."""
 
 
 class GroupSettings(Struct, frozen=True):
@@ -107,37 +106,6 @@ class BeatResult(Struct, frozen=True):
     """What a heartbeat that has waited is answered with."""
 
     fault: Fault | None
-
-
-class SavedMember(Struct, frozen=True):
-    """A member as it is remembered over a restart."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    session_timeout_ms: int
-    rebalance_timeout_ms: int
-    protocols: Protocols
-    assignment: bytes
-
-
-class GroupRecord(Struct, frozen=True):
-    """What must survive a restart: the generation, and who is in. A later record replaces an earlier one.
-
-    A record without members says that the group has just become empty: its offsets' time starts to run.
-    """
-
-    group: str
-    generation: int
-    protocol_type: str
-    protocol: str
-    leader: str
-    settled: bool
-    """The assignments in `members` are those of this generation, and nothing has happened since."""
-    members: tuple[SavedMember, ...] = field(name="static_members")
-    forgotten: int = field(name="dynamic_members", default=0)
-    """How many members are not in `members`: the first version of these records kept only static ones."""
 
 
 class Reply(Struct, frozen=True):

@@ -14,9 +14,10 @@ from enum import Enum
 
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups.deadlines import Timer
-from halfmoon.core.groups.messages import UNKNOWN_MEMBER, GroupRecord, JoinedMember, Protocols, SavedMember
+from halfmoon.core.groups.messages import UNKNOWN_MEMBER, JoinedMember
 from halfmoon.core.groups.step import TimerAction
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from halfmoon.schema.groups import GroupRecord, Protocols, SavedMember
 
 
 class State(Enum):

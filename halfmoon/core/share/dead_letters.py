@@ -26,7 +26,7 @@ from halfmoon.core.share.share_partition import Extent
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.relay import Load
     from halfmoon.core.share.service import Part, Place, ShareService
 

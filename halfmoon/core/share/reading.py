@@ -15,7 +15,7 @@ from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 _ATTRIBUTES_AT = 22
 """In a batch: the lower byte of its attributes (batch_header.HEADER)."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core import control
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.deadlines import Deadlines, Timer
 from halfmoon.core.groups.messages import GroupListing
@@ -33,10 +32,11 @@ from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSe
 from halfmoon.core.share.reading import Found, Loading, Lost, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
 from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition
+from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 
 GROUP_TYPE = "share"
@@ -85,11 +85,11 @@ class ShareService:
 
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
-        self.members.restore(self._broker.catalog.share_groups)
+        self.members.restore(self._broker.state.share.epochs)
 
     def start(self) -> None:
         """Take up what is owed since the last time."""
-        for group, ledgers in self._broker.catalog.shares.items():
+        for group, ledgers in self._broker.state.share.ledgers.items():
             for (number, index), ledger in ledgers.items():
                 partition = self._broker.catalog.partition(number, index)
                 part = None if partition is None or not ledger.owes else self.known(group, partition)
@@ -129,7 +129,7 @@ class ShareService:
         return None if ledger is None else SharePartition(ledger.start, ledger.saved())
 
     def _remembered(self, group: str, partition: Partition) -> Ledger | None:
-        return self._broker.catalog.shares.get(group, {}).get((partition.topic.number, partition.index))
+        return self._broker.state.share.ledgers.get(group, {}).get((partition.topic.number, partition.index))
 
     def _add(self, part: Part) -> Part:
         group, partition = part.place
@@ -453,23 +453,23 @@ class ShareService:
         return position
 
     def exists(self, group: str) -> bool:
-        catalog = self._broker.catalog
-        return group in catalog.share_groups or group in catalog.shares
+        state = self._broker.state.share
+        return group in state.epochs or group in state.ledgers
 
     def looked_at(self, group: str) -> list[Partition]:
         """The partitions of which the group knows something."""
         catalog = self._broker.catalog
-        found = (catalog.partition(*place) for place in catalog.shares.get(group, {}))
+        found = (catalog.partition(*place) for place in self._broker.state.share.ledgers.get(group, {}))
         return [partition for partition in found if partition is not None]
 
     def listed(self) -> list[GroupListing]:
         """All share groups, for people."""
-        catalog = self._broker.catalog
+        state = self._broker.state.share
         found = []
-        for name in sorted({*catalog.share_groups, *catalog.shares}):
+        for name in sorted({*state.epochs, *state.ledgers}):
             group = self.members.groups.get(name)
-            state = EMPTY if group is None else group.state
-            found.append(GroupListing(name, GROUP_TYPE, state, GROUP_TYPE))
+            described = EMPTY if group is None else group.state
+            found.append(GroupListing(name, GROUP_TYPE, described, GROUP_TYPE))
         return found
 
     def check_changeable(self, group: str) -> None:

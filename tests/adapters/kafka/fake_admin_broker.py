@@ -14,7 +14,6 @@ from typing import Any
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import Context, Deferred, registered
-from halfmoon.core.administration import Administration
 from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
@@ -22,6 +21,9 @@ from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.services.acls.state import AclsState
+from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.quotas.state import QuotasState
 
 
 @cache
@@ -78,7 +80,7 @@ class FakeAdminBroker:
         self.written: list[tuple[Any, ...]] = []
         """Every change made, in order."""
         self.next_producer_id = 1000
-        self.catalog = SimpleNamespace(administration=Administration())
+        self.state = SimpleNamespace(configs=ConfigsState(), quotas=QuotasState(), acls=AclsState())
         self.groups = SimpleNamespace(reconfigure=lambda: None)
         self.cleaner = SimpleNamespace(configured=lambda: None)
         self.group_configs = GroupConfigs(self)  # type: ignore[arg-type]
@@ -116,7 +118,7 @@ class FakeAdminBroker:
 
     def append_control(self, record: Any) -> int:
         position = self._change(record)
-        self.catalog.administration.apply(record)
+        self.state.configs.apply(record)
         return position
 
     def topic(self, name: str) -> FakeTopic | None:

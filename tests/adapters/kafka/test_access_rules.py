@@ -10,7 +10,7 @@ from kafka_rig import Rig, RigClient
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.acls import AclFilter
 from halfmoon.core.broker import Broker
-from halfmoon.core.control import AclRule
+from halfmoon.schema.control import AclRule
 
 DESCRIBE, CREATE, DELETE, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
 TOPIC, GROUP, CLUSTER = 2, 3, 4
@@ -146,7 +146,7 @@ def test_rules_are_there_after_a_restart(rig: Rig, client: RigClient) -> None:
     client.ask(DELETE, 3, filters=[REQUESTS[DELETE].DeleteAclsFilter(**asking(resource_name_filter="u"))])
     broker = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     broker.open()
-    assert list(broker.catalog.administration.acls) == [rule()]
+    assert list(broker.state.acls.rules) == [rule()]
 
 
 def test_scram_credentials(client: RigClient) -> None:

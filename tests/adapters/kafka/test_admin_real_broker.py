@@ -8,8 +8,8 @@ import pytest
 from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
-from halfmoon.core.administration import BROKER
-from halfmoon.core.control import ResourceConfigsSet
+from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.configs.state import BROKER
 
 LIST_OFFSETS, METADATA, CREATE, DELETE, DELETE_RECORDS, PRODUCER_ID, LEADER_EPOCH = 2, 3, 19, 20, 21, 22, 23
 DESCRIBE_CONFIGS, LOG_DIRS, PARTITIONS, ALTER_CONFIGS, DESCRIBE_PARTITIONS = 32, 35, 37, 44, 75

@@ -113,7 +113,7 @@ def test_other_resources(client, broker):
     assert changed(client, 16, "m", (SET, "metrics", "a"), (APPEND, "match", "client_id=b")) == (0, None)
     assert changed(client, 16, "m", (APPEND, "metrics", "b")) == (0, None)
     assert changed(client, 16, "m", (SUBTRACT, "metrics", "a")) == (0, None)
-    assert broker.catalog.administration.overrides("client-metrics", "m") == {"metrics": "b", "match": "client_id=b"}
+    assert broker.state.configs.overrides("client-metrics", "m") == {"metrics": "b", "match": "client_id=b"}
 
 
 def test_only_validated(client, broker):

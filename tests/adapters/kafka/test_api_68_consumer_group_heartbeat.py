@@ -119,7 +119,7 @@ def test_a_log_that_takes_nothing(client, monkeypatch):
     assert beat(client).error_code == 15
     monkeypatch.setattr(client.broker, "append_control", append)
     assert beat(client, "n").error_code == 0
-    remembered = client.broker.catalog.consumer_groups["g"]
+    remembered = client.broker.state.groups.consumer_groups["g"]
     assert set(remembered.members) == {"m", "n"}, "what was not written then is now"
 
 
@@ -166,7 +166,7 @@ def test_to_the_other_apis_it_is_a_consumer_group(client):
     assert [each.error_code for each in client.ask(DELETE, 2, groups_names=["g"]).results] == [68]
     beat(client, epoch=-1)
     assert [each.error_code for each in client.ask(DELETE, 2, groups_names=["g"]).results] == [0]
-    assert "g" not in client.broker.catalog.consumer_groups
+    assert "g" not in client.broker.state.groups.consumer_groups
     assert client.ask(LIST, 5, states_filter=[], types_filter=["consumer"]).groups == []
 
 

@@ -163,7 +163,7 @@ def test_partitions_are_added_all_or_none(client, rig, partitions, version):
     if version >= 4:
         assert add(client, version, producer_id, epoch, 0, 1, verify_only=True) == {0: 0, 1: 120}
         assert add(client, version, producer_id, epoch - 1, 0, verify_only=True) == {0: FENCED}
-    assert rig.broker.catalog.transactions.by_name["x"].partitions == {(partitions[0].topic.number, 0): None}
+    assert rig.broker.state.transactions.by_name["x"].partitions == {(partitions[0].topic.number, 0): None}
 
 
 @pytest.mark.parametrize("version", versions(PRODUCE, 3))
@@ -266,7 +266,7 @@ def test_groups_are_added(client, rig, version):
     assert ask(producer_id=producer_id + 1) == 49
     assert ask(transactional_id="") == 42
     assert ask(group_id="") == 24
-    assert list(rig.broker.catalog.transactions.by_name["x"].groups) == ["g"]
+    assert list(rig.broker.state.transactions.by_name["x"].groups) == ["g"]
 
 
 @pytest.mark.parametrize("version", versions(COMMIT_OFFSETS))

@@ -175,10 +175,10 @@ class TestProgress:
         client = rig.client()
         client.send(15, oneway=True, consumerGroup="g", topic="orders", queueId=0, commitOffset=7)
         assert offset(client) == 7
-        assert rig.broker.catalog.offsets.get("g") is None
+        assert rig.broker.state.groups.offsets.get("g") is None
         rig.pass_time(1_000)
         place = partition.topic.number, partition.index
-        assert rig.broker.catalog.offsets["g"][place].offset == 7
+        assert rig.broker.state.groups.offsets["g"][place].offset == 7
         rig.broker.groups.commit("g", -1, "", None, [(partition, 3, -1, "")])
         assert offset(client) == 3
 

@@ -10,9 +10,9 @@ from halfmoon.core.batch_header import assemble, parse_header
 from halfmoon.core.record_codec import Headers
 from halfmoon.core.records import build_batch
 from halfmoon.core.transaction_service import TransactionalProducer
-from halfmoon.core.transactions.entry import Identity
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
+from halfmoon.schema.transactions import Identity
 from tests.core.transaction_bench import transactional_batch
 
 HELD = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}

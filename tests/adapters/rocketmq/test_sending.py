@@ -8,7 +8,7 @@ import cramjam
 import pytest
 from rocketmq_rig import Rig, properties_of, sending, text_of
 
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import RocketmqListener
 from halfmoon.core.record_codec import Record
 from halfmoon.core.records import iter_records

@@ -25,7 +25,7 @@ from halfmoon.core.transaction_service import TransactionalProducer
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 FLEXIBLE = 9
 KNOWS_ABORTABLE = 11

@@ -31,7 +31,7 @@ from halfmoon.core.hold import Held
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Partition, Topic
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.kafka")
 

@@ -28,7 +28,7 @@ from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 _Topic = ListOffsetsResponse.ListOffsetsTopicResponse
 _Partition = _Topic.ListOffsetsPartitionResponse

@@ -19,7 +19,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Topic
+    from halfmoon.core.catalog.topics import Topic
 
 WITH_EPOCHS = 9
 """From this version on a generation may be a member epoch (KIP-848)."""

@@ -19,8 +19,8 @@ from halfmoon.adapters.kafka.registry import Close, Context, api
 from halfmoon.core.errors import Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition, Topic
-    from halfmoon.core.control import Committed
+    from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.schema.control import Committed
 
 BY_ID = 10
 """From this version on topics are given by id, and only so."""

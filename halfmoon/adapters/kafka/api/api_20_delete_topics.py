@@ -21,7 +21,7 @@ from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog import Topic
+    from halfmoon.core.catalog.topics import Topic
 
 
 STRICT_SINCE = 5

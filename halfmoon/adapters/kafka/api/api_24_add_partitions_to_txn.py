@@ -22,7 +22,7 @@ from halfmoon.adapters.kafka.transactions import known_partition, transaction_co
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 KNOWS_FENCING = 2
 BATCHED = 4

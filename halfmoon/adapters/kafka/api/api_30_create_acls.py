@@ -11,8 +11,8 @@ from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import CreateAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core import acls
-from halfmoon.core.control import AclRule
 from halfmoon.core.errors import BrokerError
+from halfmoon.schema.control import AclRule
 
 
 @api(30, "CreateAcls", 1, 3)

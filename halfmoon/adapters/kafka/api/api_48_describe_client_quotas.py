@@ -15,7 +15,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.quotas import CLIENT_ID, IP, USER
 
 if TYPE_CHECKING:
-    from halfmoon.core.administration import Entity
+    from halfmoon.services.quotas.state import Entity
 
 _Entry = DescribeClientQuotasResponse.EntryData
 
@@ -36,7 +36,7 @@ def describe_client_quotas(ctx: Context, request: Any) -> object:
             entity=[_Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             values=[_Entry.ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
         )
-        for entity, quotas in ctx.broker.catalog.administration.quotas.items()
+        for entity, quotas in ctx.broker.state.quotas.quotas.items()
         if _matches(entity, names, anything, bool(request.strict))
     ]
     return response

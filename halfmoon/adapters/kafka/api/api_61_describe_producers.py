@@ -11,7 +11,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 NOWHERE = -1
 

@@ -20,7 +20,7 @@ def describe_transactions(ctx: Context, request: Any) -> object:
 
 def _state(ctx: Context, name: str) -> object:
     catalog = ctx.broker.catalog
-    entry = catalog.transactions.by_name.get(name)
+    entry = ctx.broker.state.transactions.by_name.get(name)
     if entry is None:
         wrong = Fault.TRANSACTIONAL_ID_NOT_FOUND if name else Fault.INVALID_REQUEST
         return _State(

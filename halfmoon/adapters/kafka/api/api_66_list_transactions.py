@@ -33,7 +33,7 @@ def list_transactions(ctx: Context, request: Any) -> object:
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_ms = request.duration_filter
     try:
-        names = _matching(ctx.broker.catalog.transactions.by_name, request.transactional_id_pattern)
+        names = _matching(ctx.broker.state.transactions.by_name, request.transactional_id_pattern)
     except InvalidPattern:
         return ListTransactionsResponse(
             throttle_time_ms=0,
@@ -43,7 +43,7 @@ def list_transactions(ctx: Context, request: Any) -> object:
         )
     found = [
         entry
-        for entry in ctx.broker.catalog.transactions.by_name.values()
+        for entry in ctx.broker.state.transactions.by_name.values()
         if entry.name in names
         and (not states or entry.state.value in states)
         and (not producer_ids or entry.producer_id in producer_ids)

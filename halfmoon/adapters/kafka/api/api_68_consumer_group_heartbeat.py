@@ -14,7 +14,8 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.core.errors import Fault
-from halfmoon.core.groups.consumer.messages import JOIN, ConsumerHeartbeat, HeartbeatResult, Places
+from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat, HeartbeatResult
+from halfmoon.schema.groups import JOIN, Places
 
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 

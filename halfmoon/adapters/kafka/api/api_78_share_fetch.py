@@ -34,7 +34,7 @@ from halfmoon.core.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSess
 from halfmoon.core.share.share_partition import Demand
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.share.service import Part
 
 log = logging.getLogger("halfmoon.kafka")

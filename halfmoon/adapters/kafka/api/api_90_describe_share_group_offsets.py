@@ -22,7 +22,7 @@ from halfmoon.core.errors import BrokerError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from halfmoon.core.catalog import Topic
+    from halfmoon.core.catalog.topics import Topic
 
 _Group = DescribeShareGroupOffsetsResponse.DescribeShareGroupOffsetsResponseGroup
 _Topic = _Group.DescribeShareGroupOffsetsResponseTopic

@@ -17,7 +17,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.catalog import Partition
+    from halfmoon.core.catalog.topics import Partition
 
 _Topic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 _Part = _Topic.AlterShareGroupOffsetsResponsePartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import fastjson
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 
 
 @request(202, "GET_TOPIC_STATS_INFO")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halfmoon.adapters.rocketmq import fastjson, names
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
 from halfmoon.adapters.rocketmq.request.req_202_get_topic_stats_info import last_ms
-from halfmoon.core.catalog import Topic
+from halfmoon.core.catalog.topics import Topic
 
 
 @request(208, "GET_CONSUME_STATS")

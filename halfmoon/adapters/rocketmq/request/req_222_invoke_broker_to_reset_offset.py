@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from halfmoon.adapters.rocketmq import fastjson
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Answer, Call, request
-from halfmoon.core.catalog import Partition
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.messages import Steps
 from halfmoon.core.store_times import first_stored_since
 from halfmoon.remoting.codes import Code

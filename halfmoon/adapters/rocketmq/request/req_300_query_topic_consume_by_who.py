@@ -13,7 +13,7 @@ def handle(call: Call) -> Answer:
     topic = call.node.topic(name)
     call.node.progress.write()
     groups = {group.name for group in call.node.members.groups_of(name)}
-    for group, progress in call.broker.catalog.offsets.items():
+    for group, progress in call.broker.state.groups.offsets.items():
         if any(number == topic.number for number, _ in progress):
             groups.add(group)
     return Answer(body=msgspec.json.encode({"groupList": sorted(groups)}))

@@ -25,21 +25,14 @@ from msgspec.structs import replace
 
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.consumer.heartbeats import anew
-from halfmoon.core.groups.consumer.messages import (
-    UNRELEASED,
-    UNREVOKED,
-    ClassicSide,
-    ConsumerMember,
-    Place,
-    Places,
-)
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.rebalancing import JOIN, SYNC, Rebalancing, rebalance_timeout
 from halfmoon.core.groups.consumer.subscriptions import Topics
 from halfmoon.core.groups.consumer_protocol import Subscription, assignment_bytes, parse_subscription
-from halfmoon.core.groups.messages import UNKNOWN_MEMBER, Join, JoinResult, Protocols, Sync, SyncResult
+from halfmoon.core.groups.messages import UNKNOWN_MEMBER, Join, JoinResult, Sync, SyncResult
 from halfmoon.core.groups.step import Step
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from halfmoon.schema.groups import UNRELEASED, UNREVOKED, ClassicSide, ConsumerMember, Place, Places, Protocols
 
 log = logging.getLogger(__name__)
 

@@ -17,18 +17,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.groups.consumer.messages import (
-    JOIN,
-    LEAVE_FOR_NOW,
-    STABLE,
-    ConsumerHeartbeat,
-    ConsumerMember,
-    HeartbeatResult,
-)
+from halfmoon.core.groups.consumer.messages import LEAVE_FOR_NOW, ConsumerHeartbeat, HeartbeatResult
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.rebalancing import REVOKE, Rebalancing
 from halfmoon.core.groups.step import Step
 from halfmoon.core.patterns import InvalidPattern
+from halfmoon.schema.groups import JOIN, STABLE, ConsumerMember
 
 log = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.core.groups.consumer.messages import ConsumerGroupChange, ConsumerMember, Place
+from halfmoon.schema.groups import ConsumerGroupChange, ConsumerMember, Place
 
 
 class RememberedGroup:

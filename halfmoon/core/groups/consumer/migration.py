@@ -14,7 +14,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from halfmoon.core.groups.consumer.classic import places_of, share_bytes, version_of
-from halfmoon.core.groups.consumer.messages import UNREVOKED, ClassicSide, ConsumerMember, Place
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.subscriptions import Topics
 from halfmoon.core.groups.consumer_protocol import Subscription, parse_assignment, parse_subscription
@@ -23,6 +22,7 @@ from halfmoon.core.groups.model import Group, Member, State
 from halfmoon.core.groups.rebalance import Rebalances
 from halfmoon.core.groups.step import Step
 from halfmoon.core.groups.subscription import CONSUMER_PROTOCOL_TYPE
+from halfmoon.schema.groups import UNREVOKED, ClassicSide, ConsumerMember, Place
 
 
 def upgraded(classic: Group, topics: Topics) -> ConsumerGroup | None:

@@ -19,14 +19,9 @@ from typing import TypeAlias
 
 from msgspec.structs import replace
 
-from halfmoon.core.groups.consumer.messages import (
-    LEAVE_FOR_NOW,
-    ConsumerGroupChange,
-    ConsumerMember,
-    Place,
-    Places,
-)
+from halfmoon.core.groups.consumer.messages import LEAVE_FOR_NOW
 from halfmoon.core.groups.consumer.reconciliation import is_reconciled
+from halfmoon.schema.groups import ConsumerGroupChange, ConsumerMember, Place, Places
 
 Wants: TypeAlias = tuple[tuple[str, ...], str]
 """Names of topics and a pattern, of which there may be none."""

@@ -30,12 +30,12 @@ from functools import partial
 
 from halfmoon.core.allocation import AnyAllocator
 from halfmoon.core.groups.consumer import reconciliation, targets
-from halfmoon.core.groups.consumer.messages import UNREVOKED, ConsumerMember, Places
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.settings import ConsumerSettings
 from halfmoon.core.groups.consumer.subscriptions import Subscriptions
 from halfmoon.core.groups.deadlines import Deadlines, Timer
 from halfmoon.core.groups.step import Step, TimerAction
+from halfmoon.schema.groups import UNREVOKED, ConsumerMember, Places
 
 log = logging.getLogger(__name__)
 

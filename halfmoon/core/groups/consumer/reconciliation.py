@@ -19,15 +19,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
-from halfmoon.core.groups.consumer.messages import (
-    STABLE,
-    UNRELEASED,
-    UNREVOKED,
-    ConsumerMember,
-    Holding,
-    Place,
-    Places,
-)
+from halfmoon.schema.groups import STABLE, UNRELEASED, UNREVOKED, ConsumerMember, Holding, Place, Places
 
 OwnerOf = Callable[[Place], str | None]
 """The member that holds a place, if any does."""

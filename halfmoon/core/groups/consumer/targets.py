@@ -14,9 +14,9 @@ import logging
 from collections.abc import Mapping
 
 from halfmoon.core.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
-from halfmoon.core.groups.consumer.messages import ConsumerMember, Place, Places
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.subscriptions import Subscriptions
+from halfmoon.schema.groups import ConsumerMember, Place, Places
 
 log = logging.getLogger(__name__)
 

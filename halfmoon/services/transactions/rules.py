@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.transactions.entry import LAST_EPOCH, NO_PRODUCER, Identity, TransactionalId, TransactionState
+from halfmoon.schema.transactions import LAST_EPOCH, NO_PRODUCER, Identity, TransactionState
+from halfmoon.services.transactions.entry import TransactionalId
 
 NewProducerId = Callable[[], int]
 

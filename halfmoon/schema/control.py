@@ -11,9 +11,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from halfmoon.core.groups.consumer.messages import ConsumerGroupChange
-from halfmoon.core.groups.messages import GroupRecord
-from halfmoon.core.transactions.entry import Identity
+from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
+from halfmoon.schema.transactions import Identity
 
 
 class Record(msgspec.Struct, array_like=True, frozen=True, tag=True):

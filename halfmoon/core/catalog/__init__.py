@@ -1,0 +1,1 @@
+"""What control records make up: topics and partitions, and one section for each feature that keeps state in the log."""

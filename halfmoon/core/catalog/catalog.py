@@ -1,0 +1,257 @@
+"""Topics, partitions, and the sections of all features: the state that control records make up.
+
+Nothing here is written anywhere by itself. Each change is a control record that goes into the log first and is then
+applied with `apply`, at run time and in recovery alike; so the catalog is a function of the log. Where the
+checkpoint is lost, the snapshot at the head of each segment tells it again (`snapshot`).
+
+Topic numbers are handed out once and never again, so a frame of a deleted topic can never be taken for one of a later
+namesake.
+
+What a feature keeps is its section's (`section`). A catalog without sections is enough for who looks at topics alone:
+it keeps the other slots of a snapshot as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.producer_state import Producers
+from halfmoon.core.provenance import Provenance, SourceRun
+from halfmoon.core.topic_configs import TopicRules, resolve
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import CLEAN_BASE
+
+if TYPE_CHECKING:
+    from halfmoon.core.config import Settings
+
+DELETED_KNOWN = 1_000
+"""Deleted topics whose names are still known."""
+
+
+class Catalog:
+    """Everything that control records have said so far."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.topic_defaults: Callable[[], Mapping[str, str]] = dict
+        """By the topics' own names, what the node's configurations say for topics that do not."""
+        self.sections: tuple[CatalogSection, ...] = ()
+        self._appliers: dict[type, tuple[Callable[[Any], None], ...]] = {}
+        """Type of a record → which sections it changes."""
+        self._provers: tuple[Callable[[Provenance], None], ...] = ()
+        self.ends: EndsOfTransactions | None = None
+        """Who can tell what corruption has taken of the end of a producer's transaction."""
+        self.unowned: dict[str, msgspec.Raw] = {}
+        """Slots of the last snapshot that no section has asked for."""
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.by_number: dict[int, Topic] = {}
+        self.by_queue_number: dict[int, Partition] = {}
+        self.views: dict[int, dict[int, Topic]] = {}
+        """Topic number of a source → its views, by their number. A source may be gone already."""
+        self.deleted: dict[int, str] = {}
+        """Number → name of topics that were deleted last: messages for them may wait still."""
+        self.next_topic_number = 0
+        self.next_queue_number = 0
+        self.next_producer_id = 0
+        self.next_clean = CLEAN_BASE
+        """Log position that the next compacted segment begins at."""
+        self.changes = 0
+        """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
+
+    def register(self, sections: Sequence[CatalogSection]) -> None:
+        """All sections, in the order in which each record and proof is applied to them. Once, before anything is."""
+        assert not self.sections
+        self.sections = tuple(sections)
+        appliers: dict[type, list[Callable[[Any], None]]] = {}
+        for section in sections:
+            for kind in section.records:
+                appliers.setdefault(kind, []).append(section.apply)
+        self._appliers = {kind: tuple(found) for kind, found in appliers.items()}
+        self._provers = tuple(each.proved for each in sections if type(each).proved is not CatalogSection.proved)
+
+    def partitions(self) -> Iterator[Partition]:
+        """All of them, also where topics come and go before the end."""
+        for topic in list(self.by_number.values()):
+            yield from topic.partitions
+
+    def apply(self, record: control.Any) -> None:
+        """Make a record true. Applying it again changes nothing."""
+        kind = type(record)
+        handler = _APPLY.get(kind)
+        if handler is not None:
+            handler(self, record)
+        for apply in self._appliers.get(kind, ()):
+            apply(record)
+
+    def prove(self, proof: Provenance) -> None:
+        """A batch was appended, or found in the log, that was made from others: what that completes, and what the
+        sections make of it. Where it stands itself is its partition's."""
+        for run in proof.sources:
+            self.complete(run)
+        for proved in self._provers:
+            proved(proof)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def _topic_created(self, record: control.TopicCreated) -> None:
+        if record.number < self.next_topic_number:  # known, or already deleted again
+            return
+        namesake = self.by_name.get(record.name)
+        if namesake is not None:  # its deletion was lost to rot
+            self._topic_deleted(control.TopicDeleted(namesake.number))
+        topic = self.make_topic(record)
+        self.number_queues(topic.partitions, record.first_queue)
+        self.add_topic(topic)
+        self.next_topic_number = record.number + 1
+
+    def make_topic(self, record: control.TopicCreated) -> Topic:
+        return Topic(record, self._rules(record.configs))
+
+    def _rules(self, configs: dict[str, str]) -> TopicRules:
+        return resolve({**self.topic_defaults(), **configs}, self._settings)
+
+    def resolve_topics(self) -> None:
+        """Topics follow the node's configurations where they do not say otherwise, and those have changed."""
+        for topic in self.by_number.values():
+            topic.rules = self._rules(topic.configs)
+        self.changes += 1
+
+    def number_queues(self, partitions: Sequence[Partition], first: int) -> int:
+        """Number new partitions: from `first` on, or from the next number where that is not known (−1). Returns the
+        number after the last."""
+        number = self.next_queue_number if first < 0 else first
+        for partition in partitions:
+            partition.queue_number = number
+            self.by_queue_number[number] = partition
+            number += 1
+        self.next_queue_number = max(self.next_queue_number, number)
+        return number
+
+    def add_topic(self, topic: Topic) -> None:
+        self.by_name[topic.name] = self.by_id[topic.id] = self.by_number[topic.number] = topic
+        if topic.view is not None:
+            self.views.setdefault(topic.view.source_number, {})[topic.number] = topic
+        self.changes += 1
+
+    def name_of(self, number: int) -> str:
+        """The name that a topic has or had; `#17` where nobody remembers."""
+        topic = self.by_number.get(number)
+        return self.deleted.get(number, f"#{number}") if topic is None else topic.name
+
+    def views_of(self, topic: Topic) -> list[Topic]:
+        """The views filled from this topic, and those filled from them, each after its source."""
+        found = [topic]
+        for source in found:  # which grows meanwhile
+            found += self.views.get(source.number, {}).values()
+        return found[1:]
+
+    def _topic_deleted(self, record: control.TopicDeleted) -> None:
+        topic = self.by_number.pop(record.number, None)
+        if topic is None:
+            return
+        del self.by_name[topic.name], self.by_id[topic.id]
+        for partition in topic.partitions:
+            self.by_queue_number.pop(partition.queue_number, None)
+        self.deleted[topic.number] = topic.name
+        if len(self.deleted) > DELETED_KNOWN:
+            del self.deleted[next(iter(self.deleted))]
+        if topic.view is not None:
+            siblings = self.views[topic.view.source_number]
+            del siblings[topic.number]
+            if not siblings:
+                del self.views[topic.view.source_number]
+        for section in self.sections:
+            section.topic_deleted(record.number, len(topic.partitions))
+        self.changes += 1
+
+    def _partitions_added(self, record: control.PartitionsAdded) -> None:
+        """A topic has grown, and with it its views: their new partitions begin at the source's offset 0."""
+        topic = self.by_number.get(record.number)
+        if topic is not None:
+            first = record.first_queue
+            for each in (topic, *self.views_of(topic)):
+                added = [Partition(each, index) for index in range(len(each.partitions), record.total)]
+                first = self.number_queues(added, first)
+                each.partitions += added
+            self.changes += 1
+
+    def _configs_set(self, record: control.ConfigsSet) -> None:
+        topic = self.by_number.get(record.number)
+        if topic is not None:
+            topic.configs = record.configs
+            topic.rules = self._rules(record.configs)
+            self.changes += 1
+
+    def _starts_moved(self, record: control.StartOffsetsMoved) -> None:
+        for number, index, start in record.moves:
+            partition = self.partition(number, index)
+            if partition is not None:
+                partition.move_start(start)
+
+    def _relayed(self, record: control.Relayed) -> None:
+        for number, index, source_next in record.progress:
+            partition = self.partition(number, index)
+            if partition is not None:
+                partition.source_next = max(partition.source_next, source_next)
+
+    def partition(self, number: int, index: int) -> Partition | None:
+        topic = self.by_number.get(number)
+        return topic.partitions[index] if topic is not None and index < len(topic.partitions) else None
+
+    def is_topic(self, number: int) -> bool:
+        return number in self.by_number
+
+    def complete(self, run: SourceRun) -> None:
+        """These waiting messages are dealt with. (What sections know of them goes with the proof, or the record.)"""
+        partition = self.partition(run.topic_number, run.partition)
+        if partition is not None and partition.pending is not None:
+            for offset in range(run.first_offset, run.first_offset + run.count):
+                partition.pending.settle(offset)
+
+    def _settled(self, record: control.Settled) -> None:
+        for number, index, offset in record.places:
+            self.complete(SourceRun(number, index, offset, 1))
+
+    def _producer_advanced(self, record: control.ProducerAdvanced) -> None:
+        partition = self.partition(record.number, record.partition)
+        if partition is not None:
+            if partition.producers is None:
+                partition.producers = Producers()
+            partition.producers.appended(
+                record.producer_id, record.epoch, record.base_sequence, record.span, -1, 0, record.now_ms
+            )
+
+    def _producer_ids_reserved(self, record: control.ProducerIdsReserved) -> None:
+        self.next_producer_id = max(self.next_producer_id, record.next_id)
+
+    def _cleaned(self, record: control.Cleaned) -> None:
+        for number, index, low, high in record.lost:
+            partition = self.partition(number, index)
+            if partition is not None and high > partition.start_offset:
+                partition.queue.lose(low, high)
+        for each in record.moved:
+            partition = self.partition(each.number, each.partition)
+            if partition is not None:
+                clean_file = record.start if record.start < record.end else None
+                partition.move(each.from_offset, each.upto_offset, clean_file, each.compacted_upto)
+        self.next_clean = max(self.next_clean, record.end)
+
+
+_APPLY: dict[type, Callable[[Catalog, Any], None]] = {
+    control.TopicCreated: Catalog._topic_created,
+    control.TopicDeleted: Catalog._topic_deleted,
+    control.PartitionsAdded: Catalog._partitions_added,
+    control.ConfigsSet: Catalog._configs_set,
+    control.StartOffsetsMoved: Catalog._starts_moved,
+    control.Relayed: Catalog._relayed,
+    control.Settled: Catalog._settled,
+    control.ProducerAdvanced: Catalog._producer_advanced,
+    control.ProducerIdsReserved: Catalog._producer_ids_reserved,
+    control.Cleaned: Catalog._cleaned,
+}

@@ -1,0 +1,115 @@
+"""What the log remembers of groups: their members, and the offsets that they have committed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import ClassVar
+
+import msgspec
+
+from halfmoon.core.catalog.section import CatalogSection, Places
+from halfmoon.core.groups.consumer.memory import RememberedGroup
+from halfmoon.schema import control
+from halfmoon.schema.control import Committed
+from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
+
+GroupProgress = dict[tuple[int, int], Committed]
+"""(topic number, partition) → what is committed there."""
+
+CommitWatcher = Callable[[str, tuple[int, int], int, int, bool], None]
+"""(group, place, new offset, offset before or −1, set by somebody who is no member)"""
+
+_offsets = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[int, int, Committed]]]])
+_groups = msgspec.msgpack.Decoder(list[tuple[GroupRecord, int]])
+_consumer_groups = msgspec.msgpack.Decoder(list[tuple[ConsumerGroupChange, int]])
+
+
+class GroupsState(CatalogSection):
+    """Groups of both protocols. A name is in `groups`, or in `consumer_groups`, or in none."""
+
+    slots: ClassVar = ("offsets", "groups", "consumer_groups")
+    records: ClassVar = (
+        control.OffsetsCommitted,
+        control.OffsetsDeleted,
+        control.GroupSaved,
+        control.ConsumerGroupSaved,
+        control.GroupDeleted,
+    )
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.offsets: dict[str, GroupProgress] = {}
+        self.groups: dict[str, tuple[GroupRecord, int]] = {}
+        """Classic group → its last record, and when that was written (Unix ms)."""
+        self.consumer_groups: dict[str, RememberedGroup] = {}
+        """Those of the new protocol (KIP-848)."""
+        self.on_commit: list[CommitWatcher] = []
+        """Called for each place before the new offset is there: by sections that keep something until then."""
+
+    def apply(self, record: control.Record) -> None:
+        if isinstance(record, control.OffsetsCommitted):
+            self.commit(record.group, record.entries, reset=record.reset)
+        elif isinstance(record, control.OffsetsDeleted):
+            self._delete_offsets(record)
+        elif isinstance(record, control.GroupSaved):
+            self.groups[record.record.group] = record.record, record.wall_ms
+            self.consumer_groups.pop(record.record.group, None)
+        elif isinstance(record, control.ConsumerGroupSaved):
+            name = record.change.group
+            group = self.consumer_groups.get(name)
+            if group is None:
+                group = self.consumer_groups[name] = RememberedGroup(name)
+            group.apply(record.change, record.wall_ms)
+            self.groups.pop(name, None)
+        elif isinstance(record, control.GroupDeleted):
+            self.groups.pop(record.group, None)
+            self.consumer_groups.pop(record.group, None)
+            self.offsets.pop(record.group, None)
+
+    def commit(self, group: str, entries: Iterable[tuple[int, int, Committed]], *, reset: bool = False) -> None:
+        """These offsets are committed. `reset`: by somebody who is no member of the group. Topics that are gone do not
+        count."""
+        known = {(n, p): committed for n, p, committed in entries if self._places.is_topic(n)}
+        if not known:
+            return
+        progress = self.offsets.setdefault(group, {})
+        for watch in self.on_commit:
+            for place, committed in known.items():
+                before = progress.get(place)
+                watch(group, place, committed.offset, -1 if before is None else before.offset, reset)
+        progress.update(known)
+
+    def _delete_offsets(self, record: control.OffsetsDeleted) -> None:
+        progress = self.offsets.get(record.group)
+        if progress is None:
+            return
+        for place in record.entries:
+            progress.pop(place, None)
+        if not progress:
+            del self.offsets[record.group]
+
+    def topic_deleted(self, number: int, partitions: int) -> None:
+        for group, progress in list(self.offsets.items()):
+            kept = {place: committed for place, committed in progress.items() if place[0] != number}
+            if kept:
+                self.offsets[group] = kept
+            else:
+                del self.offsets[group]
+
+    def save(self, slot: str) -> object:
+        if slot == "offsets":
+            return [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in self.offsets.items()]
+        if slot == "groups":
+            return list(self.groups.values())
+        return [(group.whole(), group.saved_ms) for group in self.consumer_groups.values()]
+
+    def restore(self, slot: str, saved: msgspec.Raw) -> None:
+        if slot == "offsets":
+            self.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in _offsets.decode(saved)}
+        elif slot == "groups":
+            self.groups = {record.group: (record, wall_ms) for record, wall_ms in _groups.decode(saved)}
+        else:
+            self.consumer_groups = {}
+            for whole, saved_ms in _consumer_groups.decode(saved):
+                remembered = self.consumer_groups[whole.group] = RememberedGroup(whole.group)
+                remembered.apply(whole, saved_ms)

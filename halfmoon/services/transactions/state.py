@@ -1,0 +1,153 @@
+"""All transactional ids of a broker, and the offsets that their transactions are to commit, as the log says it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+
+from halfmoon.core.catalog.section import CatalogSection
+from halfmoon.schema import control
+from halfmoon.schema.snapshot import TransactionalIdState, encode
+from halfmoon.services.groups.state import GroupProgress, GroupsState
+from halfmoon.services.transactions import rules
+from halfmoon.services.transactions.entry import TransactionalId
+
+_states = msgspec.msgpack.Decoder(list[TransactionalIdState])
+
+
+class TransactionsState(CatalogSection):
+    slots: ClassVar = ("transactional_ids",)
+    records: ClassVar = (
+        control.TransactionalIdInitialized,
+        control.TransactionGrown,
+        control.TransactionOffsets,
+        control.TransactionEnded,
+        control.TransactionalIdsExpired,
+        control.GroupDeleted,
+    )
+
+    def __init__(self, groups: GroupsState) -> None:
+        self._groups = groups
+        self.by_name: dict[str, TransactionalId] = {}
+        """In the order of their last use."""
+        self.ongoing: dict[str, TransactionalId] = {}
+        """Those whose transaction is."""
+        self.pending: dict[str, dict[str, GroupProgress]] = {}
+        """Transactional id → group → offsets that count when the transaction commits."""
+
+    def put(self, entry: TransactionalId) -> None:
+        """Note an entry that is new or has changed."""
+        entry.saved = None
+        self.by_name.pop(entry.name, None)
+        self.by_name[entry.name] = entry
+        if entry.is_ongoing:
+            self.ongoing[entry.name] = entry
+        else:
+            self.ongoing.pop(entry.name, None)
+
+    def apply(self, record: control.Record) -> None:
+        if isinstance(record, control.TransactionalIdInitialized):
+            self.put(TransactionalId(record.name, record.identity, record.timeout_ms, record.now_ms))
+            self.pending.pop(record.name, None)
+        elif isinstance(record, control.TransactionGrown):
+            entry = self.by_name.get(record.name)
+            if entry is not None:
+                entry.grow(record.partitions, record.groups, record.now_ms)
+                self.put(entry)
+        elif isinstance(record, control.TransactionOffsets):
+            entry = self.by_name.get(record.name)
+            if entry is not None:
+                entry.saved = None
+                progress = self.pending.setdefault(record.name, {}).setdefault(record.group, {})
+                progress.update({(number, index): committed for number, index, committed in record.entries})
+        elif isinstance(record, control.TransactionEnded):
+            self._ended(record)
+        elif isinstance(record, control.TransactionalIdsExpired):
+            for name in record.names:
+                self.by_name.pop(name, None)
+                self.ongoing.pop(name, None)
+                self.pending.pop(name, None)
+        elif isinstance(record, control.GroupDeleted):
+            self._forget_group(record.group)
+
+    def _ended(self, record: control.TransactionEnded) -> None:
+        entry = self.by_name.get(record.name)
+        pending = self.pending.pop(record.name, {})
+        if entry is None:
+            return
+        entry.end(record.identity, record.now_ms, committed=record.committed)
+        self.put(entry)
+        for group, progress in pending.items() if record.committed else ():
+            entries = [
+                (number, index, msgspec.structs.replace(committed, commit_ms=record.now_ms))
+                for (number, index), committed in progress.items()
+            ]
+            self._groups.commit(group, entries)
+
+    def unused(self, before_ms: int) -> Iterator[str]:
+        """Names of ids without a transaction that were last used before (Unix ms), those of the longest time first."""
+        for entry in self.by_name.values():
+            if entry.update_ms >= before_ms:
+                return
+            if not entry.is_ongoing:
+                yield entry.name
+
+    def _forget_group(self, group: str) -> None:
+        for name, groups in list(self.pending.items()):
+            if groups.pop(group, None) is not None:
+                self.by_name[name].saved = None
+            if not groups:
+                del self.pending[name]
+
+    def unstable(self, group: str) -> set[tuple[int, int]]:
+        """Partitions (topic number, partition) for which a transaction that is not decided has offsets of the group."""
+        return {place for groups in self.pending.values() for place in groups.get(group, ())}
+
+    # -- what corruption has taken (core/salvage.py) ------------------------------------------------------------------
+
+    def lost_end(
+        self, producer_id: int, epoch: int, now_ms: int, *, committed: bool
+    ) -> control.TransactionEnded | None:
+        """The record that stood behind such markers, where a transaction of this producer is ongoing."""
+        for entry in self.ongoing.values():
+            if entry.producer_id == producer_id:
+                return control.TransactionEnded(entry.name, rules.after_marker(entry, epoch), committed, now_ms)
+        return None
+
+    def markers_of(self, record: control.TransactionEnded) -> tuple[int, int, list[tuple[int, int]]] | None:
+        """Producer id and epoch of the markers that such a record stands behind, and in which partitions they are."""
+        entry = self.by_name.get(record.name)
+        if entry is None:
+            return None
+        return entry.producer_id, rules.marker_epoch(entry, record.identity), list(entry.partitions)
+
+    # -- snapshots -----------------------------------------------------------------------------------------------------
+
+    def save(self, slot: str) -> object:
+        for entry in self.by_name.values():
+            if entry.saved is None:
+                entry.saved = encode(self._state(entry))
+        return [msgspec.Raw(entry.saved) for entry in self.by_name.values() if entry.saved is not None]
+
+    def _state(self, entry: TransactionalId) -> TransactionalIdState:
+        pending = self.pending.get(entry.name, {})
+        return TransactionalIdState(
+            entry.name, entry.identity, entry.timeout_ms, entry.state, list(entry.partitions), list(entry.groups),
+            entry.start_ms, entry.update_ms,
+            [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in pending.items()],
+        )  # fmt: skip
+
+    def restore(self, slot: str, saved: msgspec.Raw) -> None:
+        self.by_name, self.ongoing, self.pending = {}, {}, {}
+        for state in _states.decode(saved):
+            entry = TransactionalId(state.name, state.identity, state.timeout_ms, state.update_ms)
+            entry.state, entry.start_ms = state.state, state.start_ms
+            entry.partitions = dict.fromkeys(state.partitions)
+            entry.groups = dict.fromkeys(state.groups)
+            self.put(entry)
+            if state.pending:
+                self.pending[state.name] = {
+                    group: {(n, p): c for n, p, c in entries} for group, entries in state.pending
+                }

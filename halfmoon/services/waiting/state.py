@@ -1,0 +1,43 @@
+"""What the log remembers of messages that wait, besides that they do (which is their partition's)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from halfmoon.core.catalog.section import CatalogSection
+from halfmoon.core.provenance import Provenance
+from halfmoon.schema import control
+
+_attempts = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
+
+
+class AttemptsState(CatalogSection):
+    """How often a message that still waits was looked at."""
+
+    slots: ClassVar = ("attempts",)
+    records: ClassVar = (control.Settled,)
+
+    def __init__(self) -> None:
+        self.attempts: dict[tuple[int, int, int], int] = {}
+        """Waiting message (topic number, partition, offset) → how often; where it was."""
+
+    def apply(self, record: control.Record) -> None:
+        if isinstance(record, control.Settled):
+            for place in record.places:
+                self.attempts.pop(place, None)
+
+    def proved(self, proof: Provenance) -> None:
+        if self.attempts:
+            for run in proof.sources:
+                for offset in range(run.first_offset, run.first_offset + run.count):
+                    self.attempts.pop((run.topic_number, run.partition, offset), None)
+        for run in proof.attempts:
+            self.attempts[run.topic_number, run.partition, run.first_offset] = run.count
+
+    def save(self, slot: str) -> object:
+        return [(*place, count) for place, count in self.attempts.items()]
+
+    def restore(self, slot: str, saved: msgspec.Raw) -> None:
+        self.attempts = {(number, index, offset): count for number, index, offset, count in _attempts.decode(saved)}
