@@ -1,6 +1,6 @@
 """Halfmoon: a message broker for the Kafka clients you already have.
 
-The package's parts and who may import whom are drawn in ARCHITECTURE.md.
+ARCHITECTURE.md shows the package's parts and who may import whom.
 """
 
 __version__ = "0.1.0"

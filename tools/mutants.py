@@ -2,8 +2,8 @@
 
     python tools/mutants.py [NAME …]
 
-Each mutant is a rule of ARCHITECTURE.md's "The log", switched off. Exit 1 if one survives. Takes some minutes; run it
-after a change of recovery, of the frame, or of the crash tests.
+Each mutant is a rule of storage (docs/decisions, 0001 to 0013), switched off. Exit 1 if one survives. Takes some
+minutes; run it after a change of recovery, of the frame, or of the crash tests.
 """
 
 from __future__ import annotations
