@@ -179,22 +179,16 @@ class Request:
     """It changes what others rely on: only taken from this machine, as long as nobody says who they are."""
 
 
-_REQUESTS: dict[int, Request] = {}
+REQUESTS: dict[int, Request] = {}
+"""By code. It is complete once the package `request` is imported; `request.registered` answers with all."""
 
 
 def request(code: int, name: str, *, port: Port = Port.BROKER, changes: bool = False) -> Callable[[Handler], Handler]:
     """Register the decorated function for a request code. Registering one twice is a programmer's error."""
 
     def register(handler: Handler) -> Handler:
-        assert code not in _REQUESTS, f"request {code} is registered twice"
-        _REQUESTS[code] = Request(code, name, handler, port, changes)
+        assert code not in REQUESTS, f"request {code} is registered twice"
+        REQUESTS[code] = Request(code, name, handler, port, changes)
         return handler
 
     return register
-
-
-def registered() -> dict[int, Request]:
-    """Every request, by code."""
-    import halfmoon.adapters.rocketmq.request  # noqa: F401  (importing it registers the handlers)
-
-    return _REQUESTS

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.node import Node
-from halfmoon.adapters.rocketmq.registry import Port, registered
+from halfmoon.adapters.rocketmq.registry import Port
+from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.listener import Listener
 
 if TYPE_CHECKING:
