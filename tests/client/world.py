@@ -80,7 +80,7 @@ class Link:
         if isinstance(node, Rig):
             port = Port.NAMES if connection.address == NAMES else Port.BROKER
             self.transport = FakeTransport((client.address, 40_000), ("127.0.0.1", 10_911))
-            self.server = ServerConnection(node.server, port)
+            self.server = node.server.connection(port)
             self.transport.protocol = self.server
             self.server.connection_made(self.transport)  # type: ignore[arg-type]
 
