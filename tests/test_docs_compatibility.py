@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from halfmoon.adapters.kafka.registry import registered
+from halfmoon.adapters.kafka.api import registered
 from tools import interop_kafka_python
 
 TEXT = (Path(__file__).parents[1] / "docs" / "compatibility.md").read_text(encoding="utf-8")

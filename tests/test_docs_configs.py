@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.adapters.kafka.registry import registered
+from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.unsupported import UNSUPPORTED, table
 from halfmoon.core.quotas import _OF_CLIENTS, CONNECTIONS
 from tools.config_tables import DOCS, tables

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from halfmoon.adapters.rocketmq.registry import Port, registered
+from halfmoon.adapters.rocketmq.registry import Port
+from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.core.config import load_settings
 
 TEXT = (Path(__file__).parents[1] / "docs" / "rocketmq.md").read_text(encoding="utf-8")

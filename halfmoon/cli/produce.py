@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from halfmoon.cli import output, rocketmq_message, rocketmq_produce, times
 from halfmoon.cli.connect import producer
 from halfmoon.cli.errors import CliError, describe_kafka_error
-from halfmoon.cli.formats import from_json
+from halfmoon.cli.input_records import Message, lines_of, to_message, unescape
 from halfmoon.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     DEFAULT_NAMESRV,
@@ -48,16 +46,6 @@ class Compression(StrEnum):
     SNAPPY = "snappy"
     LZ4 = "lz4"
     ZSTD = "zstd"
-
-
-@dataclass(slots=True)
-class Message:
-    """What is sent as one record. `timestamp_ms` None lets the producer's clock say."""
-
-    value: bytes | None
-    key: bytes | None = None
-    headers: list[tuple[str, bytes]] = field(default_factory=list)
-    timestamp_ms: int | None = None
 
 
 def produce(
@@ -109,9 +97,9 @@ def produce(
     if values:
         lines: Iterable[bytes] = (value.encode("utf-8", "surrogateescape") for value in values)
     else:
-        lines = _lines(sys.stdin.buffer, _unescape(delimiter))
-    split = None if key_delimiter is None else _unescape(key_delimiter)
-    messages = (_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
+        lines = lines_of(sys.stdin.buffer, unescape(delimiter))
+    split = None if key_delimiter is None else unescape(key_delimiter)
+    messages = (to_message(number, text, common, split, null, as_json) for number, text in enumerate(lines, 1))
     if protocol is Protocol.ROCKETMQ:
         sent, partitions = rocketmq_produce.send_all(namesrv, topic, partition, messages, result)
     else:
@@ -185,63 +173,6 @@ def _send_all(
         while unanswered:
             settle()
     return sent, partitions
-
-
-def _message(number: int, text: bytes, common: Message, split: bytes | None, null: bool, as_json: bool) -> Message:
-    if as_json:
-        return _message_from_json(number, text, common)
-    key: bytes | None = common.key
-    value: bytes | None = text
-    if split is not None:
-        before, found, after = text.partition(split)
-        if found:
-            key, value = before, after
-    if null:
-        key, value = key or None, value or None
-    if key is None and value is None:
-        raise CliError(f"record {number}: neither a key nor a value")
-    return Message(value, key, common.headers, common.timestamp_ms)
-
-
-def _message_from_json(number: int, text: bytes, common: Message) -> Message:
-    """A line of `consume -o json`; flags given on the command line win over what it says. Its partition is not kept."""
-    try:
-        values = json.loads(text)
-        if not isinstance(values, dict):
-            raise ValueError("not an object")
-        headers = [(str(header["name"]), from_json(header, "value") or b"") for header in values.get("headers") or ()]
-        timestamp_ms = common.timestamp_ms if common.timestamp_ms is not None else values.get("timestamp")
-        if timestamp_ms is not None and not isinstance(timestamp_ms, int):
-            raise ValueError("timestamp is not a number of ms")
-        key = common.key if common.key is not None else from_json(values, "key")
-        return Message(from_json(values, "value"), key, [*headers, *common.headers], timestamp_ms)
-    except (ValueError, KeyError, TypeError) as error:
-        raise CliError(f"record {number}: not a JSON record: {error}") from None
-
-
-def _lines(stream: BinaryIO, delimiter: bytes) -> Iterator[bytes]:
-    """What stands between delimiters; what follows the last one, if anything does, is a record too."""
-    if delimiter == b"\n":
-        for text in stream:
-            yield text.removesuffix(b"\n")
-        return
-    rest = b""
-    while chunk := stream.read1(1 << 16) if hasattr(stream, "read1") else stream.read(1 << 16):
-        *whole, rest = (rest + chunk).split(delimiter)
-        yield from whole
-    if rest:
-        yield rest
-
-
-def _unescape(text: str) -> bytes:
-    """`\\t` and the like in a delimiter, as a shell passes them on."""
-    try:
-        found = text.encode().decode("unicode_escape").encode("latin-1") if "\\" in text else text.encode()
-    except UnicodeError:
-        raise typer.BadParameter(f"{text!r} is not a delimiter") from None
-    if not found:
-        raise typer.BadParameter("a delimiter cannot be empty")
-    return found
 
 
 def _refusal(error: Exception) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from halfmoon import client
-    from halfmoon.cli.produce import Message
+    from halfmoon.cli.input_records import Message
     from halfmoon.client import ReceivedMessage
 
 OF_THE_BROKER = frozenset(

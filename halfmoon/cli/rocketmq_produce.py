@@ -18,7 +18,7 @@ from halfmoon.cli.rocketmq_message import text_of, to_message
 
 if TYPE_CHECKING:
     from halfmoon import client
-    from halfmoon.cli.produce import Message
+    from halfmoon.cli.input_records import Message
     from halfmoon.client import Producer, Queue
 
 MAX_UNANSWERED = 20_000

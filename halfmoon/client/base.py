@@ -17,7 +17,7 @@ from halfmoon.client.engine.kernel import Kernel
 from halfmoon.client.engine.listening import Listener
 from halfmoon.client.engine.network import Network
 from halfmoon.client.engine.offsets import BrokerOffsets
-from halfmoon.client.engine.producing import Counters, ProducerSettings
+from halfmoon.client.engine.producer_settings import Counters, ProducerSettings
 from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
 from halfmoon.client.engine.subscriptions import Subscription, by_sql, by_tags
 from halfmoon.client.engine.transactions import TransactionState

@@ -21,7 +21,8 @@ from halfmoon.client.engine.kernel import Kernel
 from halfmoon.client.engine.listening import Listener
 from halfmoon.client.engine.offsets import BrokerOffsets, FileOffsets
 from halfmoon.client.engine.ordered import OrderedService
-from halfmoon.client.engine.producing import ProducerSettings, Producing
+from halfmoon.client.engine.producer_settings import ProducerSettings
+from halfmoon.client.engine.producing import Producing
 from halfmoon.client.engine.unique_keys import UniqueKeys
 from halfmoon.client.errors import ConfigError
 from halfmoon.client.offset_file import JsonOffsetFile

@@ -40,6 +40,7 @@ from halfmoon.server.tick import Ticker
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
+    from halfmoon.server.http import HttpServer
 
 logger = logging.getLogger("halfmoon.server")
 
@@ -81,6 +82,8 @@ class App:
         self.rocketmq: RocketmqServer | None = None
         self.rocketmq_address: Address | None = None
         self.namesrv_address: Address | None = None
+        self.http: HttpServer
+        """Where `listeners.http` is set."""
         self.http_address: Address | None = None
         self._undo: list[Callable[[], object]] = []
 

@@ -12,17 +12,21 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from halfmoon import __version__
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.server import Server as KafkaServer
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.listener import Counters
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Topic
-    from halfmoon.server.app import App
-    from halfmoon.server.tick import Durations
+    from halfmoon.core.config import Settings
+    from halfmoon.core.units import Address
+    from halfmoon.server.plugin_host import Host
+    from halfmoon.server.services import Services
+    from halfmoon.server.tick import Durations, Ticker
 
 SLICE_S = 0.0005
 """How long a walk keeps the loop before it lets it turn."""
@@ -31,6 +35,44 @@ CHUNK = 100
 
 Sample = tuple[tuple[str, ...], float]
 """Label values, in the family's order, and the number."""
+
+
+class HttpCounts(Protocol):
+    """What is counted of the admin port (http.HttpCounters)."""
+
+    connections: int
+    accepted: int
+    refused: int
+    malformed: int
+
+
+class AdminPort(Protocol):
+    """http.HttpServer."""
+
+    @property
+    def counters(self) -> HttpCounts: ...
+
+
+class Node(Protocol):
+    """What is read: a node that has started (app.App), with its admin port."""
+
+    settings: Settings
+    broker: Broker
+    ticker: Ticker
+    kafka: KafkaServer
+    kafka_address: Address | None
+    rocketmq: RocketmqServer | None
+    plugin_host: Host
+    services: Services
+
+    @property
+    def http(self) -> AdminPort: ...
+
+    def health(self) -> list[str]:
+        """What is wrong, a sentence each; empty when nothing is."""
+
+    def warnings(self) -> list[str]:
+        """What somebody should know although everything works, a sentence each."""
 
 
 class Histogram(NamedTuple):
@@ -81,14 +123,14 @@ class _Slices:
             self._until = time.perf_counter() + SLICE_S
 
 
-async def take(app: App) -> Readings:
+async def take(node: Node) -> Readings:
     """Read everything. Call it in the loop."""
     readings = Readings()
-    broker = app.broker
-    _read_node(app, readings)
+    broker = node.broker
+    _read_node(node, readings)
     _read_log(broker, readings)
-    _read_requests(app, readings)
-    _read_plugins(app, readings)
+    _read_requests(node, readings)
+    _read_plugins(node, readings)
     _read_views(broker, readings)
     _read_deliveries(broker, readings)
     slices = _Slices()
@@ -99,20 +141,20 @@ async def take(app: App) -> Readings:
     return readings
 
 
-def _read_node(app: App, readings: Readings) -> None:
-    broker, put = app.broker, readings.put
-    problems = app.health()
+def _read_node(node: Node, readings: Readings) -> None:
+    broker, put = node.broker, readings.put
+    problems = node.health()
     node_id = str(broker.node_id)
     put("halfmoon_info", 1, __version__, broker.cluster_id, node_id)
     put("halfmoon_healthy", not problems)
     put("halfmoon_health_problems", len(problems))
-    put("halfmoon_health_warnings", len(app.warnings()))
+    put("halfmoon_health_warnings", len(node.warnings()))
     put("halfmoon_generation", broker.generation)
     put("kafka_brokers", 1)
-    address = app.settings.listeners.kafka.advertise or app.kafka_address
+    address = node.settings.listeners.kafka.advertise or node.kafka_address
     put("kafka_broker_info", 1, node_id, str(address))
-    readings.histograms["halfmoon_flush_seconds"] = _histogram(app.ticker.flush_durations)
-    readings.histograms["halfmoon_tick_seconds"] = _histogram(app.ticker.tick_durations)
+    readings.histograms["halfmoon_flush_seconds"] = _histogram(node.ticker.flush_durations)
+    readings.histograms["halfmoon_tick_seconds"] = _histogram(node.ticker.tick_durations)
 
 
 def _histogram(durations: Durations) -> Histogram:
@@ -154,24 +196,24 @@ def _read_log(broker: Broker, readings: Readings) -> None:
         put("halfmoon_throttle_seconds_total", broker.quotas.throttled_ms[key] / 1000, key)
 
 
-def _read_requests(app: App, readings: Readings) -> None:
+def _read_requests(node: Node, readings: Readings) -> None:
     put = readings.put
-    hold = app.broker.hold
+    hold = node.broker.hold
     put("halfmoon_held_requests", len(hold))
     put("halfmoon_holds_total", hold.counters.parked)
     put("halfmoon_holds_ended_total", hold.counters.woken_by_arrival, "arrival")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_deadline, "deadline")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_check, "check")
     put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
-    shares = app.broker.shares
+    shares = node.broker.shares
     put("halfmoon_share_sessions", len(shares.sessions))
     put("halfmoon_share_dead_letters_total", shares.letters.written, "written")
     put("halfmoon_share_dead_letters_total", shares.letters.unwritten, "unwritten")
-    names = {route.key: route.name for route in app.kafka.routes.values()}
-    _read_listener("kafka", app.kafka.counters, names, readings)
-    if app.rocketmq is not None:
-        _read_rocketmq(app.rocketmq, readings)
-    http = app.http.counters
+    names = {route.key: route.name for route in node.kafka.routes.values()}
+    _read_listener("kafka", node.kafka.counters, names, readings)
+    if node.rocketmq is not None:
+        _read_rocketmq(node.rocketmq, readings)
+    http = node.http.counters
     put("halfmoon_malformed_requests_total", http.malformed, "http")
     put("halfmoon_connections", http.connections, "http")
     put("halfmoon_connections_accepted_total", http.accepted, "http")
@@ -207,10 +249,10 @@ def _read_rocketmq(server: RocketmqServer, readings: Readings) -> None:
         put("halfmoon_rocketmq_subscription_conflicts_total", count, *conflict)
 
 
-def _read_plugins(app: App, readings: Readings) -> None:
-    for (plugin, name), count in app.plugin_host.counts.items():
+def _read_plugins(node: Node, readings: Readings) -> None:
+    for (plugin, name), count in node.plugin_host.counts.items():
         readings.put("halfmoon_plugin_total", count, plugin, name)
-    for service, failures in app.services.failures.items():
+    for service, failures in node.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.cli.produce import Message
+from halfmoon.cli.input_records import Message
 from halfmoon.cli.rocketmq_message import to_message
 from halfmoon.client import Message as Made
 from halfmoon.client import Producer, Queue, SendResult, SendStatus

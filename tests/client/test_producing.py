@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from halfmoon.client.engine.faults import Faults, away_ms
-from halfmoon.client.engine.producing import ProducerSettings
+from halfmoon.client.engine.producer_settings import ProducerSettings
 from halfmoon.client.engine.routes import Route
 from halfmoon.client.errors import (
     BrokerRefusedError,

@@ -26,7 +26,8 @@ from halfmoon.client.engine.listening import Context, Status, Work
 from halfmoon.client.engine.network import Connection
 from halfmoon.client.engine.offsets import BrokerOffsets, FileOffsets, OffsetFile
 from halfmoon.client.engine.ordered import OrderedService
-from halfmoon.client.engine.producing import ProducerSettings, Producing
+from halfmoon.client.engine.producer_settings import ProducerSettings
+from halfmoon.client.engine.producing import Producing
 from halfmoon.client.engine.subscriptions import by_sql, by_tags
 from halfmoon.client.engine.unique_keys import UniqueKeys
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
@@ -80,7 +81,7 @@ class Link:
         if isinstance(node, Rig):
             port = Port.NAMES if connection.address == NAMES else Port.BROKER
             self.transport = FakeTransport((client.address, 40_000), ("127.0.0.1", 10_911))
-            self.server = ServerConnection(node.server, port)
+            self.server = node.server.connection(port)
             self.transport.protocol = self.server
             self.server.connection_made(self.transport)  # type: ignore[arg-type]
 

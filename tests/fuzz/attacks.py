@@ -10,7 +10,7 @@ from random import Random
 
 import cramjam
 
-from halfmoon.adapters.kafka.registry import registered
+from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.routes import PRODUCE
 from halfmoon.adapters.kafka.wire import encode_uvarint
 from halfmoon.core.batch_header import BatchHeader, assemble

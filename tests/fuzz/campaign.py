@@ -13,6 +13,7 @@ from collections import Counter
 from random import Random
 from typing import Any
 
+from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import (
     RESPONSES,
     CreateTopicsRequest,
@@ -22,7 +23,6 @@ from halfmoon.adapters.kafka.protocol import (
     ProduceRequest,
     SyncGroupRequest,
 )
-from halfmoon.adapters.kafka.registry import registered
 from halfmoon.adapters.kafka.routes import PRODUCE
 from tests.fuzz.canary import Canary
 from tests.fuzz.grammar import World, join, valid_request

@@ -20,7 +20,8 @@ from random import Random
 import cramjam
 import pytest
 
-from halfmoon.adapters.rocketmq.registry import Port, registered
+from halfmoon.adapters.rocketmq.registry import Port
+from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.core.records import build_batch
 from tests.fuzz import attacks
 from tests.fuzz.campaign import MEMORY_BYTES, SETTINGS

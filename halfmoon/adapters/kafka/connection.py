@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from halfmoon.adapters.kafka import wire
@@ -39,7 +40,8 @@ from halfmoon.core.quotas import CONNECTIONS, Throttle
 if TYPE_CHECKING:
     import asyncio
 
-    from halfmoon.adapters.kafka.server import Server
+    from halfmoon.adapters.kafka.throttling import Throttling
+    from halfmoon.adapters.tcp.listener import Listener
 
 MAX_UNANSWERED = 1024
 """Requests of one connection that may wait for their answers."""
@@ -57,6 +59,18 @@ _START = struct.Struct(">ih")
 """How a request begins: its size, and its API key."""
 _RESPONSE = struct.Struct(">ii")
 _FLEXIBLE_RESPONSE = struct.Struct(">iib")
+
+
+@dataclass(slots=True)
+class Shared:
+    """What all connections of a listener use."""
+
+    routes: dict[int, Route]
+    """As `build_routes` lays them out."""
+    advertise: tuple[str, int] | None
+    """The address told to clients; None tells each the one it reached us at."""
+    throttling: Throttling | None = None
+    """Set once there are quotas."""
 
 
 class Slot:
@@ -86,26 +100,26 @@ class Connection(tcp.Connection):
     START_BYTES: ClassVar[int] = _START.size
     log = logging.getLogger("halfmoon.kafka")
 
-    def __init__(self, server: Server) -> None:
-        super().__init__(server)
-        self._server = server
-        self._broker = server.broker
-        self._routes = server.routes
+    def __init__(self, listener: Listener, shared: Shared) -> None:
+        super().__init__(listener)
+        self._shared = shared
+        self._broker = listener.broker
+        self._routes = shared.routes
         self._slots: deque[Slot] = deque()
         self._ready_bytes = 0
         """Of answers that are ready and wait for one before them."""
         self._client_raw = b""
         self._client_id: str | None = ""
         self.software = ""
-        self.since_ms = server.mono_ms()
+        self.since_ms = listener.mono_ms()
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client has to wait for a quota's sake."""
         self._muted_until_ms = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self._server.advertise:
-            self.host, self.port = self._server.advertise
+        if self._shared.advertise:
+            self.host, self.port = self._shared.advertise
         if self._broker.quotas.connections_limited and not self._closed:
             self._count_connection()
 
@@ -117,7 +131,7 @@ class Connection(tcp.Connection):
             quotas.told(Throttle(wait_ms, CONNECTIONS))
             self._closed = True
             self._pause_reading()
-            self._server.loop.call_later(wait_ms / 1000, self._transport.abort)
+            self._listener.loop.call_later(wait_ms / 1000, self._transport.abort)
 
     def _gone(self) -> None:
         for slot in self._slots:
@@ -130,13 +144,13 @@ class Connection(tcp.Connection):
 
     def mute(self, wait_ms: int) -> None:
         """Read nothing from this client for so long; what it has sent meanwhile is handled then."""
-        until_ms = self._server.mono_ms() + wait_ms
+        until_ms = self._listener.mono_ms() + wait_ms
         if self._closed or (self._muted is not None and until_ms <= self._muted_until_ms):
             return
         if self._muted is not None:
             self._muted.cancel()
         self._muted_until_ms = until_ms
-        self._muted = self._server.loop.call_later(wait_ms / 1000, self._unmute)
+        self._muted = self._listener.loop.call_later(wait_ms / 1000, self._unmute)
         self._pause_reading()
 
     def _unmute(self) -> None:
@@ -172,7 +186,7 @@ class Connection(tcp.Connection):
         try:
             while end - pos >= 4 and not self._closed:
                 (size,) = _SIZE.unpack_from(view, pos)
-                if size < _HEADER.size or size > self._server.max_request_bytes:
+                if size < _HEADER.size or size > self._listener.max_request_bytes:
                     self._malformed(f"a request of {size} bytes")
                     break
                 if end - pos - 4 < size or self._turn_bytes > CONTROL_TURN_BYTES or self._blocked():
@@ -240,7 +254,7 @@ class Connection(tcp.Connection):
         if route.key > FETCH:
             self._turn_bytes += len(body)
         request = body if route.raw else decode_request(route.key, route.version, body)
-        throttling = self._server.throttling
+        throttling = self._shared.throttling
         if throttling is None:
             result = route.handler(context, request)
         else:

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from halfmoon.adapters.kafka.registry import APIS, Api
 from halfmoon.core.errors import BrokerError, Fault
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.registry import Api
 
 
 class Feature(NamedTuple):
@@ -50,9 +48,7 @@ def features(apis: Mapping[int, Api]) -> list[Feature]:
 @cache
 def present() -> tuple[Feature, ...]:
     """Those of this broker."""
-    from halfmoon.adapters.kafka.registry import registered
-
-    return tuple(features(registered()))
+    return tuple(features(APIS))
 
 
 def check_update(name: str, level: int, upgrade: bool) -> None:

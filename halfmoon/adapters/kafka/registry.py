@@ -4,8 +4,8 @@ A handler is a plain function: no event loop, no task, no socket. What takes tim
 connection waits for; so handlers run in tests without a network, and answers leave in the order of the requests
 whatever finishes first.
 
-One module per API stands in `api/`, named after its key; importing the package registers them all. What ApiVersions
-advertises is exactly what is registered here, but for an API of our own.
+One module per API stands in `api/`, named after its key; importing that package registers them all (`api.registered`).
+What ApiVersions advertises is exactly what is registered here, but for an API of our own.
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ class Api:
     """It is no API of Kafka's, and not advertised."""
 
 
-_APIS: dict[int, Api] = {}
+APIS: dict[int, Api] = {}
+"""By key. It is complete once the package `api` is imported, which every handler is part of; others ask
+`api.registered`."""
 
 
 def api(
@@ -152,15 +154,8 @@ def api(
     """Register the decorated function for an API key. Registering a key twice is a programmer's error."""
 
     def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
-        assert key not in _APIS, f"API {key} is registered twice"
-        _APIS[key] = Api(key, name, min_version, max_version, handler, raw, own)
+        assert key not in APIS, f"API {key} is registered twice"
+        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own)
         return handler
 
     return register
-
-
-def registered() -> dict[int, Api]:
-    """Every API, by key."""
-    import halfmoon.adapters.kafka.api  # noqa: F401  (importing it registers the handlers)
-
-    return _APIS

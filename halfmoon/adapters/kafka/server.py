@@ -7,8 +7,8 @@ import logging
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.kafka.connection import Connection
-from halfmoon.adapters.kafka.registry import registered
+from halfmoon.adapters.kafka.api import registered
+from halfmoon.adapters.kafka.connection import Connection, Shared
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.listener import Listener
@@ -33,18 +33,19 @@ class Server(Listener):
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own."""
         super().__init__(broker, settings, loop, executor=executor)
-        self.advertise: tuple[str, int] | None = settings.listeners.kafka.advertise
-        """The address told to clients; None tells each the one it reached us at."""
         self.routes = build_routes(registered())
-        self.throttling: Throttling | None = None
-        """Set once there are quotas."""
+        self.shared = Shared(self.routes, settings.listeners.kafka.advertise)
         broker.quotas.on_enabled.append(self._quotas_enabled)
         self._quotas_enabled()
 
     def _quotas_enabled(self) -> None:
-        if self.broker.quotas.enabled and self.throttling is None:
-            self.throttling = Throttling(self.broker.quotas)
+        if self.broker.quotas.enabled and self.shared.throttling is None:
+            self.shared.throttling = Throttling(self.broker.quotas)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
-        return await self.listen(lambda: Connection(self), bind)
+        return await self.listen(self.connection, bind)
+
+    def connection(self) -> Connection:
+        """For a client that connects."""
+        return Connection(self, self.shared)

@@ -9,6 +9,7 @@ connected are not sent again: the next check brings another (AbstractTransaction
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
@@ -20,8 +21,11 @@ from halfmoon.remoting.message import decode_stored, encode_stored
 from halfmoon.remoting.properties import decode
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.node import Node
-    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.adapters.rocketmq.members import Client, Members
+    from halfmoon.adapters.rocketmq.to_messages import MessageWriter
+    from halfmoon.adapters.rocketmq.windows import Windows
+    from halfmoon.core.broker import Broker
+    from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.rocketmq")
 
@@ -32,8 +36,24 @@ WAIT_MS = 60_000
 class CheckBack:
     """Follows the check topics of groups with connected producers."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(
+        self,
+        broker: Broker,
+        members: Members,
+        windows: Windows,
+        *,
+        broker_name: str,
+        group_topic: Callable[[str], Topic],
+        writer_for: Callable[[Client], MessageWriter],
+    ) -> None:
+        """`group_topic` makes a group's own topic if need be, and may raise BrokerError; `writer_for` writes messages
+        as that client reads them."""
+        self._broker = broker
+        self._members = members
+        self._windows = windows
+        self._broker_name = broker_name
+        self._group_topic = group_topic
+        self._writer_for = writer_for
         self.asked = 0
         """Questions sent."""
         self._followed: dict[str, int] = {}
@@ -45,7 +65,7 @@ class CheckBack:
         """Producers of this group are connected; if they have sent half messages, or may have, ask them from now on."""
         if group in self._followed:
             return
-        topic = self._node.broker.topic(check_topic(group))
+        topic = self._broker.topic(check_topic(group))
         if topic is None:
             self._unasked.add(group)
             return
@@ -61,7 +81,7 @@ class CheckBack:
     def look_again(self) -> None:
         """Now and then: somebody else may have sent the first half message of a group, which is asked about now."""
         for group in list(self._unasked):
-            if self._node.members.has_producers(group):
+            if self._members.has_producers(group):
                 self.follow(group)
             else:
                 self._unasked.discard(group)
@@ -69,11 +89,11 @@ class CheckBack:
     def expect(self, group: str) -> None:
         """A producer of this group sends a half message: there are questions to come. Raises BrokerError."""
         if group not in self._followed:
-            self._node.group_topic(check_topic(group))
+            self._group_topic(check_topic(group))
             self.follow(group)
 
     def _wait(self, group: str, partition: Partition) -> None:
-        broker = self._node.broker
+        broker = self._broker
         mono_ms = broker.clock.mono_ms()
         held = Held(
             (partition,), 1, mono_ms + WAIT_MS, self, lambda: self._arrived(group, partition),
@@ -82,7 +102,7 @@ class CheckBack:
         broker.hold.park(held, mono_ms)
 
     def _arrived(self, group: str, partition: Partition) -> None:
-        if not self._node.members.has_producers(group) or partition.stable_offset < self._followed[group]:
+        if not self._members.has_producers(group) or partition.stable_offset < self._followed[group]:
             del self._followed[group]  # the next heartbeat of one begins again
             return
         try:
@@ -93,13 +113,13 @@ class CheckBack:
         self._wait(group, partition)
 
     def _ask_all(self, group: str, partition: Partition) -> None:
-        windows = self._node.windows
+        windows = self._windows
         while self._followed[group] < partition.stable_offset:
-            members = self._node.members.producer_members(group)
+            members = self._members.producer_members(group)
             if not members:
                 return
             offset = max(self._followed[group], partition.start_offset)
-            key = (partition, None, self._node.writer_for(members[0].connection))
+            key = (partition, None, self._writer_for(members[0].connection))
             batches = windows.batches(partition, offset, READ_BYTES)
             opened = batches if isinstance(batches, list) else batches()  # just written, so it is in memory
             window = windows.make(key, offset, opened)
@@ -108,7 +128,7 @@ class CheckBack:
 
     def _ask(self, group: str, window: Window) -> None:
         for message in decode_stored(window.data):
-            producer = self._node.members.producer(group)
+            producer = self._members.producer(group)
             if producer is None:
                 return
             found = dict(decode(message.properties))
@@ -119,7 +139,7 @@ class CheckBack:
             producer.tell(
                 CHECK_TRANSACTION_STATE,
                 {
-                    "bname": self._node.settings.broker_name,
+                    "bname": self._broker_name,
                     "topic": HALF_TOPIC,
                     "commitLogOffset": str(message.physical_offset),
                     "tranStateTableOffset": str(message.queue_offset),

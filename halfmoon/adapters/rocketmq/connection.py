@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import logging
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, refusal
+from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
@@ -30,8 +31,11 @@ from halfmoon.remoting.errors import MalformedFrame
 if TYPE_CHECKING:
     import asyncio
 
-    from halfmoon.adapters.rocketmq.server import Server
+    from halfmoon.adapters.rocketmq.members import Reply
+    from halfmoon.adapters.rocketmq.node import Node
+    from halfmoon.adapters.rocketmq.registry import Request
     from halfmoon.adapters.rocketmq.to_messages import MessageWriter
+    from halfmoon.adapters.tcp.listener import Listener
 
 MAX_UNANSWERED = 8_192
 """Requests of one connection that may wait for the log: an asynchronous producer has thousands in the air."""
@@ -51,20 +55,18 @@ MAX_ASKED = 1_000
 
 _SIZE = struct.Struct(">i")
 
-Reply = Callable[[Command | None], None]
-"""Called with a client's answer, or None if there is none."""
-
 
 class Connection(tcp.Connection):
     """One accepted connection. Everything runs in the loop's thread."""
 
     log = logging.getLogger("halfmoon.rocketmq")
 
-    def __init__(self, server: Server, port: Port) -> None:
-        super().__init__(server)
-        self._node = server.node
-        self._broker = server.broker
-        self._requests = server.requests
+    def __init__(self, listener: Listener, node: Node, requests: Mapping[int, Request], port: Port) -> None:
+        """`requests`: all of them, by code. Those of `port` are answered."""
+        super().__init__(listener)
+        self._node = node
+        self._broker = listener.broker
+        self._requests = requests
         self._port = port
         self._unanswered = 0
         self._worked_out = 0

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import DONE, Call, refusal
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
 from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
+    from halfmoon.remoting.command import Command
 
 END_TOPIC = "halfmoon.transactions"
 """Where every client can say it (plugins/store/transaction.py)."""
+
+
+class Call(Protocol):
+    """A request to end a transaction, as it is answered here (registry.Call)."""
+
+    command: Command
+
+    def reply(self, answer: Answer) -> None: ...
+
+    def after(self, position: int, answer: Answer) -> None:
+        """Answer once the log is durable up to `position`."""
+
 
 End = tuple[Call, tuple[tuple[str, bytes], ...]]
 """A request, and the headers of its record."""

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from halfmoon.remoting.command import Command
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.adapters.rocketmq.to_messages import MessageWriter
     from halfmoon.core.allocation import Assignment
 
 log = logging.getLogger("halfmoon.rocketmq")
@@ -26,11 +28,35 @@ SILENT_MS = 120_000
 CONSUMER, PRODUCER = "consumer", "producer"
 BROADCASTING, CLUSTERING = "BROADCASTING", "CLUSTERING"
 
+Reply = Callable[[Command | None], None]
+"""Called with a client's answer, or None if there is none."""
+
+
+class Client(Protocol):
+    """A client's connection, as the node uses it. Each is one key of the tables below."""
+
+    host: str
+    """The address the client has reached us at."""
+    peer_host: str
+    peer: str
+    """The client's address, for people."""
+    writer: MessageWriter | None
+    """See `Node.writer_for`."""
+
+    def tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        """A request to the client that it does not answer; dropped where it does not read."""
+
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes, reply: Reply) -> None:
+        """A request to the client; `reply` is called once."""
+
+    def abort(self, reason: str) -> None:
+        """Close at once; what was not sent is lost."""
+
 
 @dataclass(slots=True)
 class Member:
     client_id: str
-    connection: Connection
+    connection: Client
     language: str
     version: int
     seen_ms: int
@@ -56,7 +82,7 @@ class ConsumerGroup:
     consume_type: str = "CONSUME_PASSIVELY"
     model: str = CLUSTERING
     from_where: str = "CONSUME_FROM_LAST_OFFSET"
-    members: dict[Connection, Member] = field(default_factory=dict)
+    members: dict[Client, Member] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     assignments: dict[tuple[str, str], Assignment] = field(default_factory=dict)
     """(Topic, strategy) → the last one that was worked out here, for strategies that want to know."""
@@ -73,8 +99,8 @@ class Members:
 
     def __init__(self) -> None:
         self.consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Connection, Member]] = {}
-        self._memberships: dict[Connection, set[tuple[str, str]]] = {}
+        self._producers: dict[str, dict[Client, Member]] = {}
+        self._memberships: dict[Client, set[tuple[str, str]]] = {}
         self._turn: Counter[str] = Counter()
         self.conflicts: Counter[tuple[str, str, str, str]] = Counter()
         """(group, topic, client id, client id) → how often these members were found to subscribe to it differently."""
@@ -133,7 +159,7 @@ class Members:
             )  # fmt: skip
         self.conflicts[key] += 1
 
-    def consumer_left(self, group: str, connection: Connection) -> Member | None:
+    def consumer_left(self, group: str, connection: Client) -> Member | None:
         """Who it was; None if it had not been a member."""
         known = self.consumers.get(group)
         member = None if known is None else known.members.pop(connection, None)
@@ -162,7 +188,7 @@ class Members:
         self._memberships.setdefault(member.connection, set()).add((PRODUCER, group))
         return is_new
 
-    def producer_left(self, group: str, connection: Connection) -> None:
+    def producer_left(self, group: str, connection: Client) -> None:
         members = self._producers.get(group)
         self._leave(connection, PRODUCER, group)
         if members is not None:
@@ -171,7 +197,7 @@ class Members:
                 del self._producers[group]
                 self._turn.pop(group, None)
 
-    def producer(self, group: str) -> Connection | None:
+    def producer(self, group: str) -> Client | None:
         """A live producer of the group, each in turn."""
         members = self._producers.get(group)
         if not members:
@@ -182,7 +208,7 @@ class Members:
     def has_producers(self, group: str) -> bool:
         return group in self._producers
 
-    def producer_groups(self) -> Mapping[str, Mapping[Connection, Member]]:
+    def producer_groups(self) -> Mapping[str, Mapping[Client, Member]]:
         return self._producers
 
     def producer_members(self, group: str) -> list[Member]:
@@ -190,18 +216,18 @@ class Members:
 
     # -- ends --------------------------------------------------------------------------------------------------------
 
-    def memberships(self, connection: Connection) -> Set[tuple[str, str]]:
+    def memberships(self, connection: Client) -> Set[tuple[str, str]]:
         """(role, group) of all groups that it is a member of; roles are `consumer` and `producer`."""
         return self._memberships.get(connection, frozenset())
 
-    def _leave(self, connection: Connection, role: str, group: str) -> None:
+    def _leave(self, connection: Client, role: str, group: str) -> None:
         mine = self._memberships.get(connection)
         if mine is not None:
             mine.discard((role, group))
             if not mine:
                 del self._memberships[connection]
 
-    def closed(self, connection: Connection) -> list[str]:
+    def closed(self, connection: Client) -> list[str]:
         """A connection is gone; the groups of consumers that it was a member of."""
         left = []
         for role, group in sorted(self.memberships(connection)):
@@ -212,9 +238,9 @@ class Members:
                 left.append(group)
         return left
 
-    def silent(self, mono_ms: int) -> list[Connection]:
+    def silent(self, mono_ms: int) -> list[Client]:
         """Connections that have not sent a heartbeat for too long."""
-        found: dict[Connection, None] = {}
+        found: dict[Client, None] = {}
         tables = [group.members for group in self.consumers.values()] + list(self._producers.values())
         for members in tables:
             for connection, member in members.items():

@@ -12,7 +12,7 @@ from halfmoon.adapters.rocketmq.ends import Ends
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filters
 from halfmoon.adapters.rocketmq.groups import Groups
-from halfmoon.adapters.rocketmq.members import Members
+from halfmoon.adapters.rocketmq.members import Client, Members
 from halfmoon.adapters.rocketmq.progress import Progress
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.to_records import RecordMaker
@@ -23,7 +23,6 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.connection import Connection
     from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition, Topic
@@ -57,7 +56,10 @@ class Node:
         self.windows = Windows(broker)
         self.progress = Progress(broker, later)
         self.records = RecordMaker()
-        self.checks = CheckBack(self)
+        self.checks = CheckBack(
+            broker, self.members, self.windows, broker_name=settings.broker_name,
+            group_topic=self.group_topic, writer_for=self.writer_for,
+        )  # fmt: skip
         self.ends = Ends(broker)
         self.messages_out = 0
         """Handed out to pulls."""
@@ -97,7 +99,7 @@ class Node:
             del self._resets[key]
         self.later(SWEEP_S, self._sweep)
 
-    def closed(self, connection: Connection) -> None:
+    def closed(self, connection: Client) -> None:
         """A connection is gone."""
         for group in self.members.closed(connection):
             self.progress.write(group)
@@ -134,16 +136,16 @@ class Node:
 
     # -- addresses ---------------------------------------------------------------------------------------------------
 
-    def address_for(self, connection: Connection) -> tuple[str, int]:
+    def address_for(self, connection: Client) -> tuple[str, int]:
         """Where this client reaches the broker: as configured, or where it has reached us."""
         return self.settings.advertise or (connection.host, self._port)
 
-    def writer_for(self, connection: Connection) -> MessageWriter:
+    def writer_for(self, connection: Client) -> MessageWriter:
         if connection.writer is None:
             connection.writer = self._writer(connection)
         return connection.writer
 
-    def _writer(self, connection: Connection) -> MessageWriter:
+    def _writer(self, connection: Client) -> MessageWriter:
         host, port = self.address_for(connection)
         store = Host.parse(host, port)
         if not any(store.address):  # a name: the client has reached us at this address

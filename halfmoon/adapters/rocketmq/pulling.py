@@ -12,7 +12,8 @@ import logging
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from halfmoon.adapters.rocketmq.registry import Answer, Call, refusal
+from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held

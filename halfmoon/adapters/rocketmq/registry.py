@@ -7,15 +7,16 @@ the package registers them all. What is not registered is answered with REQUEST_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.faults import code_of
+from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.messages import Steps
@@ -23,7 +24,8 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.connection import Connection
+    import logging
+
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.core.broker import Broker
 
@@ -33,7 +35,6 @@ LONGEST_GROUP = 255
 """Validators.CHARACTER_MAX_LENGTH."""
 MOST_JSON_BYTES = 2 << 20
 """Of a body that is JSON: reading so much takes 60 ms."""
-NO_FIELDS: Mapping[str, str] = {}
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -45,16 +46,31 @@ class Port(Flag):
     """The name service."""
 
 
-class Answer(NamedTuple):
-    """`body`: bytes, or pieces that are sent one behind the other."""
+class Peer(Client, Protocol):
+    """The connection a request came on, as handlers use it."""
 
-    code: int = Code.SUCCESS
-    fields: Mapping[str, str] = NO_FIELDS
-    remark: str | None = None
-    body: bytes | Sequence[bytes | memoryview] = b""
+    owner: object
+    """Identifies the connection to the hold service."""
+    log: logging.Logger
+    client_id: str
+    """As its heartbeats say."""
+    born_header: bytes
+    """What messages that are sent on it say of where they were born."""
+    held: int
+    """Pulls that wait for messages, …"""
+    held_characters: int
+    """… and of the expressions that they wait with."""
 
+    def reply(self, command: Command, answer: Answer) -> None: ...
 
-DONE = Answer()
+    def awaits(self, more: int) -> None:
+        """So many more of its requests wait for the log (or fewer)."""
+
+    def works_out(self, more: int) -> None:
+        """More of its requests are worked out in threads (or fewer): see `connection.MAX_WORKED_OUT`."""
+
+    def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """Run `work` off the loop; `then(result, error)` runs in the loop."""
 
 
 class Call:
@@ -62,7 +78,7 @@ class Call:
 
     __slots__ = ("command", "connection", "node")
 
-    def __init__(self, node: Node, connection: Connection, command: Command) -> None:
+    def __init__(self, node: Node, connection: Peer, command: Command) -> None:
         self.node = node
         self.connection = connection
         self.command = command
@@ -160,12 +176,6 @@ def checked_group(name: str) -> str:
     return name
 
 
-def refusal(error: Refused | BrokerError) -> Answer:
-    if isinstance(error, Refused):
-        return Answer(error.code, remark=error.remark)
-    return Answer(code_of(error.fault), remark=error.message)
-
-
 Handler = Callable[[Call], Answer | None]
 
 
@@ -179,22 +189,16 @@ class Request:
     """It changes what others rely on: only taken from this machine, as long as nobody says who they are."""
 
 
-_REQUESTS: dict[int, Request] = {}
+REQUESTS: dict[int, Request] = {}
+"""By code. It is complete once the package `request` is imported; `request.registered` answers with all."""
 
 
 def request(code: int, name: str, *, port: Port = Port.BROKER, changes: bool = False) -> Callable[[Handler], Handler]:
     """Register the decorated function for a request code. Registering one twice is a programmer's error."""
 
     def register(handler: Handler) -> Handler:
-        assert code not in _REQUESTS, f"request {code} is registered twice"
-        _REQUESTS[code] = Request(code, name, handler, port, changes)
+        assert code not in REQUESTS, f"request {code} is registered twice"
+        REQUESTS[code] = Request(code, name, handler, port, changes)
         return handler
 
     return register
-
-
-def registered() -> dict[int, Request]:
-    """Every request, by code."""
-    import halfmoon.adapters.rocketmq.request  # noqa: F401  (importing it registers the handlers)
-
-    return _REQUESTS

@@ -8,7 +8,7 @@ from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.sending import MOST_AUTO_QUEUES
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.connection import Connection
+    from halfmoon.adapters.rocketmq.members import Client
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.core.catalog.topics import Topic
 
@@ -21,7 +21,7 @@ def permissions(topic: Topic) -> int:
     return READ if topic.view is not None or not names.is_sendable(topic.name) else READ | WRITE
 
 
-def broker_data(node: Node, connection: Connection) -> dict[str, object]:
+def broker_data(node: Node, connection: Client) -> dict[str, object]:
     host, port = node.address_for(connection)
     return {
         "brokerAddrs": {"0": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"},
@@ -31,16 +31,16 @@ def broker_data(node: Node, connection: Connection) -> dict[str, object]:
     }
 
 
-def topic_route(node: Node, connection: Connection, topic: Topic) -> dict[str, object]:
+def topic_route(node: Node, connection: Client, topic: Topic) -> dict[str, object]:
     return _route(node, connection, permissions(topic), len(topic.partitions))
 
 
-def auto_create_route(node: Node, connection: Connection) -> dict[str, object]:
+def auto_create_route(node: Node, connection: Client) -> dict[str, object]:
     """What producers make of it: a topic made by sending has its permissions, and at most so many queues."""
     return _route(node, connection, READ | WRITE | INHERIT, MOST_AUTO_QUEUES)
 
 
-def _route(node: Node, connection: Connection, perm: int, queues: int) -> dict[str, object]:
+def _route(node: Node, connection: Client, perm: int, queues: int) -> dict[str, object]:
     return {
         "brokerDatas": [broker_data(node, connection)],
         "filterServerTable": {},

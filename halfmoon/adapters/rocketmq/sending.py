@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from stringzilla import find
 
 from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import Answer, Call
+from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
     DELAYS,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.node import Node
-from halfmoon.adapters.rocketmq.registry import Port, registered
+from halfmoon.adapters.rocketmq.registry import Port
+from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.listener import Listener
 
 if TYPE_CHECKING:
@@ -39,15 +40,19 @@ class Server(Listener):
         self.requests = registered()
         self.node = Node(broker, listener, allocators, lambda delay_s, callback: loop.call_later(delay_s, callback))
 
+    def connection(self, port: Port) -> Connection:
+        """For a client that connects."""
+        return Connection(self, self.node, self.requests, port)
+
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the broker's requests; returns the address. Raises OSError."""
-        address = await self.listen(lambda: Connection(self, Port.BROKER), bind)
+        address = await self.listen(lambda: self.connection(Port.BROKER), bind)
         self.node.start(address)
         return address
 
     async def start_names(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the name service's, after `start`; returns the address. Raises OSError."""
-        return await self.listen(lambda: Connection(self, Port.NAMES), bind)
+        return await self.listen(lambda: self.connection(Port.NAMES), bind)
 
     async def stop(self) -> None:
         self.node.stop()

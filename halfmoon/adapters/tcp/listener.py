@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.adapters.tcp.buffers import BufferPool
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.connection import Connection
     from halfmoon.core.broker import Broker
     from halfmoon.core.config import LimitSettings, Settings
 
@@ -49,6 +48,16 @@ class Counters:
     """By API key, or request code."""
 
 
+class Accepted(Protocol):
+    """A connection, as its listener looks after it. `tcp.connection.Connection` says what each of these does."""
+
+    peer_host: str
+
+    def finish(self) -> None: ...
+    def abort(self, reason: str) -> None: ...
+    def sweep(self, now_ms: int, idle_timeout_ms: int | None, send_timeout_ms: int) -> None: ...
+
+
 class Listener:
     """Create, start and stop it in its loop's thread."""
 
@@ -70,13 +79,13 @@ class Listener:
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
         self.pool = BufferPool(limits.inflight_bytes, broker.after_write, broker.flush_writes)
-        self._connections: set[Connection] = set()
+        self._connections: set[Accepted] = set()
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
         self._refusals_logged = False
 
-    async def listen(self, make: Callable[[], Connection], bind: tuple[str, int]) -> tuple[str, int]:
+    async def listen(self, make: Callable[[], asyncio.BaseProtocol], bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
         host, port = bind
         listener = await self.loop.create_server(make, host, port, backlog=BACKLOG)
@@ -110,7 +119,7 @@ class Listener:
     def mono_ms(self) -> int:
         return self.broker.clock.mono_ms()
 
-    def admit(self, connection: Connection) -> bool:
+    def admit(self, connection: Accepted) -> bool:
         """Take a new connection in, unless there are too many."""
         counters = self.counters
         if len(self._connections) >= self._limits.max_connections:
@@ -124,7 +133,7 @@ class Listener:
         counters.connections = len(self._connections)
         return True
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Accepted) -> None:
         self._connections.discard(connection)
         self.counters.connections = len(self._connections)
         if self._all_closed is not None and not self._connections and not self._all_closed.done():

@@ -5,23 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from halfmoon.client.engine.network import Transport
+
 if TYPE_CHECKING:
     from halfmoon.client.engine.listening import Work
-    from halfmoon.client.engine.network import Connection
 
 
-class Driver(Protocol):
-    """Nothing here waits. What happens then is said to the engine: `Network.connected`, `received`, `closed`; and
-    `Work.done`."""
-
-    def connect(self, connection: Connection) -> None:
-        """Open a TCP connection to `connection.address`."""
-
-    def write(self, connection: Connection, data: bytes) -> None:
-        """Send all of it, behind what was written before."""
-
-    def close(self, connection: Connection) -> None:
-        """Close it once what was written is sent. `Network.closed` is not called."""
+class Driver(Transport, Protocol):
+    """What the network needs, and threads for listeners. Nothing here waits; `Work.done` is told when a listener has
+    returned."""
 
     def submit(self, works: Sequence[Work]) -> None:
         """Have listeners called, in their turn, with as many at a time as were agreed on."""

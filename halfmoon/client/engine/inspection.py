@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -15,13 +15,47 @@ from halfmoon.remoting.command import Command
 from halfmoon.remoting.errors import MalformedFrame
 
 if TYPE_CHECKING:
-    from halfmoon.client.engine.consuming import PushConsuming
+    from halfmoon.client.engine.consumer_settings import ConsumerSettings
+    from halfmoon.client.engine.instance import Instance
+    from halfmoon.client.engine.offsets import OffsetStore
+    from halfmoon.client.engine.process_queue import ProcessQueue
+    from halfmoon.client.engine.subscriptions import Subscription
+
+
+class Locking(Protocol):
+    needs_lock: bool
+    """A queue is pulled only while the broker says that it is ours."""
+
+
+class Inspected(Protocol):
+    """What is looked at of a consumer (consuming.PushConsuming)."""
+
+    @property
+    def instance(self) -> Instance: ...
+    @property
+    def group(self) -> str: ...
+    @property
+    def settings(self) -> ConsumerSettings: ...
+    @property
+    def store(self) -> OffsetStore: ...
+    @property
+    def service(self) -> Locking: ...
+    @property
+    def subscriptions(self) -> Mapping[str, Subscription]: ...
+    @property
+    def queues(self) -> Mapping[Queue, ProcessQueue]: ...
+
+    def owned(self, topic: str) -> Sequence[Queue]:
+        """Its queues of a topic."""
+
+    async def begin_at(self, queue: Queue, offset: int) -> None:
+        """Begin a queue of its own anew at another offset."""
 
 
 class Inspection:
     """Of one consumer."""
 
-    def __init__(self, consuming: PushConsuming) -> None:
+    def __init__(self, consuming: Inspected) -> None:
         self._consuming = consuming
 
     def begin(self) -> None:

@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from halfmoon.client.engine.kernel import Kernel, Pending, Timer
 from halfmoon.client.errors import ConnectionFailedError, NotRunningError, RequestTimeoutError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.command import Command
 from halfmoon.remoting.errors import MalformedFrame
-
-if TYPE_CHECKING:
-    from halfmoon.client.engine.driver import Driver
 
 FIRST_PAUSE_MS = 100
 LONGEST_PAUSE_MS = 10_000
@@ -81,12 +78,26 @@ class _Peer:
         self.not_before_ms = 0.0
 
 
+class Transport(Protocol):
+    """What opens connections and carries bytes. Nothing here waits. What happens then is said to the network:
+    `Network.connected`, `received`, `closed`."""
+
+    def connect(self, connection: Connection) -> None:
+        """Open a TCP connection to `connection.address`."""
+
+    def write(self, connection: Connection, data: bytes) -> None:
+        """Send all of it, behind what was written before."""
+
+    def close(self, connection: Connection) -> None:
+        """Close it once what was written is sent. `Network.closed` is not called."""
+
+
 class Network:
     """The connections of one client."""
 
-    def __init__(self, kernel: Kernel, driver: Driver, dice: random.Random | None = None) -> None:
+    def __init__(self, kernel: Kernel, transport: Transport, dice: random.Random | None = None) -> None:
         self._kernel = kernel
-        self._driver = driver
+        self._transport = transport
         self._dice = dice or random.Random()
         self._connections: dict[str, Connection] = {}
         self._peers: dict[str, _Peer] = {}
@@ -129,11 +140,11 @@ class Network:
         """To what a node has asked."""
         if not asked.is_oneway and connection.is_open:
             head = wire.answer(asked.kind, code, asked.opaque, {}, remark, len(body))
-            self._driver.write(connection, head + body)
+            self._transport.write(connection, head + body)
 
     def _write(self, connection: Connection, frame: bytes) -> None:
         if connection.is_open:
-            self._driver.write(connection, frame)
+            self._transport.write(connection, frame)
         else:
             connection._unsent.append(frame)
 
@@ -157,12 +168,12 @@ class Network:
         connection = self._connections[address] = Connection(address)
         made = connection
         connection.timer = self._kernel.call_after(CONNECT_TIMEOUT_MS, lambda: self._not_connected(made))
-        self._driver.connect(connection)
+        self._transport.connect(connection)
         return self._connections.get(address, connection)
 
     def _not_connected(self, connection: Connection) -> None:
         if not connection.is_open and not connection.is_closed:
-            self._driver.close(connection)
+            self._transport.close(connection)
             self.closed(connection, f"no connection within {CONNECT_TIMEOUT_MS / 1e3:.0f} s")
 
     def _late(self, connection: Connection, opaque: int, code: int, timeout_ms: float) -> None:
@@ -176,7 +187,7 @@ class Network:
         that only we believe in: it is closed, and the next request opens another."""
         connection = self._connections.get(address)
         if connection is not None and connection.is_open and connection.heard_ms <= since_ms:
-            self._driver.close(connection)
+            self._transport.close(connection)
             self.closed(connection, "nothing has come for a whole time-out")
 
     def wait_ms(self, address: str) -> float:
@@ -195,7 +206,7 @@ class Network:
             connection.timer.cancel()
         unsent, connection._unsent = connection._unsent, []
         if unsent:
-            self._driver.write(connection, b"".join(unsent))
+            self._transport.write(connection, b"".join(unsent))
 
     def received(self, connection: Connection, data: bytes | memoryview) -> None:
         """Some bytes have come. Raises nothing: a connection with a malformed frame is closed."""
@@ -224,7 +235,7 @@ class Network:
                     return
         except MalformedFrame as error:
             log.error("event=malformed_frame address=%s error=%s", connection.address, error)
-            self._driver.close(connection)
+            self._transport.close(connection)
             self.closed(connection, str(error))
             return
         if at < end:
@@ -276,7 +287,7 @@ class Network:
             connection.is_closed, connection.is_open = True, False
             if connection.timer is not None:
                 connection.timer.cancel()
-            self._driver.close(connection)
+            self._transport.close(connection)
             for pending, timer in connection._calls.values():
                 timer.cancel()
                 pending.fail(NotRunningError("the client is closed"))

@@ -19,10 +19,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from halfmoon.client.engine.consumer_settings import check_limits
 from halfmoon.client.engine.faults import Faults
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.kernel import Pending
+from halfmoon.client.engine.producer_settings import Counters, ProducerSettings
 from halfmoon.client.engine.routes import DEFAULT_TOPIC, Route
 from halfmoon.client.engine.sending import Sending, chosen
 from halfmoon.client.engine.unique_keys import UniqueKeys
@@ -38,7 +38,6 @@ from halfmoon.client.messages import (
     CANCEL,
     DELAY,
     DELIVER_MS,
-    MAX_BODY_BYTES,
     ORIGIN_ID,
     RETRY_TOPIC,
     TRANSACTION,
@@ -56,48 +55,9 @@ from halfmoon.remoting.message import COMPRESSED, BatchedMessage, encode_batch
 
 BATCH_BYTES = 1 << 20
 """Batches are split at this."""
-DEFAULT_QUEUES = 4
-"""Of a topic that is made by sending to it (DefaultMQProducer.defaultTopicQueueNums)."""
 ZLIB = 0x300
 """CompressionType in the system flags."""
 log = logging.getLogger("halfmoon.client.producer")
-
-
-class ProducerSettings(Struct, frozen=True, kw_only=True):
-    """How a producer sends."""
-
-    timeout_ms: int = 3_000
-    """For one send, with all its attempts."""
-    retries: int = 2
-    """Attempts after the first one."""
-    compress_over_bytes: int = 4_096
-    """Bodies of more are compressed (zlib); 0: never."""
-    compress_level: int = 5
-    max_body_bytes: int = MAX_BODY_BYTES
-    latency_fault_tolerance: bool = False
-    """A broker that was slow, or failed, is left alone for a while."""
-    default_queues: int = DEFAULT_QUEUES
-    """Of a topic that is made by sending to it."""
-    topics: tuple[str, ...] = ()
-    """Topics whose brokers are told of this producer when it starts, and not only when it sends: they can ask it about
-    half messages of one that has died."""
-
-    def __post_init__(self) -> None:
-        check_limits(
-            self, ("timeout_ms", 1, 3_600_000), ("retries", 0, 100), ("compress_over_bytes", 0, 1 << 30),
-            ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024),
-        )  # fmt: skip
-
-
-class Counters(Struct):
-    """What a producer has done since it was made."""
-
-    sent: int = 0
-    """Messages that a broker has acknowledged."""
-    failed: int = 0
-    """Messages that were given up."""
-    retried: int = 0
-    """Attempts after a first one."""
 
 
 class Producing:

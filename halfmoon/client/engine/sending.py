@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.routes import Route
@@ -24,7 +24,8 @@ from halfmoon.remoting.codes import Code, RequestCode
 from halfmoon.remoting.command import Command
 
 if TYPE_CHECKING:
-    from halfmoon.client.engine.producing import Producing
+    from halfmoon.client.engine.instance import Instance
+    from halfmoon.client.engine.producer_settings import Counters, ProducerSettings
 
 STORED = {status.value: status for status in SendStatus}
 RETRIED = frozenset(
@@ -54,19 +55,52 @@ def chosen(select: Selector, route: Route, message: Message, key: Any) -> Queue:
     return queue
 
 
+class Sender(Protocol):
+    """The producer that a request is of (producing.Producing): its settings and counts, and which queue is next."""
+
+    in_flight: int
+    """Sends that are neither acknowledged nor given up."""
+
+    @property
+    def open(self) -> dict[Sending, None]:
+        """These."""
+
+    @property
+    def instance(self) -> Instance: ...
+    @property
+    def settings(self) -> ProducerSettings: ...
+    @property
+    def counters(self) -> Counters: ...
+
+    async def route(self, topic: str) -> Route:
+        """Raises RouteError."""
+
+    def choose(self, topic: str, route: Route, last_broker: str) -> Queue:
+        """The next queue in turn, not of the broker that has failed just now if there are others."""
+
+    def fields(self, topic: str, queue: Queue, flags: int, flag: int, text: str) -> dict[str, str]:
+        """Of the request."""
+
+    def answered(self, broker: str, latency_ms: float) -> None:
+        """A broker has, whatever it said."""
+
+    def failed(self, broker: str) -> None:
+        """An attempt at a broker has."""
+
+
 class Sending:
     """One request to send, through all its attempts."""
 
     __slots__ = (
-        "_attempts", "_began_ms", "_broker", "_deadline_ms", "_producing", "body", "code", "count", "flag", "flags",
+        "_attempts", "_began_ms", "_broker", "_deadline_ms", "_sender", "body", "code", "count", "flag", "flags",
         "key", "message", "more", "queue", "result", "select", "text", "topic", "unique",
     )  # fmt: skip
 
     def __init__(
-        self, producing: Producing, topic: str, unique: str, text: str, body: bytes, flags: int, flag: int,
+        self, sender: Sender, topic: str, unique: str, text: str, body: bytes, flags: int, flag: int,
         timeout_ms: float | None,
     ) -> None:  # fmt: skip
-        self._producing = producing
+        self._sender = sender
         self.topic = topic
         self.unique = unique
         self.text = text
@@ -86,22 +120,22 @@ class Sending:
         self._broker = ""
         """The last one tried."""
         self._began_ms = 0.0
-        limit_ms = producing.settings.timeout_ms if timeout_ms is None else timeout_ms
-        self._deadline_ms = producing.instance.kernel.now_ms + limit_ms
+        limit_ms = sender.settings.timeout_ms if timeout_ms is None else timeout_ms
+        self._deadline_ms = sender.instance.kernel.now_ms + limit_ms
 
     def begin(self) -> None:
-        producing = self._producing
-        producing.in_flight += 1
-        producing.open[self] = None
-        route = producing.instance.routes.known(self.topic)
+        sender = self._sender
+        sender.in_flight += 1
+        sender.open[self] = None
+        route = sender.instance.routes.known(self.topic)
         if route is not None and route.writable:
             self._attempt(route)
         else:
-            producing.instance.kernel.spawn(self._learn(), "route for a send")
+            sender.instance.kernel.spawn(self._learn(), "route for a send")
 
     async def _learn(self) -> None:
-        kernel = self._producing.instance.kernel
-        asked = kernel.spawn(self._producing.route(self.topic), "route")
+        kernel = self._sender.instance.kernel
+        asked = kernel.spawn(self._sender.route(self.topic), "route")
         if not await kernel.within_ms(asked, self._deadline_ms - kernel.now_ms):
             self._give_up(RequestTimeoutError(f"topic '{self.topic}': no route in time"))
         elif asked.error is not None:
@@ -121,8 +155,8 @@ class Sending:
             self._give_up(error)
 
     def _try(self, route: Route) -> None:
-        producing = self._producing
-        instance = producing.instance
+        sender = self._sender
+        instance = sender.instance
         now_ms = instance.kernel.now_ms
         queue = self.queue
         if queue is None:
@@ -134,7 +168,7 @@ class Sending:
                     self._give_up(error)
                     return
             else:
-                queue = producing.choose(self.topic, route, self._broker)
+                queue = sender.choose(self.topic, route, self._broker)
         address = instance.routes.master(queue.broker)
         left_ms = self._deadline_ms - now_ms
         if address is None:
@@ -143,14 +177,14 @@ class Sending:
             self._failed(RouteError(f"broker {queue.broker} has no master now"), queue.broker)
             return
         wait_ms = instance.network.wait_ms(address)
-        if 0 < wait_ms < left_ms and self._attempts <= producing.settings.retries:
+        if 0 < wait_ms < left_ms and self._attempts <= sender.settings.retries:
             # Nobody else is there: the pause before the next connection is part of the send's time.
             instance.kernel.call_after(wait_ms, lambda: self._attempt(instance.routes.known(self.topic) or route))
             return
         self._attempts += 1
         self._broker = queue.broker
         self._began_ms = now_ms
-        fields = producing.fields(self.topic, queue, self.flags, self.flag, self.text)
+        fields = sender.fields(self.topic, queue, self.flags, self.flag, self.text)
         if self.code == RequestCode.SEND_BATCH_MESSAGE:
             fields["m"] = "true"
         if self.more:
@@ -161,7 +195,7 @@ class Sending:
     def _answered(self, queue: Queue, pending: Pending[Command]) -> None:
         if self.result.is_done:  # the client was closed meanwhile
             return
-        producing = self._producing
+        sender = self._sender
         error = pending.error
         if error is not None:
             if isinstance(error, (ConnectionFailedError, RequestTimeoutError)):
@@ -170,7 +204,7 @@ class Sending:
                 self._give_up(error)
             return
         answer = pending.result()
-        producing.answered(queue.broker, producing.instance.kernel.now_ms - self._began_ms)
+        sender.answered(queue.broker, sender.instance.kernel.now_ms - self._began_ms)
         status = STORED.get(answer.code)
         if status is None:
             refused = BrokerRefusedError(answer.code, answer.remark, queue.broker)
@@ -190,9 +224,9 @@ class Sending:
         except ValueError:
             self._give_up(BrokerRefusedError(answer.code, f"an answer that makes no sense: {fields}", queue.broker))
             return
-        producing.in_flight -= 1
-        del producing.open[self]
-        producing.counters.sent += self.count
+        sender.in_flight -= 1
+        del sender.open[self]
+        sender.counters.sent += self.count
         self.result.set(result)
 
     def _deliver_at_ms(self) -> int:
@@ -202,21 +236,21 @@ class Sending:
         if message.deliver_at_ms:
             return message.deliver_at_ms
         level_ms = DELAY_LEVELS_MS[min(message.delay_level, len(DELAY_LEVELS_MS)) - 1] if message.delay_level else 0
-        return self._producing.instance.kernel.wall_ms() + (message.delay_ms or level_ms)
+        return self._sender.instance.kernel.wall_ms() + (message.delay_ms or level_ms)
 
     def _failed(self, error: ClientError, broker: str) -> None:
         """An attempt has. Another one is made if there is a place, a try and time for it."""
-        producing = self._producing
-        producing.failed(broker)
-        kernel = producing.instance.kernel
+        sender = self._sender
+        sender.failed(broker)
+        kernel = sender.instance.kernel
         is_pinned = self.queue is not None
-        may_go_on = not is_pinned and self._attempts <= producing.settings.retries
+        may_go_on = not is_pinned and self._attempts <= sender.settings.retries
         if not may_go_on or kernel.now_ms >= self._deadline_ms:
             self._give_up(error)
             return
         log.info("event=send_retried topic=%s broker=%s error=%s", self.topic, broker, error)
-        producing.counters.retried += 1
-        route = producing.instance.routes.known(self.topic)
+        sender.counters.retried += 1
+        route = sender.instance.routes.known(self.topic)
         if route is None or not route.writable:
             kernel.spawn(self._learn(), "route for a send")
         else:
@@ -225,7 +259,7 @@ class Sending:
     def _give_up(self, error: BaseException) -> None:
         if self.result.is_done:
             return
-        self._producing.in_flight -= 1
-        del self._producing.open[self]
-        self._producing.counters.failed += self.count
+        self._sender.in_flight -= 1
+        del self._sender.open[self]
+        self._sender.counters.failed += self.count
         self.result.fail(error)

@@ -12,8 +12,9 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
+from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
-from halfmoon.adapters.kafka.registry import Context, Deferred, registered
+from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault

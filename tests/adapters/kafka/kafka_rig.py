@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from halfmoon.adapters.kafka.connection import Connection
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES
 from halfmoon.adapters.kafka.server import Server
 from tests.adapters.rig import BrokerRig, FakeTransport, batch
@@ -23,7 +22,7 @@ class RigClient:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.transport = FakeTransport()
-        self.connection = Connection(rig.server)
+        self.connection = rig.server.connection()
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
         self._asked: dict[int, tuple[int, int]] = {}

@@ -7,10 +7,9 @@ import struct
 import pytest
 from kafka_rig import Rig
 
-from halfmoon.adapters.kafka.api import api_18_api_versions
+from halfmoon.adapters.kafka.api import api_18_api_versions, registered
 from halfmoon.adapters.kafka.features import Feature
 from halfmoon.adapters.kafka.protocol import ApiVersionsResponse
-from halfmoon.adapters.kafka.registry import registered
 
 SOFTWARE = {"client_software_name": "rig", "client_software_version": "1.0"}
 

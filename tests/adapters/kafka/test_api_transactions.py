@@ -20,7 +20,7 @@ FENCED, OLD_EPOCH = 90, 47
 
 
 def versions(key: int, first: int = 0) -> list[int]:
-    from halfmoon.adapters.kafka.registry import registered
+    from halfmoon.adapters.kafka.api import registered
 
     api = registered()[key]
     return list(range(max(first, api.min_version), api.max_version + 1))

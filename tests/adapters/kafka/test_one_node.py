@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from kafka_rig import Rig, RigClient
 
+from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.features import Feature, features
 from halfmoon.adapters.kafka.protocol import REQUESTS
-from halfmoon.adapters.kafka.registry import registered
 
 ELECT, REASSIGN, LIST_REASSIGNMENTS, QUORUM, UPDATE_FEATURES, API_VERSIONS = 43, 45, 46, 55, 57, 18
 

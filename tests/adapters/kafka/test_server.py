@@ -187,7 +187,7 @@ def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
             server.broker.create_topic("t", 1)
             if quotas:
                 server.broker.quotas.alter(Alteration([("user", None)], [(CONSUMED, 1e12), (PRODUCED, 1e12)]))
-                assert server.throttling is not None
+                assert server.shared.throttling is not None
             await garbage(server, address, 2)
             assert await garbage(server, address, 60) < 50
 

@@ -58,9 +58,9 @@ def fetch(client: RigClient, version: int = 12, offset: int = 0, **fields: Any) 
 
 
 def test_nothing_is_measured_while_no_quota_is_set(rig: Rig) -> None:
-    assert rig.server.throttling is None
+    assert rig.server.shared.throttling is None
     limit(rig, PRODUCED, 1, client_id="somebody else")
-    assert rig.server.throttling is not None
+    assert rig.server.shared.throttling is not None
     client = rig.client()
     client.feed(produce(client, 10_000))
     rig.turn()

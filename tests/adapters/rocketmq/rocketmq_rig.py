@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterable
 from typing import Any
 
-from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.core.config import RocketmqListener
@@ -36,7 +35,7 @@ class RigClient:
         self.rig = rig
         self.kind = kind
         self.transport = FakeTransport((peer, 40_000), ("127.0.0.1", BROKER_PORT))
-        self.connection = Connection(rig.server, port)
+        self.connection = rig.server.connection(port)
         self.transport.protocol = self.connection
         self.connection.connection_made(self.transport)  # type: ignore[arg-type]
         self.told: list[Command] = []

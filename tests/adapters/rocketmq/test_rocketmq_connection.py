@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rocketmq_rig import Rig, sending
 
-from halfmoon.adapters.rocketmq.registry import registered
+from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command

@@ -18,7 +18,7 @@ import struct
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.features import present
-from halfmoon.adapters.kafka.registry import Context, api, registered
+from halfmoon.adapters.kafka.registry import APIS, Context, api
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
@@ -57,7 +57,7 @@ def unsupported_version() -> bytes:
 
 def answer(version: int, error_code: int) -> bytes:
     """The response's body. Remembered; the registry does not change once the server runs."""
-    key = (version, error_code, len(registered()))
+    key = (version, error_code, len(APIS))
     found = _answers.get(key)
     if found is None:
         found = _answers[key] = _encode(version, error_code)
@@ -66,7 +66,7 @@ def answer(version: int, error_code: int) -> bytes:
 
 def _encode(version: int, error_code: int) -> bytes:
     flexible = version >= FLEXIBLE
-    apis = sorted((row for row in registered().values() if not row.own), key=lambda row: row.key)
+    apis = sorted((row for row in APIS.values() if not row.own), key=lambda row: row.key)
     out = [wire.INT16.pack(error_code), wire.encode_array_size(len(apis), flexible)]
     for row in apis:
         out.append(_ROW.pack(row.key, ADVERTISED_MIN.get(row.key, row.min_version), row.max_version))

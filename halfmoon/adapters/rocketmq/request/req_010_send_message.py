@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.sending import Sent, send
 
 

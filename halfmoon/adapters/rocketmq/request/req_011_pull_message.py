@@ -6,11 +6,12 @@ What a group wants of a topic stands in its heartbeats, unless the request says 
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.members import BROADCASTING
 from halfmoon.adapters.rocketmq.pulling import Pull
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.codes import Code
 
 COMMIT, SUSPEND, SUBSCRIPTION, CLASS_FILTER = 1, 2, 4, 8

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import lookup
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.messages import Results
 from halfmoon.remoting.codes import Code
 

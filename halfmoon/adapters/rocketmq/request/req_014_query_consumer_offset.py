@@ -6,7 +6,8 @@ else it is for the group's consumers to choose (org.apache.rocketmq.broker.proce
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.remoting.codes import Code
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.routes import INHERIT, READ, WRITE
 from halfmoon.remoting.codes import Code
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon import __version__
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.command import VERSION
 
 

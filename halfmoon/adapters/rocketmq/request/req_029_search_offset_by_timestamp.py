@@ -3,7 +3,8 @@ there is none. With the boundary UPPER, the last one stored at that time or earl
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.store_times import first_stored_since
 
 

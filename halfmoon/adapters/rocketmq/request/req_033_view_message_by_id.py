@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import lookup
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.lookup import Standing
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 
 
 @request(33, "VIEW_MESSAGE_BY_ID")

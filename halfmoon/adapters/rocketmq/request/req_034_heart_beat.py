@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING, CONSUMER, PRODUCER, Member, Subscription
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, checked_group, request
+from halfmoon.adapters.rocketmq.registry import Call, checked_group, request
 from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.topic_names import is_legal
 from halfmoon.remoting.codes import Code

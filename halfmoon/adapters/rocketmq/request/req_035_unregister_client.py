@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 
 
 @request(35, "UNREGISTER_CLIENT")

@@ -7,8 +7,9 @@ request that is sent again (RETRY_OF names the message).
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import lookup
+from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.lookup import Standing
-from halfmoon.adapters.rocketmq.registry import DONE, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.records import build_batch
 

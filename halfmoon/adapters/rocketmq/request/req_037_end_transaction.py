@@ -5,7 +5,8 @@ The half message is known by its producers' group and its UNIQ_KEY, which client
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 
 STATES = {8: b"commit", 12: b"rollback"}
 """MessageSysFlag.TRANSACTION_COMMIT_TYPE, …_ROLLBACK_TYPE; 0 is not known yet."""

@@ -6,9 +6,10 @@ from __future__ import annotations
 import msgspec
 from msgspec import Struct
 
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import Answer, Call, checked_group, request
+from halfmoon.adapters.rocketmq.registry import Call, checked_group, request
 from halfmoon.remoting.codes import Code
 
 MOST_QUEUES = 10_000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.request.req_041_lock_batch_mq import read
 
 

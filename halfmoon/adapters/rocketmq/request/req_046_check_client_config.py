@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.request.req_034_heart_beat import SubscriptionData
 
 

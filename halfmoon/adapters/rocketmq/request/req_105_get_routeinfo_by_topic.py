@@ -6,8 +6,9 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon.adapters.rocketmq import names, routes
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, request
+from halfmoon.adapters.rocketmq.registry import Call, Port, request
 from halfmoon.remoting.codes import Code
 
 

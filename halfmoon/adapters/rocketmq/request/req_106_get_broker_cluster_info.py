@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon.adapters.rocketmq import routes
-from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, Port, request
 
 
 @request(106, "GET_BROKER_CLUSTER_INFO", port=Port.NAMES | Port.BROKER)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from halfmoon.adapters.rocketmq import names
-from halfmoon.adapters.rocketmq.registry import Answer, Call, Port, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, Port, request
 
 
 @request(206, "GET_ALL_TOPIC_LIST_FROM_NAMESERVER", port=Port.NAMES | Port.BROKER)

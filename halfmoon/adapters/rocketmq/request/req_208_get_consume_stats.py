@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import fastjson, names
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.request.req_202_get_topic_stats_info import last_ms
 from halfmoon.core.catalog.topics import Topic
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import DONE, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.codes import Code
 
 

@@ -3,8 +3,9 @@ is asked to delete it first."""
 
 from __future__ import annotations
 
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import DONE, Answer, Call, Port, request
+from halfmoon.adapters.rocketmq.registry import Call, Port, request
 from halfmoon.remoting.codes import Code
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.messages import Steps
 from halfmoon.core.store_times import first_stored_since

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.answers import Answer
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.routes import permissions
 
 

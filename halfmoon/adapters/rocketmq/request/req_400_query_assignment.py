@@ -9,9 +9,10 @@ import msgspec
 from msgspec import Struct
 
 from halfmoon.adapters.rocketmq import fastjson
+from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING
-from halfmoon.adapters.rocketmq.registry import Answer, Call, request
+from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.allocation import Queue, allocate, sorted_members, sorted_queues
 from halfmoon.remoting.codes import Code
 
