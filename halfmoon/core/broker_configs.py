@@ -317,8 +317,8 @@ class DynamicConfigs:
     def apply(self) -> None:
         """Make true what the catalog says: after a change, and once at start."""
         broker = self._broker
-        broker.settings, self.left_out = _as_far_as_possible(self.base, broker.state.configs.node_overrides())
-        broker.groups.reconfigure()
+        settings, self.left_out = _as_far_as_possible(self.base, broker.state.configs.node_overrides())
+        broker.live.replace(settings)
         broker.group_configs.node_changed()
 
     def unset(self, names: Collection[str]) -> None:

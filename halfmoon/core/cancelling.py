@@ -54,7 +54,7 @@ class Cancelling:
         self._broker = broker
         self.asked = 0
         """How often something was cancelled."""
-        self.cancelled = 0
+        self.settled = 0
         """Messages that were not delivered."""
 
     def __str__(self) -> str:
@@ -63,14 +63,18 @@ class Cancelling:
     def start(self) -> None:
         self._broker.relays.add(self, self)
 
-    def cancel(self, topic: Topic, keys: Sequence[bytes]) -> None:
-        """From now on these messages are not delivered. Raises BrokerError."""
+    def cancelled(self, topic: Topic, keys: Sequence[bytes]) -> control.Cancelled:
+        """The record by which these messages are not delivered from now on; then call `asked_for`. Raises
+        BrokerError."""
         broker = self._broker
         if sum(map(len, broker.state.cancels.cancels.values())) >= MOST:
             raise BrokerError(Fault.REQUEST_TIMED_OUT, "too many messages are being cancelled; try again later")
-        broker.append_control(control.Cancelled(topic.number, list(keys), broker.log.end))
+        return control.Cancelled(topic.number, list(keys), broker.log.end)
+
+    def asked_for(self) -> None:
+        """Such a record was appended."""
         self.asked += 1
-        broker.relays.wake(self)
+        self._broker.relays.wake(self)
 
     def settle_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
         """Those messages of a batch, which waits to go to `target`, that are not to be delivered are done with. Raises
@@ -95,7 +99,7 @@ class Cancelling:
                 waiting.append((number, index, offset))
         if waiting:
             self._broker.append_control(control.Settled(waiting))
-            self.cancelled += len(waiting)
+            self.settled += len(waiting)
 
     # -- finding them ------------------------------------------------------------------------------------------------
 

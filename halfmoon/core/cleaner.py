@@ -254,6 +254,9 @@ class Cleaner:
             _close(outputs)
         self._broker.housekeeping.indexes.remove_kept()
 
+    def problems(self) -> list[str]:
+        return [f"clean file {start} is missing" for start in self.files.lost]
+
     def stop(self) -> None:
         """Nothing more is written. What was being written is left over."""
         self._due = False

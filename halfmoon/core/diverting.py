@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core import frame, provenance
+from halfmoon.core.append import Piece
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.interception import Taken, check_kept
@@ -51,6 +51,10 @@ class _Piece(NamedTuple):
     is_diverted: bool = False
     known: bool = False
 
+    @property
+    def span(self) -> int:
+        return self.header.last_offset_delta + 1
+
 
 class Diverting:
     """Of one broker."""
@@ -70,40 +74,52 @@ class Diverting:
         if max(len(pieces), len(settled), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
             raise BrokerError(Fault.INVALID_RECORD, f"a batch may wait for, or end, {MAX_PIECES} different things")
         back = None if taken.handed_back is None else self._known(taken.handed_back)
-        proofs = _proofs(partition, pieces, settled, back)
-        if len(pieces) > 1:
-            size = sum(len(proof) + len(piece.batch) for proof, piece in zip(proofs, pieces, strict=True))
-            size += control.longest_cancelled(taken.cancel) if taken.cancel else 0  # which comes in between
-            broker.log.reserve(size + (len(pieces) + 1) * frame.HEADER_BYTES, now_ms)
+        before: list[control.Any] = []
         if taken.cancel:
             # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
-            broker.cancelling.cancel(partition.topic, taken.cancel)
+            before.append(broker.cancelling.cancelled(partition.topic, taken.cancel))
         if not pieces:
+            for record in before:
+                broker.append_control(record)
+            if before:
+                broker.cancelling.asked_for()
             if settled:
                 broker.append_control(
                     control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
                 )
             return -1, self._acknowledge(partition, header, now_ms), []
         base_offset = partition.next_offset if taken.kept is not None else -1
-        end = 0
-        diverted: list[tuple[Partition, int]] = []
-        for part, (piece, proof) in enumerate(zip(pieces, proofs, strict=True)):
-            span = piece.header.last_offset_delta + 1
-            first = piece.target.next_offset
-            if piece.is_diverted:
-                diverted.append((piece.target, first))
-            end = broker.store(
-                piece.target, piece.batch, piece.header.record_count, span, piece.due_ms or piece.header.max_timestamp,
-                now_ms, original_span=0 if part else header.record_count, due_ms=piece.due_ms, part=part,
-                parts=len(pieces), provenance=proof, keyed=keyed,
-            )  # fmt: skip
+        places = _places(pieces)
+        origin = Origin(partition.topic.number, partition.index)
+        end = broker.append_group(
+            [
+                Piece(
+                    piece.target,
+                    piece.batch,
+                    piece.header,
+                    Provenance(
+                        None,
+                        (*piece.sources, *(() if part else settled)),
+                        None if part else back,
+                        None if piece.target is partition else origin,
+                    ),
+                    0 if part else header.record_count,
+                    piece.due_ms,
+                )
+                for part, piece in enumerate(pieces)
+            ],
+            now_ms,
+            before=before,
+            keyed=keyed,
+        )
+        if before:
+            broker.cancelling.asked_for()
+        for piece, first in zip(pieces, places, strict=True):
             if piece.due_ms:
-                piece.target.wait(first, span)
-                broker.deliveries.waits_in(piece.target, first, span if piece.known else 0)
-        dealt_with = [run for piece in pieces for run in piece.sources]
-        broker.catalog.prove(Provenance(sources=(*dealt_with, *settled), sent_back=back))
+                broker.deliveries.waits_in(piece.target, first, piece.span if piece.known else 0)
         if len(pieces) >= MANY_PIECES:
             broker.write()  # else those of several batches, which take much more memory than the batches, would meet
+        diverted = [(piece.target, first) for piece, first in zip(pieces, places, strict=True) if piece.is_diverted]
         return base_offset, end, diverted
 
     def _pieces(
@@ -187,19 +203,12 @@ class Diverting:
         return topic.partitions[index]
 
 
-def _proofs(
-    partition: Partition, pieces: Sequence[_Piece], settled: Sequence[SourceRun], back: SentBack | None
-) -> list[bytes]:
-    """The provenance of each piece; the first one names what is done with, too, and what was handed back."""
-    origin = Origin(partition.topic.number, partition.index)
-    return [
-        provenance.encode(
-            Provenance(
-                None,
-                (*piece.sources, *(() if part else settled)),
-                None if part else back,
-                None if piece.target is partition else origin,
-            )
-        )
-        for part, piece in enumerate(pieces)
-    ]
+def _places(pieces: Sequence[_Piece]) -> list[int]:
+    """The offsets that the pieces are going to begin at."""
+    ends: dict[Partition, int] = {}
+    found = []
+    for piece in pieces:
+        first = ends.get(piece.target, piece.target.next_offset)
+        ends[piece.target] = first + piece.span
+        found.append(first)
+    return found

@@ -6,7 +6,7 @@ what it rests on is durable. Progress is one table for all protocols, kept by th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 from halfmoon.core.catalog.topics import Partition
@@ -129,6 +129,7 @@ class GroupService:
         self._unwritten: dict[str, BrokerError] = {}
         """Groups of which the last change could not be written, and why."""
         self.foreign: ForeignGroups = _NoForeignGroups()
+        broker.live.subscribe(lambda settings: self.reconfigure())
 
     def reconfigure(self) -> None:
         """The broker's settings have changed."""
@@ -227,6 +228,11 @@ class GroupService:
 
     def expire(self, mono_ms: int) -> None:
         self._carry_out(self.coordinator.expire(mono_ms))
+
+    def retain(self, now_ms: int) -> Iterator[None]:
+        """The part of the retention walk that is groups'. Raises BrokerError."""
+        self.expire_offsets(now_ms)
+        yield from ()
 
     def next_deadline(self) -> int | None:
         return self.coordinator.next_deadline()

@@ -108,9 +108,10 @@ class Housekeeping:
         if log.low_disk and log.has_room():
             log.low_disk = False
         try:
-            broker.views.save_progress()
+            for checkpoint in broker.features.checkpoint:
+                checkpoint()
         except BrokerError as error:
-            self.problems.append(f"progress of views: {error}")
+            self.problems.append(f"checkpoints of features: {error}")
         now_ms = broker.clock.mono_ms()
         owed = self._checkpoint_owed and now_ms >= self._checkpoint_due_ms
         if owed or (log.end > self._planned and now_ms - self._frozen_ms >= IDLE_CHECKPOINT_MS):
@@ -224,11 +225,10 @@ class Housekeeping:
                 yield
         self._move(moves)
         try:
-            broker.groups.expire_offsets(now_ms)
-            while broker.transactions.expire_ids(now_ms):
-                yield
+            for retain in broker.features.retain:
+                yield from retain(now_ms)
         except BrokerError as error:
-            self.problems.append(f"retention of offsets and transactional ids: {error}")
+            self.problems.append(f"retention: {error}")
 
     def _move(self, moves: list[tuple[int, int, int]]) -> None:
         if not moves:
@@ -293,8 +293,8 @@ class Housekeeping:
         files = self.indexes.within(log.segments[0])
         for file in files:
             self.indexes.drop(file, broker.catalog)
-        keys = broker.key_index.forget(log.segments[0].end)
-        log.remove_oldest([file.path for file in files] + keys)
+        derived = [path for each in broker.features.derived for path in each.forget(log.segments[0].end)]
+        log.remove_oldest([file.path for file in files] + derived)
 
     def _lives(self, start: int, end: int, *, waiting: bool = True) -> bool:
         """Whether the segment [start, end) holds a record that may be read, or is not wholly indexed yet. Without

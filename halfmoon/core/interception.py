@@ -23,7 +23,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.header_search import HeaderSearch
 from halfmoon.core.hook_types import Diverted, HandedBack, Put, PutInterceptor, Redirect
 from halfmoon.core.record_edit import without_headers
-from halfmoon.core.records import batch_body
+from halfmoon.core.records import TRANSACTIONAL, batch_body
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -111,6 +111,19 @@ class Interception:
             kept, tuple(diverted), handed_back, tuple(release), tuple(settle), tuple(dict.fromkeys(cancel)),
             tuple(appended),
         )  # fmt: skip
+
+    def append(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
+    ) -> tuple[int, int, tuple[Partition, int] | None]:
+        """As core/append.Interceptor says it."""
+        taken = self.take(partition, batch, self._broker.due_clock.now_ms())
+        if header.attributes & TRANSACTIONAL:
+            check_undiverted(taken)
+        base_offset, end, diverted = self._broker.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
+        places = [(place.topic.name, place.index, offset) for place, offset in diverted]
+        for appended in taken.appended:
+            appended.call(tuple(places[appended.first : appended.last]))
+        return base_offset, end, diverted[0] if diverted else None
 
     def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
         try:

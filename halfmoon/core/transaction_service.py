@@ -15,11 +15,11 @@ transaction. So none can be left behind that nobody ends (KIP-890).
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-from halfmoon.core import frame
+from halfmoon.core.append import Piece, TransactionalProducer
 from halfmoon.core.batch_header import BatchHeader, parse_header
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.transactions import marker
@@ -40,14 +40,6 @@ IDS_AT_ONCE = 1_000
 """… and so many ids forgotten that nobody has used."""
 RETRY_MS = 10_000
 """After so long an end that could not be written is tried again."""
-
-
-class TransactionalProducer(NamedTuple):
-    """Who sends transactional batches."""
-
-    transactional_id: str
-    adds_partitions: bool
-    """Its batches add their partition to the transaction (KIP-890); else that has been asked for before."""
 
 
 class TransactionService:
@@ -239,14 +231,12 @@ class TransactionService:
             entry.producer_id, rules.marker_epoch(entry, identity), broker.generation, now_ms, committed=commit
         )
         record = control.TransactionEnded(entry.name, identity, commit, now_ms)
-        parts = len(written) + 1
-        if written:
-            size = len(written) * len(batch) + parts * frame.HEADER_BYTES
-            broker.log.reserve(size + len(control.encode(record)), now_ms)
         groups = tuple(entry.groups)
-        for part, partition in enumerate(written):
-            self._store(partition, bytearray(batch), now_ms, committed=commit, part=part, parts=parts)
-        position = broker.append_control(record, part=parts - 1, parts=parts)
+        offsets = [partition.next_offset for partition in written]
+        pieces = [self._marker(partition, batch) for partition in written]
+        position = broker.append_group(pieces, now_ms, last=record)
+        for piece, offset in zip(pieces, offsets, strict=True):
+            self._marked(piece, offset, now_ms, committed=commit)
         self._numbers.pop(entry.name, None)
         if commit:
             self.committed += 1
@@ -275,23 +265,25 @@ class TransactionService:
             return None
         return partition if entry.producer_id in partition.transactions.open else None
 
-    def _store(
-        self, partition: Partition, batch: bytearray, now_ms: int, *, committed: bool, part: int = 0, parts: int = 1
-    ) -> int:
-        view = memoryview(batch)
-        offset = partition.next_offset
-        end = self._broker.store(partition, view, 1, 1, now_ms, now_ms, original_span=0, part=part, parts=parts)
-        header = parse_header(view)
+    def _marker(self, partition: Partition, batch: bytearray) -> Piece:
+        view = memoryview(bytearray(batch))
+        return Piece(partition, view, parse_header(view), original_span=0)
+
+    def _marked(self, piece: Piece, offset: int, now_ms: int, *, committed: bool) -> None:
+        """A marker was appended."""
+        partition, header = piece.partition, piece.header
         partition.transaction_ended(
             header.producer_id, header.producer_epoch, offset, partition.queue.end_offset, now_ms, committed=committed
         )
-        return end
 
     def _append_marker(
         self, partition: Partition, producer_id: int, epoch: int, now_ms: int, *, committed: bool
     ) -> int:
         batch = marker.build(producer_id, epoch, self._broker.generation, now_ms, committed=committed)
-        return self._store(partition, batch, now_ms, committed=committed)
+        piece, offset = self._marker(partition, batch), partition.next_offset
+        position = self._broker.append_group([piece], now_ms)
+        self._marked(piece, offset, now_ms, committed=committed)
+        return position
 
     def abort_in(self, partition: Partition, producer_id: int, epoch: int) -> int:
         """End what a producer has open in one partition, as an operator asks who found it hanging. Raises BrokerError:
@@ -357,6 +349,11 @@ class TransactionService:
         if gone:
             self._broker.append_control(control.TransactionalIdsExpired(gone))
         return len(gone) == IDS_AT_ONCE
+
+    def retain(self, now_ms: int) -> Iterator[None]:
+        """The part of the retention walk that is transactional ids'. Raises BrokerError."""
+        while self.expire_ids(now_ms):
+            yield
 
     # -- operators -----------------------------------------------------------------------------------------------------
 

@@ -274,7 +274,7 @@ def _read_deliveries(broker: Broker, readings: Readings) -> None:
     readings.put("halfmoon_delivered_messages_total", deliveries.delivered)
     readings.put("halfmoon_undeliverable_messages_total", deliveries.lost_targets)
     readings.put("halfmoon_rolled_messages_total", broker.rolling.rolled)
-    readings.put("halfmoon_cancelled_messages_total", broker.cancelling.cancelled)
+    readings.put("halfmoon_cancelled_messages_total", broker.cancelling.settled)
     readings.put("halfmoon_key_index_entries", broker.key_index.entries())
     readings.put("halfmoon_key_index_behind_bytes", broker.key_index.behind_bytes)
 

@@ -134,12 +134,11 @@ class Ticker:
 
     def start(self) -> None:
         broker = self._broker
-        broker.on_dirty = self._schedule
+        broker.turn.on_dirty = self._schedule
         broker.on_handled = self._handled
-        broker.on_deadline = self._arm
+        broker.timers.on_deadline = self._arm
         broker.cleaner.on_due = lambda: self._loop.call_soon(self._begin_cleaning)
-        for deadline_ms in self._deadlines():
-            self._arm(deadline_ms)
+        self._arm_next(0)
         self._every(TURN_INTERVAL_S, self._turn)
         self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
         self._every(broker.settings.log.cleaner.interval_ms / 1000, self._look_for_dirt)
@@ -151,7 +150,7 @@ class Ticker:
         for timer in (*self._timers, self._flush_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
-        self._broker.on_dirty = self._broker.on_handled = lambda: None
+        self._broker.turn.on_dirty = self._broker.on_handled = lambda: None
         for pool in (self._sync_thread, self._job_thread, self._cleaner_thread):
             await asyncio.to_thread(pool.shutdown)
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
@@ -213,7 +212,7 @@ class Ticker:
         if job is None:
             return
         begun = time.perf_counter()
-        if self._sync and job.is_plain and self._place.in_loop(nbytes, self._broker.waiting_answers):
+        if self._sync and job.is_plain and self._place.in_loop(nbytes, self._broker.turn.waiting_answers):
             self._ended(job, nbytes, _run(job), begun)
             return
         self._syncing = self._sync_thread.submit(_run, job)
@@ -296,21 +295,14 @@ class Ticker:
         self._deadline_timer = None
         broker = self._broker
         now_ms = broker.clock.mono_ms()
-        broker.hold.expire(now_ms)
-        broker.groups.expire(now_ms)
-        broker.transactions.expire(now_ms)
-        broker.shares.expire(now_ms)
-        broker.relays.expire(now_ms)
-        if self._stopped:
-            return
-        for deadline_ms in self._deadlines():
-            self._arm(max(deadline_ms, now_ms + 1))
+        broker.timers.expire(now_ms)
+        if not self._stopped:
+            self._arm_next(now_ms + 1)
 
-    def _deadlines(self) -> list[int]:
-        broker = self._broker
-        owners = (broker.hold, broker.groups, broker.transactions, broker.shares, broker.relays)
-        found = [owner.next_deadline() for owner in owners]
-        return [deadline_ms for deadline_ms in found if deadline_ms is not None]
+    def _arm_next(self, not_before_ms: int) -> None:
+        deadline_ms = self._broker.timers.next_deadline()
+        if deadline_ms is not None:
+            self._arm(max(deadline_ms, not_before_ms))
 
     def _every(self, interval_s: float, what: Callable[[], None]) -> None:
         slot = len(self._timers)

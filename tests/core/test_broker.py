@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from halfmoon.core.broker import PRODUCER_ID_BLOCK, Broker
+from halfmoon.core.append import PRODUCER_ID_BLOCK
+from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 from halfmoon.core.producer_state import SEQUENCES

@@ -50,7 +50,7 @@ def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: Broker, clock
     pass_ms(broker, clock, 5_000)
     assert values(broker, "t") == [b"a", b"c"]
     assert values(broker, "t", 1) == []
-    assert broker.cancelling.cancelled == 2
+    assert broker.cancelling.settled == 2
 
 
 def test_of_a_large_frame_one_is_cancelled(broker: Broker, clock: VirtualClock) -> None:
@@ -93,7 +93,7 @@ def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, cl
     broker.key_index._gaps.clear()
     pass_ms(broker, clock, cancelling.AGAIN_MS)
     assert broker.state.cancels.cancels == {}
-    assert broker.cancelling.cancelled == 1
+    assert broker.cancelling.settled == 1
 
 
 def test_what_is_sent_afterwards_is_not_meant(broker: Broker, clock: VirtualClock) -> None:
@@ -283,7 +283,7 @@ def test_one_key_of_very_many_messages(broker: Broker, clock: VirtualClock) -> N
     relay(broker)
     send(broker, "t", cancel("1"))
     relay(broker)
-    assert (broker.deliveries.waiting(), broker.cancelling.cancelled) == (1, 3_500)
+    assert (broker.deliveries.waiting(), broker.cancelling.settled) == (1, 3_500)
 
 
 def test_rolling_goes_on_without_it(fs: FaultyFileSystem, clock: VirtualClock) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from halfmoon.core import cleaner, cleaning
+from halfmoon.core.append import Piece
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
@@ -329,7 +330,7 @@ def store(broker: Broker, batch: memoryview) -> int:
     header = parse_header(batch)
     partition = partition_of(broker, "t")
     offset, count = partition.next_offset, header.record_count
-    broker.store(partition, batch, count, count, header.max_timestamp, broker.clock.wall_ms())
+    broker.append_group([Piece(partition, batch, header, original_span=count)], broker.clock.wall_ms())
     return offset
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker, Produced
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
-from halfmoon.core.transaction_service import TransactionalProducer
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import AbortedBatches
 from tests.core.bench import partition_of

@@ -127,11 +127,11 @@ def test_what_was_written_before_its_turn_is_answered_all_the_same(tmp_path: Pat
     async def main() -> None:
         async with ticking(tmp_path, flush=flush) as (broker, _):
             position = append(broker, 100)
-            broker.flush_writes()
+            broker.write()
             broker.on_handled()
             await asyncio.wait_for(durable(broker, position), 1)
             position = append(broker, 100)
-            broker.flush_writes()
+            broker.write()
             await asyncio.wait_for(durable(broker, position), 1)
 
     run(main)

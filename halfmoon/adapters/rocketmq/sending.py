@@ -102,7 +102,7 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         return None
     place, offset = partition, produced.base_offset
     if offset < 0:
-        place, offset = produced.diverted or (partition, 0)
+        place, offset = produced.redirected or (partition, 0)
     store = node.writer_for(connection).store_hex
     first = physical_offset(place.queue_number, offset)
     fields = {

@@ -78,7 +78,7 @@ class Listener:
         self.executor = executor
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
-        self.pool = BufferPool(limits.inflight_bytes, broker.after_write, broker.flush_writes)
+        self.pool = BufferPool(limits.inflight_bytes, broker.after_write, broker.write)
         self._connections: set[Accepted] = set()
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None

@@ -19,6 +19,7 @@ from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GroupConfigs
+from halfmoon.core.live import Live
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
@@ -71,7 +72,7 @@ class FakeAdminBroker:
 
     def __init__(self, **settings: object) -> None:
         """`settings`: by dotted path with '__' for the dot, as `topics__partitions=2`."""
-        self.settings = _settings(tuple(settings.items()))
+        self.live = Live(_settings(tuple(settings.items())))
         self.by_name: dict[str, FakeTopic] = {}
         self.position = 0
         self.refuse: BrokerError | None = None
@@ -87,6 +88,10 @@ class FakeAdminBroker:
         self.group_configs = GroupConfigs(self)  # type: ignore[arg-type]
         self.dynamic_configs = DynamicConfigs(self)  # type: ignore[arg-type]
         self.quotas = Quotas(self)  # type: ignore[arg-type]
+
+    @property
+    def settings(self) -> Settings:
+        return self.live.current
 
     def add(self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str) -> FakeTopic:
         """A topic that was always there."""

@@ -153,7 +153,7 @@ def test_a_log_that_fails_is_told_as_a_coordinator_away(client):
     pending = client.start_join(3)
     client.clock.now += 100
     client.broker.groups.expire(client.clock.now)
-    client.broker._fail(BrokerError(Fault.KAFKA_STORAGE_ERROR, "no disk"))
+    client.broker.turn._fail(BrokerError(Fault.KAFKA_STORAGE_ERROR, "no disk"))
     assert pending.answer.error_code == 15
 
 

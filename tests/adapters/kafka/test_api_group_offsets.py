@@ -165,7 +165,7 @@ def test_a_commit_is_answered_when_it_is_durable(client):
     client.broker.flush()
     assert pending.answer.topics[0].partitions[0].error_code == 0
     pending = client.send(COMMIT, 8, REQUESTS[COMMIT](group_id="g", topics=topics))
-    client.broker._fail(BrokerError(Fault.KAFKA_STORAGE_ERROR, "no disk"))
+    client.broker.turn._fail(BrokerError(Fault.KAFKA_STORAGE_ERROR, "no disk"))
     assert pending.answer.topics[0].partitions[0].error_code == 15
 
 

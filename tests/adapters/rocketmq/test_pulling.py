@@ -6,10 +6,10 @@ import pytest
 from rocketmq_rig import Rig, RigClient, properties_of
 
 from halfmoon.adapters.rocketmq import windows
+from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.batch_header import assemble, parse_header
 from halfmoon.core.record_codec import Headers
 from halfmoon.core.records import build_batch
-from halfmoon.core.transaction_service import TransactionalProducer
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
 from halfmoon.schema.transactions import Identity

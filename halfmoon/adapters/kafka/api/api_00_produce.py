@@ -20,8 +20,8 @@ from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
+from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.transaction_service import TransactionalProducer
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

@@ -16,8 +16,8 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import TxnOffsetCommitResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
+from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.transaction_service import TransactionalProducer
 
 KNOWS_ABORTABLE = 4
 ADDS_GROUP = 5

@@ -1,0 +1,376 @@
+"""Appending: what a produced or relayed batch must pass, and the place it gets (B01, B41).
+
+One thread calls everything here. Nothing waits: what has to be waited for is a log position (core/turn.py).
+
+A produced batch takes the path of `append`; three slots are asked on it, each an object or None, resolved at start:
+who guards producers' transactions, who looks into batches that carry a feature's header, and who notes keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from halfmoon.core import frame, provenance
+from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core.compaction import refuse_without_key
+from halfmoon.core.dispatch import Appended
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.frame import Frame, Kind
+from halfmoon.core.keys import finds_keys
+from halfmoon.core.producer_state import Producers
+from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.records import (
+    HEADER_BYTES,
+    TRANSACTIONAL,
+    BatchHeader,
+    batch_body,
+    check_batch,
+    is_plain,
+    parse_header,
+    set_log_append_time,
+    stamp,
+    validate_records,
+)
+from halfmoon.schema import control
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.clock import Clock
+    from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.turn import Turn
+
+PRODUCER_ID_BLOCK = 1_000
+"""Ids reserved at once; after a crash the rest of a block is skipped, so no id is given out twice."""
+SMALL_BYTES = 4 << 10
+"""Batches of this size are looked into for keys when they are appended."""
+
+NOTHING = Provenance()
+
+
+class Produced(NamedTuple):
+    """What became of a batch. `append_ms` is −1 unless the topic stamps its records; wait for `position`."""
+
+    base_offset: int
+    append_ms: int
+    position: int
+    start_offset: int
+    redirected: tuple[Partition, int] | None = None
+    """Where the first of the records stands that went elsewhere, if any did."""
+
+
+class TransactionalProducer(NamedTuple):
+    """Who sends transactional batches."""
+
+    transactional_id: str
+    adds_partitions: bool
+    """Its batches add their partition to the transaction (KIP-890); else that has been asked for before."""
+
+
+class TransactionGuard(Protocol):
+    """Knows which producer may write transactional batches, and where."""
+
+    def before_append(self, producer: TransactionalProducer, partition: Partition, header: BatchHeader) -> None:
+        """Raises BrokerError where the batch does not belong to its producer's transaction."""
+        ...
+
+
+class Interceptor(Protocol):
+    """Looks into produced batches that carry a feature's header."""
+
+    def concerns(self, partition: Partition, body: Buffer) -> bool:
+        """Whether somebody may have something to do with a batch of these bytes (decompressed)."""
+        ...
+
+    def append(
+        self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
+    ) -> tuple[int, int, tuple[Partition, int] | None]:
+        """Append what becomes of it: the base offset (−1 where nothing stays), the position to wait for, and where the
+        first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then."""
+        ...
+
+
+class KeyNotes(Protocol):
+    """Is told of frames that somebody may look for by a key, or by what became of a message."""
+
+    def note(self, position: int, length: int) -> None: ...
+
+    def note_small(self, seen: Frame, proof: bytes, body: bytes) -> None: ...
+
+
+class Piece(NamedTuple):
+    """One batch of a frame group."""
+
+    partition: Partition
+    batch: memoryview
+    header: BatchHeader
+    proof: Provenance = NOTHING
+    """Where it comes from. With an origin and a due time, its messages wait where they are appended."""
+    original_span: int = -1
+    """What it counts in its producer's sequence; −1: its own span."""
+    due_ms: int = 0
+
+    @property
+    def span(self) -> int:
+        return self.header.last_offset_delta + 1
+
+
+class Appender:
+    """The one way into the log."""
+
+    def __init__(self, log: CommitLog, catalog: Catalog, turn: Turn, clock: Clock, *, validate_records: bool) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._turn = turn
+        self._clock = clock
+        self._validate_records = validate_records
+        self._producer_ids = range(0)
+        self._reserved_at = 0
+        self.transaction_guard: TransactionGuard | None = None
+        self.interceptor: Interceptor | None = None
+        self.indexed: KeyNotes | None = None
+        self.began_waiting: Callable[[Partition], None] = lambda partition: None
+        """Called when relayed messages begin to wait in a partition."""
+
+    # -- produced batches ----------------------------------------------------------------------------------------------
+
+    def append(
+        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+    ) -> Produced:
+        """Append one produced record batch, in place of nothing but its offset and leader epoch.
+
+        `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. Raises
+        BrokerError; nothing is stored then.
+        """
+        topic = partition.topic
+        rules = topic.rules
+        header = check_batch(batch, rules.max_message_bytes)
+        if topic.view is not None:
+            raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: only its source is produced to")
+        if self._validate_records:
+            validate_records(batch)
+        body = batch
+        if rules.compacts or (rules.headers_enabled and header.attributes & CODEC_MASK):
+            body = batch_body(batch)
+        if rules.compacts:
+            refuse_without_key(bytes(body), header.record_count)
+        producer_id = header.producer_id
+        transactional = header.attributes & TRANSACTIONAL
+        span = header.record_count
+        producers = partition.producers if producer_id >= 0 else None
+        if producer_id >= 0:
+            if producers is None:
+                producers = partition.producers = Producers()
+            if transactional or partition.transactions is not None:
+                self._check_transaction(producer, partition, header)
+            repeated = producers.check(producer_id, header.producer_epoch, header.base_sequence, span)
+            if repeated is not None:
+                return Produced(repeated.base_offset, -1, repeated.end_position, partition.start_offset)
+        append_ms, max_ms = -1, header.max_timestamp
+        if rules.log_append_time:
+            set_log_append_time(batch, now_ms)
+            append_ms = max_ms = now_ms
+        keyed, interceptor = rules.key_index, None
+        if rules.headers_enabled:
+            keyed = keyed or finds_keys(body)
+            interceptor = self.interceptor
+        redirected = None
+        if interceptor is not None and interceptor.concerns(partition, body):
+            base_offset, end, redirected = interceptor.append(partition, batch, header, now_ms, keyed=keyed)
+        else:
+            base_offset = partition.next_offset
+            end = self._store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
+        if producers is not None:
+            producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
+        if transactional:
+            partition.transaction_began(producer_id, base_offset)
+        return Produced(base_offset, append_ms, end, partition.start_offset, redirected)
+
+    def _check_transaction(
+        self, producer: TransactionalProducer | None, partition: Partition, header: BatchHeader
+    ) -> None:
+        """Raises BrokerError where a batch does not go with what its producer has open in the partition."""
+        if header.attributes & TRANSACTIONAL:
+            if producer is None or self.transaction_guard is None:
+                raise BrokerError(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            self.transaction_guard.before_append(producer, partition, header)
+        elif partition.transactions is not None and header.producer_id in partition.transactions.open:
+            raise BrokerError(
+                Fault.INVALID_TXN_STATE, f"producer {header.producer_id} has a transaction open in {partition!r}"
+            )
+
+    # -- what the broker itself appends --------------------------------------------------------------------------------
+
+    def append_relayed(
+        self,
+        partition: Partition,
+        batch: bytearray,
+        *,
+        range: SourceRange | None = None,
+        sources: Sequence[SourceRun] = (),
+        origin: Origin | None = None,
+        due_ms: int = 0,
+        attempts: Sequence[SourceRun] = (),
+        given_up: GivenUp | None = None,
+    ) -> int:
+        """Append a batch that the broker made from other messages, with the proof of which: a range of a view's source,
+        or waiting messages, which are completed by it. `attempts`: waiting messages that are rescheduled with it. With
+        `origin` its messages wait themselves, to be delivered there at `due_ms` (Unix ms). `given_up`: records of which
+        these are the dead letters. Returns the log position to wait for. Raises BrokerError.
+        """
+        now_ms = self._clock.wall_ms()
+        view = memoryview(batch)
+        if partition.topic.rules.log_append_time:
+            set_log_append_time(view, now_ms)
+        header = parse_header(view)
+        span = header.last_offset_delta + 1
+        base_offset = partition.next_offset
+        proof = Provenance(range, tuple(sources), None, origin, tuple(attempts), given_up)
+        end = self._store(
+            partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
+            provenance=provenance.encode(proof),
+            keyed=not sources and given_up is None  # else it is indexed anyway
+            and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view)),
+        )  # fmt: skip
+        self._catalog.prove(proof)
+        if origin is not None:
+            partition.wait(base_offset, span)
+            self.began_waiting(partition)
+        return end
+
+    def append_group(
+        self,
+        pieces: Sequence[Piece],
+        now_ms: int,
+        *,
+        before: Sequence[control.Any] = (),
+        last: control.Any | None = None,
+        keyed: bool = False,
+    ) -> int:
+        """Append batches, and the record `last` behind them, as one frame group: a crash leaves all of it or nothing.
+
+        `before`: records that stand before the group in the same segment. `keyed`: one of the records may have a key.
+        Returns the log position to wait for. Raises BrokerError; nothing has changed then.
+        """
+        proofs = [provenance.encode(piece.proof) for piece in pieces]
+        parts = len(pieces) + (last is not None)
+        if parts > 1:
+            size = sum(len(proof) + len(piece.batch) for proof, piece in zip(proofs, pieces, strict=True))
+            size += sum(len(control.encode(record)) for record in (*before, *(() if last is None else (last,))))
+            self._log.reserve(size + (parts + len(before)) * frame.HEADER_BYTES, now_ms)
+        for record in before:
+            self.append_control(record)
+        end = self._log.end
+        for part, (piece, proof) in enumerate(zip(pieces, proofs, strict=True)):
+            partition, header, first = piece.partition, piece.header, piece.partition.next_offset
+            end = self._store(
+                partition, piece.batch, header.record_count, piece.span, piece.due_ms or header.max_timestamp, now_ms,
+                original_span=piece.original_span, due_ms=piece.due_ms, part=part, parts=parts, provenance=proof,
+                keyed=keyed,
+            )  # fmt: skip
+            if piece.due_ms:
+                partition.wait(first, piece.span)
+            if proof:
+                self._catalog.prove(piece.proof)
+        return end if last is None else self.append_control(last, part=parts - 1, parts=parts)
+
+    def append_control(self, record: control.Any, *, part: int = 0, parts: int = 1) -> int:
+        """Write down a change and make it; returns the log position to wait for. `part` of `parts`: of the frame group
+        that it belongs to. Raises BrokerError, with no change made."""
+        payload = control.encode(record)
+        indexed = self.indexed if isinstance(record, control.Settled) else None
+        position = self._log.append(
+            Kind.CONTROL, -1, -1, 0, 0, 0, 0, self._clock.wall_ms(), payload, payload_crc=frame.control_crc(payload),
+            flags=frame.INDEXED if isinstance(record, control.Settled) else 0, part=part, parts=parts,
+        )  # fmt: skip
+        if indexed is not None:
+            indexed.note(position - frame.HEADER_BYTES, frame.HEADER_BYTES + len(payload))
+        self._catalog.apply(record)
+        self._turn.appended()
+        return self._log.end
+
+    def allocate_producer_id(self) -> tuple[int, int]:
+        """A producer id that nobody had before, and the log position to wait for. Raises BrokerError."""
+        if not self._producer_ids:
+            first = self._catalog.next_producer_id
+            self._reserved_at = self.append_control(control.ProducerIdsReserved(first + PRODUCER_ID_BLOCK))
+            self._producer_ids = range(first, first + PRODUCER_ID_BLOCK)
+        producer_id = self._producer_ids[0]
+        self._producer_ids = self._producer_ids[1:]
+        return producer_id, self._reserved_at
+
+    # -- its place -----------------------------------------------------------------------------------------------------
+
+    def _store(
+        self,
+        partition: Partition,
+        batch: memoryview,
+        record_count: int,
+        span: int,
+        max_ms: int,
+        now_ms: int,
+        *,
+        original_span: int = -1,
+        due_ms: int = 0,
+        provenance: bytes = b"",
+        part: int = 0,
+        parts: int = 1,
+        keyed: bool = False,
+    ) -> int:
+        """Give a checked batch its place; returns the log position behind it.
+
+        `original_span` −1: the span. `keyed`: one of its records may have a key (core/keys.py).
+        """
+        base_offset = partition.next_offset
+        log = self._log
+        generation = log.generation
+        stamp(batch, base_offset, generation)
+        indexed = keyed or names_messages(provenance)
+        position = log.append(
+            Kind.BATCH, partition.topic.number, partition.index, record_count, base_offset, span,
+            span if original_span < 0 else original_span, now_ms, batch,
+            flags=frame.INDEXED if indexed else 0, due_ms=due_ms, part=part, parts=parts, provenance=provenance,
+        )  # fmt: skip
+        if indexed and self.indexed is not None:
+            self._note_keys(
+                self.indexed, partition, batch, position, provenance, base_offset, span, now_ms, due_ms, part, parts
+            )
+        partition.next_offset = base_offset + span
+        epochs = partition.epochs
+        if not epochs or epochs[-1][0] != generation:
+            partition.began_epoch(generation, base_offset)
+        turn = self._turn
+        turn.unseen.append(Appended(partition, base_offset, span, position, len(batch), max_ms, now_ms))
+        if not turn.dirty:
+            turn.appended()
+        return log.end
+
+    def _note_keys(
+        self,
+        notes: KeyNotes,
+        partition: Partition,
+        batch: memoryview,
+        position: int,
+        proof: bytes,
+        base_offset: int,
+        span: int,
+        now_ms: int,
+        due_ms: int,
+        part: int,
+        parts: int,
+    ) -> None:
+        """Tell the key index of a batch, whose payload stands at `position`."""
+        topic = partition.topic
+        before = frame.HEADER_BYTES + len(proof)
+        length = before + len(batch)
+        if len(batch) > SMALL_BYTES or topic.rules.key_index or not is_plain(batch):
+            notes.note(position - before, length)
+            return
+        seen = Frame(
+            Kind.BATCH, frame.INDEXED, length, len(proof), position - before, 0, self._log.generation, topic.number,
+            partition.index, 0, base_offset, span, span, now_ms, due_ms, part, parts, 0,
+        )  # fmt: skip
+        notes.note_small(seen, proof, bytes(batch[HEADER_BYTES:]))

@@ -1,0 +1,127 @@
+"""How a feature takes part in the life of a broker: a record of bound callables. What is None costs nothing.
+
+Services and plugins give the same record. The kernel never asks what a feature is; it calls, at each of these moments,
+whoever has something there, in the order in which the features were given:
+
+    Up    open (recovery) → all `restore` → flush → all `start`
+    Turn  dispatch makes batches visible → held requests → `arrived`
+    Time  every few seconds `checkpoint`; once a minute a walk of `retain` slices
+    Down  all `stop`, last first → `checkpoint` → flush → `finish`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from msgspec import Struct
+
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.timers import Timed
+from halfmoon.schema.control import Binding
+
+Arrivals = Mapping[Partition, int]
+"""Partition → bytes of batches that have just become visible in it."""
+CallableT = TypeVar("CallableT")
+
+
+class TopicPolicy(Struct, frozen=True):
+    """A say in changes of topics. What raises BrokerError refuses the change; nothing is written then."""
+
+    reserves: Callable[[str], bool] | None = None
+    """Whether a name is the feature's own: nobody else makes topics of that name."""
+    creating: Callable[[Mapping[str, str], int], tuple[Binding | None, int]] | None = None
+    """(configs, partitions or −1) → what the topic is bound to, if it is derived from another, and its partitions."""
+    deleting: Callable[[Topic], None] | None = None
+    configuring: Callable[[Topic, Mapping[str, str]], None] | None = None
+    """(topic, all its configs as they are to be)"""
+    deleted: Callable[[Topic], None] | None = None
+    """The topic is gone, and its partitions with it."""
+    configured: Callable[[Topic], None] | None = None
+    """Its configurations have changed."""
+    changed: Callable[[], None] | None = None
+    """Topics were created, deleted or grown."""
+
+
+class DerivedFiles(Protocol):
+    """Files that a feature has made from the log, which go with what they were made from."""
+
+    def forget(self, position: int) -> list[str]:
+        """The log begins at this position now: paths of files that are needed no more."""
+        ...
+
+
+class Feature(Struct, frozen=True):
+    name: str
+    restore: Callable[[], None] | None = None
+    """Take up what the log remembers. Before the first request; records may be written."""
+    start: Callable[[], None] | None = None
+    """Begin to move things."""
+    checkpoint: Callable[[], None] | None = None
+    """Write down what would be done again otherwise. Raises BrokerError."""
+    stop: Callable[[], None] | None = None
+    """Begin nothing new."""
+    finish: Callable[[], None] | None = None
+    """Everything is flushed: write derived files, waiting for it. Raises OSError."""
+    arrived: Callable[[Arrivals], None] | None = None
+    """Once a turn in which anything became visible."""
+    retain: Callable[[int], Iterator[None]] | None = None
+    """(Unix ms) A part of the retention walk, in slices of about a millisecond. Raises BrokerError."""
+    derived: DerivedFiles | None = None
+    timed: Timed | None = None
+    topics: TopicPolicy | None = None
+    topic_entries: Callable[[Topic], Mapping[str, str]] | None = None
+    """Read-only rows that a topic's configurations show, such as how far a view has come."""
+    problems: Callable[[], Sequence[str]] | None = None
+    """What is wrong, a sentence each (/healthz turns red)."""
+    warnings: Callable[[], Sequence[str]] | None = None
+    """What somebody should know although everything works, a sentence each."""
+
+
+def bound(found: Sequence[CallableT | None]) -> tuple[CallableT, ...]:
+    """Those that are there."""
+    return tuple(each for each in found if each is not None)
+
+
+class Features:
+    """All features of a broker, resolved into tuples."""
+
+    def __init__(self, features: Sequence[Feature] = ()) -> None:
+        self.all = tuple(features)
+        self.restore = bound([each.restore for each in features])
+        self.start = bound([each.start for each in features])
+        self.checkpoint = bound([each.checkpoint for each in features])
+        self.stop = bound([each.stop for each in reversed(features)])
+        self.finish = bound([each.finish for each in features])
+        self.arrived = bound([each.arrived for each in features])
+        self.retain = bound([each.retain for each in features])
+        self.derived = bound([each.derived for each in features])
+        self.timed = bound([each.timed for each in features])
+        self.topic_entries = bound([each.topic_entries for each in features])
+        self.problems = bound([each.problems for each in features])
+        self.warnings = bound([each.warnings for each in features])
+        self.topics = TopicPolicies(bound([each.topics for each in features]))
+
+
+class TopicPolicies:
+    """The say of all features, as one."""
+
+    def __init__(self, policies: Sequence[TopicPolicy] = ()) -> None:
+        self._reserves = bound([each.reserves for each in policies])
+        self._creating = bound([each.creating for each in policies])
+        self.deleting = bound([each.deleting for each in policies])
+        self.configuring = bound([each.configuring for each in policies])
+        self.deleted = bound([each.deleted for each in policies])
+        self.configured = bound([each.configured for each in policies])
+        self.changed = bound([each.changed for each in policies])
+
+    def reserves(self, name: str) -> bool:
+        return any(reserves(name) for reserves in self._reserves)
+
+    def creating(self, configs: Mapping[str, str], partitions: int) -> tuple[Binding | None, int]:
+        """What a new topic is bound to, by the first feature that binds it, and its partitions. Raises BrokerError."""
+        binding: Binding | None = None
+        for creating in self._creating:
+            found, partitions = creating(configs, partitions)
+            binding = binding or found
+        return binding, partitions

@@ -1,0 +1,197 @@
+"""The kernel: one log, the catalog that its records make up, and what every feature builds on.
+
+    append, append_control, append_relayed, append_group      core/append.py
+    write → finish_sync → settle, when_durable                core/turn.py
+    read, read_framed, bytes_available, …                     core/partition_reader.py
+    hold, relays, timers                                      who waits for messages, for a turn, for a time
+    administration                                                    core/topic_administration.py
+
+One thread calls everything here (the event loop's), but for what is marked as meant for a thread. Nothing here waits:
+what has to be waited for is a log position. The kernel knows no feature: those are given to `bind` as records of
+callables (core/features.py), and server/assembly.py is the one place that names them all.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from halfmoon.core.append import Appender
+from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.clock import Clock
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.config import Settings
+from halfmoon.core.errors import BrokerError, Fault, StorageError
+from halfmoon.core.features import Feature, Features
+from halfmoon.core.files import FileSystem
+from halfmoon.core.hold import HoldService
+from halfmoon.core.identity import Identity
+from halfmoon.core.live import Live
+from halfmoon.core.partition_reader import PartitionReader
+from halfmoon.core.reading import Reader
+from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
+from halfmoon.core.relay import Relays
+from halfmoon.core.timers import Timers
+from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.core.turn import Turn
+from halfmoon.schema import control
+
+
+class Kernel:
+    """Of one node."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        settings: Settings,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        *,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        """`random_bytes(n)` makes ids of clusters and topics."""
+        self.fs = fs
+        self.clock = clock
+        self.logger = logger or logging.getLogger("halfmoon.broker")
+        self.live = Live(settings)
+        """The settings in force, which may be replaced at run time."""
+        self.log = CommitLog(fs, settings.log.segment_bytes, settings.log.low_disk_mark_bytes)
+        self.catalog = Catalog(settings)
+        self.hold = HoldService(settings.hold)
+        self.timers = Timers()
+        self.relays = Relays(clock, self.logger)
+        self.hold.on_deadline = self.relays.on_deadline = self.timers.arm
+        self.turn = turn = Turn(self.log, self.hold, self.logger, sync=settings.log.flush == "sync")
+        self.appender = appender = Appender(
+            self.log, self.catalog, turn, clock, validate_records=settings.log.validate == "records"
+        )
+        self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
+        self.partition_reader = reader = PartitionReader(self.reader)
+        self.administration = TopicAdministration(self.catalog, appender, turn, self.hold, self.live, random_bytes)
+        self.features = Features()
+        self.report = Report()
+        self.refused_batches: Counter[Fault] = Counter()
+        """Produced batches that were not appended, counted by whoever called `append`, which knows of more reasons."""
+        self.on_handled: Callable[[], None] = lambda: None
+        """Called when something was appended and all requests that one client sent together are handled: this may be a
+        good moment to write."""
+        self._random_bytes = random_bytes
+        # The parts' own methods, without a call in between.
+        self.append = appender.append
+        self.append_control = appender.append_control
+        self.append_relayed = appender.append_relayed
+        self.append_group = appender.append_group
+        self.allocate_producer_id = appender.allocate_producer_id
+        self.write = turn.write
+        self.finish_sync = turn.finish_sync
+        self.settle = turn.settle
+        self.flush = turn.flush
+        self.when_durable = turn.when_durable
+        self.when_written = turn.when_written
+        self.after_write = turn.after_write
+        self.read = reader.read
+        self.read_framed = reader.read_framed
+        self.bytes_available = reader.bytes_available
+        self.aborted_in = reader.aborted_in
+        self.batch_for_time = reader.batch_for_time
+        self.max_timestamp = reader.max_timestamp
+
+    # -- life ----------------------------------------------------------------------------------------------------------
+
+    def open(self, progress: Callable[[int, int], None] | None = None) -> Recovery:
+        """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
+        self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
+        self.log.open()
+        recovery = Recovery(self.log, self.catalog, self.settings, progress)
+        recovery.run()
+        self.report = recovery.report
+        self.administration.opened()
+        self.turn.dispatch = recovery.dispatch
+        self.log.head = self._segment_head
+        self.log.on_roll = recovery.dispatch.freeze_at
+        return recovery
+
+    def begin(self) -> None:
+        """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
+        StorageError."""
+        self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
+        self.flush()
+
+    def bind(self, features: Sequence[Feature]) -> None:
+        """All features, in their order. Once, before `restore`."""
+        self.features = found = Features(features)
+        self.administration.policies = found.topics
+        self.turn.arrived = found.arrived
+        self.timers.add(self.hold)
+        for timed in found.timed:
+            self.timers.add(timed)
+        self.timers.add(self.relays)
+
+    def restore(self) -> None:
+        """Features take up what the log remembers of them. Raises BrokerError, StorageError."""
+        for restore in self.features.restore:
+            restore()
+        self.flush()
+
+    def start(self) -> None:
+        """Features begin to move things."""
+        for start in self.features.start:
+            start()
+
+    def close(self, finish: Callable[[bytes], None]) -> None:
+        """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it. `finish` keeps the
+        catalog's last snapshot."""
+        features = self.features
+        try:
+            for stop in features.stop:
+                stop()
+            for checkpoint in features.checkpoint:
+                checkpoint()
+            self.flush()
+            end = self.log.end
+            for last in features.finish:
+                last()
+            finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
+            leave_clean_mark(self.fs, end)
+        except (OSError, BrokerError, StorageError) as error:
+            self.logger.error("no clean stop; the next start will recover: %s", error)
+        self.log.close()
+
+    def _segment_head(self, start: int) -> list[bytes]:
+        """What has been true up to a new segment, for its head: so that the segments before it may go."""
+        data = snapshot.take(self.catalog, start, self.log.generation, producers=False)
+        return [control.encode(part) for part in snapshot.parts(data)]
+
+    # -- what it is ----------------------------------------------------------------------------------------------------
+
+    @property
+    def settings(self) -> Settings:
+        return self.live.current
+
+    @property
+    def node_id(self) -> int:
+        return self.identity.node_id
+
+    @property
+    def cluster_id(self) -> str:
+        return self.identity.cluster_id
+
+    @property
+    def generation(self) -> int:
+        """Raised at every start; the leader epoch of all partitions."""
+        return self.log.generation
+
+    def problems(self) -> list[str]:
+        """What is wrong with the log and its data, a sentence each."""
+        found = []
+        if self.log.failed is not None:
+            found.append(f"the log takes no more writes: {self.log.failed}")
+        if self.log.low_disk:
+            mark = self.settings.log.low_disk_mark_bytes
+            found.append(f"writes are refused: another segment would leave less than {mark} bytes of disk")
+        found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
+        for partition in self.catalog.partitions():
+            found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
+        return found

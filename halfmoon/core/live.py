@@ -1,0 +1,28 @@
+"""A value that may be replaced while the broker runs, such as its settings.
+
+Whoever keeps the value itself keeps an old one: take `current` when it is used, or subscribe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Live(Generic[T]):
+    __slots__ = ("_subscribers", "current")
+
+    def __init__(self, value: T) -> None:
+        self.current = value
+        self._subscribers: list[Callable[[T], None]] = []
+
+    def subscribe(self, changed: Callable[[T], None]) -> None:
+        """Call back with each new value, in the order of subscription. Not with the present one."""
+        self._subscribers.append(changed)
+
+    def replace(self, value: T) -> None:
+        self.current = value
+        for changed in self._subscribers:
+            changed(value)

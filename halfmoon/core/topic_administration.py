@@ -1,0 +1,203 @@
+"""Creating, deleting, growing and configuring topics, and deleting records.
+
+Each change is one control record. What a feature has to say of it comes through its TopicPolicy (core/features.py), and
+who follows topics is told once the change is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.features import TopicPolicies
+from halfmoon.core.topic_configs import validate
+from halfmoon.core.topic_names import check_topic_name
+from halfmoon.schema import control
+
+if TYPE_CHECKING:
+    from halfmoon.core.append import Appender
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.core.config import Settings
+    from halfmoon.core.hold import HoldService
+    from halfmoon.core.live import Live
+    from halfmoon.core.turn import Turn
+
+TopicChange = Literal["created", "deleted", "grown", "configured"]
+
+
+class TopicAdministration:
+    def __init__(
+        self,
+        catalog: Catalog,
+        appender: Appender,
+        turn: Turn,
+        hold: HoldService,
+        settings: Live[Settings],
+        random_bytes: Callable[[int], bytes],
+    ) -> None:
+        """`random_bytes(n)` makes topics' ids."""
+        self._catalog = catalog
+        self._appender = appender
+        self._turn = turn
+        self._hold = hold
+        self._settings = settings
+        self._random_bytes = random_bytes
+        self.policies = TopicPolicies()
+        self.partition_count = 0
+        """Of all topics of the node."""
+        self.on_changed: Callable[[str, TopicChange], None] = lambda topic, change: None
+        """Called with a topic's name once a change of it is durable."""
+
+    def opened(self) -> None:
+        """The log is recovered."""
+        self.partition_count = sum(len(topic.partitions) for topic in self._catalog.by_name.values())
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = -1,
+        configs: Mapping[str, str] | None = None,
+        *,
+        validate_only: bool = False,
+        internal: bool = False,
+    ) -> tuple[Topic, int]:
+        """A new topic (−1 partitions: as `$.topics.partitions` says), and the log position to wait for.
+
+        With `validate_only` the topic is made but known to nobody, and the position is that of nothing. Raises
+        BrokerError.
+        """
+        catalog = self._catalog
+        check_topic_name(name)
+        if not internal and self.policies.reserves(name):
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is where messages wait")
+        if name in catalog.by_name:
+            raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
+        configs = dict(configs or {})
+        validate(configs)
+        binding, partitions = self.policies.creating(configs, partitions)
+        count = self._settings.current.topics.partitions if partitions == -1 else partitions
+        self._check_partitions(count, count)
+        record = control.TopicCreated(
+            catalog.next_topic_number, name, self._random_bytes(16), count, configs, internal, binding,
+            catalog.next_queue_number,
+        )  # fmt: skip
+        if validate_only:
+            return catalog.make_topic(record), 0
+        position = self._change(record, name, "created")
+        self.partition_count += count
+        if binding is not None:
+            self._changed()
+        return catalog.by_name[name], position
+
+    def _change(self, record: control.Any, name: str, change: TopicChange) -> int:
+        position = self._appender.append_control(record)
+        self._announce(position, name, change)
+        return position
+
+    def _announce(self, position: int, name: str, change: TopicChange) -> None:
+        self._turn.when_durable(position, lambda error: None if error else self.on_changed(name, change))
+
+    def _changed(self) -> None:
+        for changed in self.policies.changed:
+            changed()
+
+    def _check_partitions(self, count: int, more: int) -> None:
+        """Raises BrokerError unless a topic may have `count` partitions, and the node `more` than it has."""
+        limits = self._settings.current.limits
+        most = limits.max_partitions_per_topic
+        if not 1 <= count <= most:
+            raise BrokerError(Fault.INVALID_PARTITIONS, f"{count} partitions; from 1 to {most} are allowed")
+        if self.partition_count + more > limits.max_partitions:
+            raise BrokerError(
+                Fault.INVALID_PARTITIONS,
+                f"{more} more partitions; of {limits.max_partitions} on this node {self.partition_count} are taken",
+            )
+
+    def delete_topic(self, topic: Topic) -> int:
+        """Forget a topic, its messages, and all that features know of it; returns the log position to wait for.
+
+        Raises BrokerError(POLICY_VIOLATION) where messages of other topics wait in it, or a feature needs it.
+        """
+        if any(partition.pending is not None for partition in topic.partitions):
+            raise BrokerError(Fault.POLICY_VIOLATION, f"messages for other topics wait in topic '{topic.name}'")
+        for deleting in self.policies.deleting:
+            deleting(topic)
+        position = self._change(control.TopicDeleted(topic.number), topic.name, "deleted")
+        self.partition_count -= len(topic.partitions)
+        for deleted in self.policies.deleted:
+            deleted(topic)
+        for partition in topic.partitions:
+            self._hold.wake_partition(partition)
+        self._changed()
+        return position
+
+    def add_partitions(self, topic: Topic, total: int, *, validate_only: bool = False) -> int:
+        """Grow a topic to `total` partitions, and those derived from it too; returns the log position to wait for.
+
+        Raises BrokerError(INVALID_PARTITIONS).
+        """
+        catalog = self._catalog
+        if topic.view is not None:
+            raise BrokerError(
+                Fault.INVALID_PARTITIONS, f"topic '{topic.name}' is a view: it has the partitions of its source"
+            )
+        if total <= len(topic.partitions):
+            raise BrokerError(
+                Fault.INVALID_PARTITIONS,
+                f"topic '{topic.name}' has {len(topic.partitions)} partitions, not fewer than {total}",
+            )
+        views = catalog.views_of(topic)
+        more = sum(total - len(each.partitions) for each in (topic, *views))
+        self._check_partitions(total, more)
+        if validate_only:
+            return 0
+        added = control.PartitionsAdded(topic.number, total, catalog.next_queue_number)
+        position = self._change(added, topic.name, "grown")
+        self.partition_count += more
+        for view in views:
+            self._announce(position, view.name, "grown")
+        self._changed()
+        return position
+
+    def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
+        """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
+        validate(configs)
+        for configuring in self.policies.configuring:
+            configuring(topic, configs)
+        if validate_only:
+            return 0
+        position = self._change(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
+        for configured in self.policies.configured:
+            configured(topic)
+        return position
+
+    def delete_records(self, partition: Partition, before_offset: int) -> tuple[int, int]:
+        """Make offsets below `before_offset` (−1: below the high watermark) unreadable.
+
+        Returns the new start offset and the log position to wait for. Raises BrokerError(OFFSET_OUT_OF_RANGE), and
+        POLICY_VIOLATION where the topic's old records are to stay.
+        """
+        if not partition.topic.rules.deletes:
+            raise BrokerError(
+                Fault.POLICY_VIOLATION, f"the cleanup.policy of topic '{partition.topic.name}' has no delete"
+            )
+        offset = partition.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= offset <= partition.high_watermark:
+            raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
+        if offset <= partition.start_offset:
+            return partition.start_offset, 0
+        return offset, self._appender.append_control(
+            control.StartOffsetsMoved([(partition.topic.number, partition.index, offset)])
+        )
+
+    def first_partition(self, name: str) -> Partition:
+        """Of an ordinary topic that is the broker's to fill, beside others; the topic is made if need be. Raises
+        BrokerError."""
+        topic = self._catalog.by_name.get(name)
+        if topic is None:
+            topic, _ = self.create_topic(name, 1)
+        if topic.internal or topic.view is not None:
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal, or a view")
+        return topic.partitions[0]

@@ -1,0 +1,179 @@
+"""What has become durable: who is answered, and what becomes visible.
+
+A turn of the loop, as server/tick.py drives it:
+
+    requests → append, append, … → write() → [sync: fdatasync in a thread → finish_sync()] → settle():
+    dispatch makes the batches visible → answers leave (when_durable) → held requests wake → features
+
+Which ends count is a matter of `flush`: with `sync`, *durable* and *visible* both mean flushed, else written.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Protocol
+
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.commitlog import CommitLog, SyncJob
+from halfmoon.core.dispatch import Appended, Dispatch, Dispatcher
+from halfmoon.core.errors import BrokerError, Fault, StorageError
+from halfmoon.core.features import Arrivals
+from halfmoon.core.hold import HoldService
+
+_Waiting = tuple[int, Callable[[BrokerError | None], None]]
+_position = itemgetter(0)
+
+
+class Follower(Protocol):
+    """Something that is told, each turn, how far the log is visible."""
+
+    def arrived(self, upto: int) -> None: ...
+
+
+class Turn:
+    """Of one broker. One thread calls everything here."""
+
+    def __init__(self, log: CommitLog, hold: HoldService, logger: logging.Logger, *, sync: bool) -> None:
+        self._log = log
+        self._hold = hold
+        self._logger = logger
+        self._sync = sync
+        self.dispatch = Dispatch(0)
+        """Replaced by recovery's, which knows what there is."""
+        self.unseen: deque[Appended] = deque()
+        """Appended, and not visible yet."""
+        self.dirty = False
+        """Something was appended and not written."""
+        self.on_dirty: Callable[[], None] = lambda: None
+        """Called when something was appended that `write` has not seen, at most once per write."""
+        self._waiting: deque[_Waiting] = deque()
+        """Sorted by position."""
+        self._after_write: list[Callable[[], None]] = []
+        self.follower: Follower | None = None
+        """Told of each turn, also those without batches."""
+        self.dispatchers: tuple[Dispatcher, ...] = ()
+        self.arrived: tuple[Callable[[Arrivals], None], ...] = ()
+
+    @property
+    def durable_position(self) -> int:
+        return self._log.flushed if self._sync else self._log.written
+
+    def appended(self) -> None:
+        """Something was put at the end of the log."""
+        if not self.dirty:
+            self.dirty = True
+            self.on_dirty()
+
+    # -- writing and syncing -----------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        """Bring all that was appended into the page cache; afterwards the appended buffers are free."""
+        self.dirty = False
+        try:
+            self._log.write()
+        except StorageError as error:
+            self._fail(error)
+        callbacks, self._after_write = self._after_write, []
+        for callback in callbacks:
+            self._call(callback)
+
+    def finish_sync(self, job: SyncJob, error: OSError | None) -> None:
+        """A sync job's `run` has returned or raised."""
+        self._log.finish_sync(job, error)
+        if error is not None:
+            self._fail(StorageError(f"fdatasync failed: {error}"))
+        else:
+            self.settle()
+
+    def flush(self) -> None:
+        """Write and sync all that was appended, waiting for it: for start and stop. Raises StorageError."""
+        self.write()
+        job = self._log.sync_job()
+        if job is not None:
+            error: OSError | None = None
+            try:
+                job.run()
+            except OSError as failure:
+                error = failure
+            self.finish_sync(job, error)
+        if self._log.failed is not None:
+            raise StorageError(str(self._log.failed))
+
+    def settle(self) -> None:
+        """Make visible what has become durable, send the answers that waited for it, wake who waits for messages."""
+        upto = self.durable_position
+        unseen = self.unseen
+        arrivals: dict[Partition, int] = {}
+        batches: list[Appended] = []
+        while unseen and unseen[0].position < upto:
+            batches.append(unseen.popleft())
+        self.dispatch.run(batches, upto, arrivals)
+        waiting = self._waiting
+        while waiting and waiting[0][0] <= upto:
+            self._call(waiting.popleft()[1], None)
+        if self.follower is not None:
+            self.follower.arrived(upto)
+        if batches:
+            for dispatcher in self.dispatchers:
+                dispatcher(batches)
+            on_arrival = self._hold.on_arrival
+            for partition, nbytes in arrivals.items():
+                on_arrival(partition, nbytes)
+            for arrived in self.arrived:
+                arrived(arrivals)
+
+    # -- waiting for it ----------------------------------------------------------------------------------------------
+
+    @property
+    def waiting_answers(self) -> int:
+        """How many answers wait for the log to become durable."""
+        return len(self._waiting)
+
+    def when_durable(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """Call back once the log is durable up to `position`, or with an error once it never will be."""
+        if position <= self.durable_position:
+            callback(None)
+        elif self._log.failed is not None:
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self._log.failed}"))
+        elif self._waiting and position < self._waiting[-1][0]:
+            insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
+        else:
+            self._waiting.append((position, callback))
+
+    def when_written(self, position: int, callback: Callable[[BrokerError | None], None]) -> None:
+        """As `when_durable`, for what need only survive the death of this process."""
+
+        def written() -> None:
+            lost = position > self._log.written
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log takes no more writes") if lost else None)
+
+        self.after_write(written)
+
+    def after_write(self, callback: Callable[[], None]) -> None:
+        """Call back once the buffers appended so far are free: at once if they are."""
+        if self._log.pending_bytes and self._log.failed is None:
+            self._after_write.append(callback)
+        else:
+            callback()
+
+    def _call(self, callback: Callable[..., object], *given: object) -> None:
+        """An exception in one callback does not stop the other callbacks or the rest of the turn."""
+        try:
+            callback(*given)
+        except Exception:
+            self._logger.exception("event=callback_failed")
+
+    def _fail(self, error: StorageError) -> None:
+        """Fail every request that still waits for durability."""
+        self._logger.critical("storage failed, no more writes are taken: %s", error)
+        durable = self.durable_position
+        self.unseen = deque(batch for batch in self.unseen if batch.position < durable)
+        waiting = self._waiting
+        while waiting:  # taken out one by one: `settle` may be in the middle of it
+            position, callback = waiting.popleft()
+            lost = None if position <= durable else BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error))
+            self._call(callback, lost)
