@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from halfmoon.core.config import Settings, environment_names, load_settings, setting_paths
+from halfmoon.core.config import RocketmqListener, Settings, environment_names, load_settings, setting_paths
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import decode_section, unit_of
 from halfmoon.core.sections import leaves as leaves_of
@@ -154,6 +154,19 @@ def test_a_source_is_not_changed() -> None:
             {"limits": {"inflight_bytes": "1MiB"}},
             "$.limits.inflight_bytes: got 1MiB, expected at least max_request_bytes (100MiB)",
         ),
+        (
+            {"listeners": {"rocketmq": {"queue_lock": "20s"}}},
+            "$.listeners.rocketmq.queue_lock: got '20s', expected a duration such as 100ms, 30s or 7d, at least 30s",
+        ),
+        (
+            {"listeners": {"rocketmq": {"pull_messages": 0}}},
+            "rocketmq.pull_messages: got 0, expected a whole number >= 1",
+        ),
+        ({"listeners": {"rocketmq": {"pull_messages": 513}}}, "expected a whole number <= 512"),
+        ({"listeners": {"rocketmq": {"pull_bytes": "9MiB"}}}, "$.listeners.rocketmq.pull_bytes: got '9MiB', expected"),
+        ({"listeners": {"rocketmq": {"pull_bytes": 0}}}, "at least 1B"),
+        ({"listeners": {"rocketmq": {"client_timeout": "0s"}}}, "at least 1s"),
+        ({"listeners": {"rocketmq": {"memory_ratio": 1.5}}}, "$.listeners.rocketmq.memory_ratio: got 1.5, expected"),
         ({"plugins": ["delay"]}, "$.plugins: got ['delay'], expected plugins by name"),
     ],
 )
@@ -248,6 +261,14 @@ def test_the_commented_file_says_every_setting_with_its_default() -> None:
     shut = ("listeners.http.", "listeners.rocketmq.")  # said as a whole: null
     assert said == {path for path in setting_paths() if not path.startswith(shut)}
     assert set(content["plugins"]) == set(BUILT_IN)
+
+
+def test_the_commented_file_says_what_the_listener_for_rocketmq_can_say_with_its_defaults() -> None:
+    text = (ROOT / "broker.yaml").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^  rocketmq: null .*\n((?:#    .*\n)+)", text, re.MULTILINE)
+    said = yaml.safe_load(re.sub(r"(?m)^#", "", block))
+    assert list(said) == [leaf.path[0] for leaf in leaves_of(RocketmqListener)]
+    assert decode_section(RocketmqListener, said, "$.listeners.rocketmq") == RocketmqListener()
 
 
 def test_the_commented_file_says_every_setting_of_the_plugins_with_its_default() -> None:

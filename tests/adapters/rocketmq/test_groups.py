@@ -8,6 +8,7 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
+from halfmoon.core.config import RocketmqListener
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.messages import Join, JoinResult
 from halfmoon.core.records import build_batch
@@ -76,6 +77,17 @@ class TestMembers:
         assert client.transport.closed
         client.close()
         assert not rig.node.members.has_producers("p")
+
+    def test_how_long_a_client_may_be_silent_is_a_setting(self, caplog: pytest.LogCaptureFixture) -> None:
+        rig = Rig(RocketmqListener(client_timeout_ms=40_000))
+        client = rig.client()
+        client.beat(producers=["p"])
+        for _ in range(3):
+            rig.pass_time(10_000)
+        assert not client.transport.closed
+        rig.pass_time(10_000)
+        assert client.transport.closed
+        assert "has not sent a heartbeat for 40s" in caplog.text
 
     def test_its_retry_topic_is_made_when_a_group_comes(self) -> None:
         rig = Rig()
@@ -258,6 +270,15 @@ class TestProgress:
         rig.turn()
         assert offset(client) is None
 
+    @pytest.mark.parametrize(("ratio", "found"), [(0.4, None), (0.6, 0), (0.0, None)])
+    def test_how_much_of_the_memory_counts_is_a_setting(self, ratio: float, found: int | None) -> None:
+        rig = Rig(RocketmqListener(memory_ratio=ratio))
+        (partition,) = rig.topic("orders")
+        rig.append(partition, b"x")
+        ((position, _),) = partition.queue.places(0, 1, min_one=True)
+        rig.fs.memory = 2 * (rig.broker.log.end - position)
+        assert offset(rig.client()) == found
+
     def test_of_a_topic_that_went_meanwhile_nothing_is_written(self) -> None:
         rig = Rig()
         rig.topic("orders")
@@ -339,6 +360,16 @@ class TestLocks:
         assert self.ask(first, 41, "c1", 0) == [0]
         first.close()  # it may be consuming still
         rig.pass_time(59_999)
+        assert self.ask(second, 41, "c2", 0) == []
+        rig.pass_time(1)
+        assert self.ask(second, 41, "c2", 0) == [0]
+
+    def test_how_long_a_lock_is_kept_is_a_setting(self) -> None:
+        rig = Rig(RocketmqListener(queue_lock_ms=35_000))
+        rig.topic("orders")
+        first, second = rig.client(), rig.client()
+        assert self.ask(first, 41, "c1", 0) == [0]
+        rig.pass_time(34_999)
         assert self.ask(second, 41, "c2", 0) == []
         rig.pass_time(1)
         assert self.ask(second, 41, "c2", 0) == [0]
