@@ -21,9 +21,9 @@ from msgspec import Struct
 
 from halfmoon.client.engine.consumer_settings import check_limits
 from halfmoon.client.engine.faults import Faults
-from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.instance import CLIENT_LIMITS, HEARTBEAT_MS, Instance
 from halfmoon.client.engine.kernel import Pending
-from halfmoon.client.engine.routes import DEFAULT_TOPIC, Route
+from halfmoon.client.engine.routes import DEFAULT_TOPIC, REFRESH_MS, Route
 from halfmoon.client.engine.sending import Sending, chosen
 from halfmoon.client.engine.unique_keys import UniqueKeys
 from halfmoon.client.errors import (
@@ -81,11 +81,15 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     """Topics whose brokers are told of this producer when it starts, and not only when it sends: they can ask it about
     half messages of one that has died."""
+    heartbeat_ms: int = HEARTBEAT_MS
+    """Between two heartbeats to the brokers (heartbeatBrokerInterval)."""
+    route_refresh_ms: int = REFRESH_MS
+    """Between two looks at the routes of the topics (pollNameServerInterval)."""
 
     def __post_init__(self) -> None:
         check_limits(
             self, ("timeout_ms", 1, 3_600_000), ("retries", 0, 100), ("compress_over_bytes", 0, 1 << 30),
-            ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024),
+            ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024), *CLIENT_LIMITS,
         )  # fmt: skip
 
 
@@ -122,7 +126,7 @@ class Producing:
     def begin(self) -> None:
         """Brokers are told of us: those with the topics of `topics`, and those that make topics by being sent to."""
         self.instance.producer_groups.append(self.group)
-        self.instance.start()
+        self.instance.start(self.settings.heartbeat_ms, self.settings.route_refresh_ms)
         self.instance.kernel.spawn(self._begin(), "first routes")
 
     async def _begin(self) -> None:
