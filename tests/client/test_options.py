@@ -20,6 +20,7 @@ from tests.client.fake_broker import (
     LOCK,
     MOVED,
     PULL,
+    QUERY_OFFSET,
     SEND,
     SEND_BACK,
     UNLOCK,
@@ -103,6 +104,19 @@ def test_when_a_queue_is_pulled_again_after_a_failure() -> None:
     assert broker.times(PULL) == [0, 800, 1_600]
 
 
+def test_when_a_queue_without_a_subscription_is_looked_at_again() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 1, stored(0))]
+    consuming = world.client().consumer("g", Listener(), "t", pull_interval_ms=500, pull_failed_ms=800)
+    world.run_ms(100)
+    subscription = consuming.subscriptions.pop("t")
+    world.run_ms(500)
+    consuming.subscriptions["t"] = subscription
+    world.run_ms(2_000)
+    assert broker.times(PULL) == [0, 1_300]
+
+
 def test_when_a_queue_begins_anew() -> None:
     world = World()
     broker = FakeBroker(world)
@@ -155,6 +169,38 @@ def test_when_a_broker_is_asked_again_for_a_lost_lock(again_ms: int) -> None:
     world.run_ms(9_000)
     times = [at_ms for at_ms, command in broker.of(LOCK, None)[before:] if b'"t"' in bytes(command.body)]
     assert {after - before for before, after in pairwise(times)} == {again_ms + 100}
+
+
+@pytest.mark.parametrize("again_ms", [3_000, 5_000])
+def test_when_a_queue_whose_lock_was_lost_is_pulled_again(again_ms: int) -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, number + 1, stored(number)) for number in range(100)]
+    options = {"pull_interval_ms": 100, "lock_renew_ms": 2_000, "lock_again_ms": again_ms}
+    world.client().consumer("g", Listener(), "t", ordered=True, **options)
+    world.run_ms(1_000)
+    broker.locked = False
+    world.run_ms(1_500)
+    broker.locked = True
+    world.run_ms(6_000)
+    before, after = next(pair for pair in pairwise(broker.times(PULL)) if pair[1] - pair[0] > 100)
+    assert again_ms <= after - before <= again_ms + 100
+
+
+def test_when_progress_that_could_not_be_learnt_is_asked_for_again() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 1_000, many(range(1_000)))]
+    options = {"lock_renew_ms": 2_000, "lock_again_ms": 700}
+    world.client().consumer("g", takes(100), "t", ordered=True, **options)
+    world.run_ms(1_000)
+    broker.locked = False
+    world.run_ms(1_500)
+    broker.locked = True
+    broker.answers[QUERY_OFFSET] = (1, {}, b"")
+    world.run_ms(6_000)
+    asked = [at_ms for at_ms in broker.times(QUERY_OFFSET) if at_ms > 2_500]
+    assert {after - before for before, after in pairwise(asked)} == {700}
 
 
 def test_how_long_a_queue_is_consumed_without_a_pause() -> None:

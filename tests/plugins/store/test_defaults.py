@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client.engine.sending import DELAY_LEVELS_MS
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
@@ -93,6 +94,10 @@ def test_the_last_of_fewer_levels(fs: FaultyFileSystem, clock: VirtualClock, lev
     broker = open_with(fs, clock, delay={"levels": levels})
     last = len(levels.split())
     level_takes(broker, clock, last + beyond, (6 + last) * SECOND, last - 1)
+
+
+def test_the_client_which_says_when_a_message_is_to_come_knows_the_same_levels() -> None:
+    assert list(DELAY_LEVELS_MS) == LEVELS_MS
 
 
 def test_the_longest_delay_is_40_days(broker: Broker, clock: VirtualClock) -> None:
