@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core import queue_locks
-from halfmoon.core.queue_locks import LATE_MS, QueueLocks
+from halfmoon.core.queue_locks import QueueLocks
 
-EXPIRE_MS = 60_000
+EXPIRE_MS, LATE_MS = 60_000, 10_000
 
 
 def test_a_queue_is_who_asks_firsts() -> None:

@@ -89,6 +89,16 @@ class TestMembers:
         assert client.transport.closed
         assert "has not sent a heartbeat for 40s" in caplog.text
 
+    def test_silent_clients_are_looked_for_every_ten_seconds(self) -> None:
+        rig = Rig(RocketmqListener(client_timeout_ms=15_000))
+        client = rig.client()
+        client.beat(producers=["p"])
+        for _ in range(19):
+            rig.pass_time(1_000)
+        assert not client.transport.closed
+        rig.pass_time(1_000)
+        assert client.transport.closed
+
     def test_its_retry_topic_is_made_when_a_group_comes(self) -> None:
         rig = Rig()
         rig.client().beat(**{"g%1": [("orders", "*")]})

@@ -119,6 +119,16 @@ class TestAnswers:
         assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_RETRY_IMMEDIATELY, "5")
         assert bodies(client, "orders", subscription="TAGS = 'a'", expressionType="SQL92") == [b"a"] * 3
 
+    def test_a_pull_looks_at_four_stretches_of_the_queue_and_says_how_far_it_came(self) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        for _ in range(20):
+            rig.append(partition, bytes(100 << 10))
+        client = rig.client()
+        for offset, after in ((0, 8), (8, 16)):  # two batches are 256 KiB, or would be more with a third
+            answer = client.pull("orders", offset, subscription="paid")
+            assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_RETRY_IMMEDIATELY, str(after))
+
     @pytest.mark.parametrize(
         ("fields", "code"),
         [
