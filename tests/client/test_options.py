@@ -3,12 +3,15 @@ B24). What the defaults do stands with each behaviour."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 import pytest
 
+import halfmoon.client.aio.clients as aio_clients
+import halfmoon.client.threads.clients as thread_clients
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.listening import Context, Status
 from halfmoon.client.engine.producing import ProducerSettings
@@ -263,6 +266,19 @@ def test_defaults_that_all_clients_share(kind: Any) -> None:
     for option in ({"heartbeat_ms": 60_001}, {"heartbeat_ms": 99}, {"route_refresh_ms": 99}):
         with pytest.raises(ConfigError, match=next(iter(option))):
             kind(**option)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        thread_clients.PullConsumer.pull,
+        thread_clients.LitePullConsumer.poll,
+        aio_clients.PullConsumer.pull,
+        aio_clients.LitePullConsumer.poll,
+    ],
+)
+def test_a_pull_or_poll_asks_for_32_messages(method: Any) -> None:
+    assert inspect.signature(method).parameters["most"].default == 32
 
 
 def test_a_lock_is_renewed_before_it_counts_as_lost() -> None:

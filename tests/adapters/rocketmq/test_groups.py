@@ -141,6 +141,18 @@ class TestMembers:
         answer = Rig().client().beat(producers=[str(n) for n in range(1_001)])
         assert answer.code == Code.INVALID_PARAMETER
 
+    def test_a_heartbeat_of_too_many_subscriptions(self) -> None:
+        client = Rig().client()
+        assert client.beat(g=[(f"t{n}", "*") for n in range(10_000)]).code == 0
+        answer = client.beat(g=[(f"t{n}", "*") for n in range(10_001)])
+        assert (answer.code, answer.remark) == (Code.INVALID_PARAMETER, "a client subscribes to 10000 topics at most")
+
+    def test_a_group_with_a_name_that_is_too_long(self) -> None:
+        client = Rig().client()
+        assert client.beat(producers=["g" * 255]).code == 0
+        answer = client.beat(producers=["g" * 256])
+        assert (answer.code, answer.remark) == (Code.INVALID_PARAMETER, "a group's name has at most 255 characters")
+
 
 class TestOneProtocolAtATime:
     def join(self, rig: Rig) -> JoinResult:
