@@ -1,5 +1,5 @@
-"""What the built-in plugins do where broker.yaml says nothing: RocketMQ's numbers and names, in virtual time (B19, B29,
-B30, B32, B35)."""
+"""What the built-in plugins do where broker.yaml says nothing, which is RocketMQ's numbers and names, and where it says
+something else; in virtual time (B19, B29, B30, B32, B35)."""
 
 from __future__ import annotations
 
@@ -118,6 +118,13 @@ def test_the_longest_delay_is_40_days(broker: Broker, clock: VirtualClock) -> No
     assert values(broker, "orders") == [b"v"]
 
 
+def test_the_longest_delay_is_a_setting(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = open_with(fs, clock, delay={"max_delay": "50d"})
+    with pytest.raises(BrokerError, match="that is more than 50d from now"):
+        send(broker, "orders", (b"v", {"TIMER_DELAY_MS": str(50 * DAY + 1)}))
+    assert send(broker, "orders", (b"v", {"TIMER_DELAY_MS": str(50 * DAY)})) == -1
+
+
 # -- retries -----------------------------------------------------------------------------------------------------------
 
 
@@ -142,6 +149,17 @@ def test_a_record_comes_again_16_times_later_each_time(broker: Broker, clock: Vi
     assert (value, given_up["halfmoon.reason"]) == (b"v", b"handed back 16 times")
     pass_ms(broker, clock, 10 * DAY)
     assert len(values(broker, "retry.billing")) == 16
+
+
+@pytest.mark.parametrize(("most", "given_up"), [(0, True), (1, True), (2, False)])
+def test_how_often_a_record_comes_again_is_a_setting(
+    fs: FaultyFileSystem, clock: VirtualClock, most: int, given_up: bool
+) -> None:
+    broker = open_with(fs, clock, retry={"max_reconsume_times": most})
+    broker.create_topic("retry.billing", 1)
+    send(broker, "retry.billing", (b"v", {"RECONSUME_TIME": "1"}))
+    relay(broker)
+    assert (broker.topic("dlq.billing") is not None) == given_up
 
 
 # -- half messages -----------------------------------------------------------------------------------------------------
