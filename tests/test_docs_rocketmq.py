@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import msgspec
 import yaml
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
-from halfmoon.core.config import load_settings
+from halfmoon.core.config import RocketmqListener, load_settings
+from halfmoon.core.sections import decode_section
 
 TEXT = (Path(__file__).parents[1] / "docs" / "rocketmq.md").read_text(encoding="utf-8")
 WHERE = {Port.BROKER: "broker", Port.NAMES: "name service", Port.BROKER | Port.NAMES: "broker and name service"}
@@ -29,3 +31,11 @@ def test_the_configuration() -> None:
     listener = load_settings(yaml.safe_load(block), {}, {}).listeners.rocketmq
     assert listener is not None
     assert (str(listener.bind), str(listener.namesrv)) == ("127.0.0.1:10911", "127.0.0.1:9876")
+
+
+def test_the_settings_and_their_defaults() -> None:
+    table = TEXT.split("<!-- settings -->")[1].split("<!-- /settings -->")[0]
+    written = dict(re.findall(r"^\| `(\w+)` \| `([^`]+)` \|", table, re.MULTILINE))
+    assert list(written) == [field.encode_name for field in msgspec.structs.fields(RocketmqListener)]
+    said = {name: yaml.safe_load(text) for name, text in written.items()}
+    assert decode_section(RocketmqListener, said, "$") == RocketmqListener()

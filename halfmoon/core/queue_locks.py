@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
-EXPIRE_MS = 60_000
 MOST_LOCKS = 100_000
 """Of all groups: each takes some 300 bytes."""
 LATE_MS = 10_000
@@ -33,7 +32,7 @@ class Lock(NamedTuple):
 class QueueLocks:
     """The locks of all groups, by any hashable that names a queue."""
 
-    def __init__(self, expire_ms: int = EXPIRE_MS) -> None:
+    def __init__(self, expire_ms: int) -> None:
         self._expire_ms = expire_ms
         self._groups: dict[str, dict[Hashable, Lock]] = {}
         self._count = 0

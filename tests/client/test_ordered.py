@@ -102,6 +102,17 @@ def test_b21_a_lock_is_trusted_for_thirty_seconds() -> None:
     assert len(consumed) > seen
 
 
+def test_b21_a_lock_that_has_expired_is_asked_for_after_ten_milliseconds() -> None:
+    world = World()
+    broker = FakeBroker(world)
+    broker.pulls = [pulled(0, 1_000, many(range(1_000)))]
+    world.client().consumer("g", lambda messages, context: Takes(50, Status.SUCCESS), "t", ordered=True)
+    world.run_ms(1_000)
+    broker.answers[LOCK] = None
+    world.run_ms(31_000)
+    assert next(at_ms for at_ms in broker.times(LOCK, None) if at_ms > 25_000) == 30_050 + 10
+
+
 def test_b21_what_somebody_else_has_consumed_meanwhile_is_not_consumed_again() -> None:
     world = World()
     broker = FakeBroker(world)

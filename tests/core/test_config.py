@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from importlib import import_module
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
 
-from halfmoon.core.config import Settings, environment_names, load_settings, setting_paths
+from halfmoon.core.config import RocketmqListener, Settings, environment_names, load_settings, setting_paths
 from halfmoon.core.errors import StartError
+from halfmoon.core.sections import decode_section, unit_of
 from halfmoon.core.sections import leaves as leaves_of
-from halfmoon.core.sections import unit_of
 from halfmoon.core.units import Address
 from halfmoon.plugins import BUILT_IN
 
 ROOT = Path(__file__).parents[2]
+
+
+def _settings_of(module: str) -> type[msgspec.Struct] | None:
+    config = getattr(import_module(module), "halfmoon_config", None)
+    return None if config is None else config().settings
+
+
+PLUGIN_SECTIONS = {name: _settings_of(module) for name, module in BUILT_IN.items()}
+"""Built-in plugin → the type of its settings; None where it has none."""
 
 
 def refused(
@@ -142,6 +154,19 @@ def test_a_source_is_not_changed() -> None:
             {"limits": {"inflight_bytes": "1MiB"}},
             "$.limits.inflight_bytes: got 1MiB, expected at least max_request_bytes (100MiB)",
         ),
+        (
+            {"listeners": {"rocketmq": {"queue_lock": "20s"}}},
+            "$.listeners.rocketmq.queue_lock: got '20s', expected a duration such as 100ms, 30s or 7d, at least 30s",
+        ),
+        (
+            {"listeners": {"rocketmq": {"pull_messages": 0}}},
+            "rocketmq.pull_messages: got 0, expected a whole number >= 1",
+        ),
+        ({"listeners": {"rocketmq": {"pull_messages": 513}}}, "expected a whole number <= 512"),
+        ({"listeners": {"rocketmq": {"pull_bytes": "9MiB"}}}, "$.listeners.rocketmq.pull_bytes: got '9MiB', expected"),
+        ({"listeners": {"rocketmq": {"pull_bytes": 0}}}, "at least 1B"),
+        ({"listeners": {"rocketmq": {"client_timeout": "0s"}}}, "at least 1s"),
+        ({"listeners": {"rocketmq": {"memory_ratio": 1.5}}}, "$.listeners.rocketmq.memory_ratio: got 1.5, expected"),
         ({"plugins": ["delay"]}, "$.plugins: got ['delay'], expected plugins by name"),
     ],
 )
@@ -229,7 +254,7 @@ def test_plugin_sections_are_kept_for_the_plugin_manager() -> None:
 def test_the_commented_file_says_every_setting_with_its_default() -> None:
     path = ROOT / "broker.yaml"
     loaded = load_settings(path, {}, {})
-    for section in ("allow_insecure", "node", "listeners", "log", "hold", "topics", "groups", "limits"):
+    for section in (field.name for field in msgspec.structs.fields(Settings) if field.name != "plugins"):
         assert getattr(loaded, section) == getattr(Settings(), section)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     said = set(_paths({name: value for name, value in content.items() if name != "plugins"}))
@@ -238,15 +263,49 @@ def test_the_commented_file_says_every_setting_with_its_default() -> None:
     assert set(content["plugins"]) == set(BUILT_IN)
 
 
+def test_the_commented_file_says_what_the_listener_for_rocketmq_can_say_with_its_defaults() -> None:
+    text = (ROOT / "broker.yaml").read_text(encoding="utf-8")
+    (block,) = re.findall(r"^  rocketmq: null .*\n((?:#    .*\n)+)", text, re.MULTILINE)
+    said = yaml.safe_load(re.sub(r"(?m)^#", "", block))
+    assert list(said) == [leaf.path[0] for leaf in leaves_of(RocketmqListener)]
+    assert decode_section(RocketmqListener, said, "$.listeners.rocketmq") == RocketmqListener()
+
+
+def test_the_commented_file_says_every_setting_of_the_plugins_with_its_default() -> None:
+    said = yaml.safe_load((ROOT / "broker.yaml").read_text(encoding="utf-8"))["plugins"]
+    for name, section in PLUGIN_SECTIONS.items():
+        names = [".".join(leaf.path) for leaf in leaves_of(section)] if section is not None else []
+        if not names:
+            assert said[name] is True, name
+            continue
+        assert list(said[name]) == names, name
+        assert section is not None
+        assert decode_section(section, said[name], f"$.plugins.{name}") == section(), name
+
+
+@pytest.mark.parametrize("page", ["delays", "retry", "transactions"])
+def test_the_pages_about_plugins_say_their_settings_with_their_defaults(page: str) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(plugins:\n.*?)```", text, re.DOTALL)
+    ((name, said),) = yaml.safe_load(block)["plugins"].items()
+    section = PLUGIN_SECTIONS[name]
+    assert section is not None
+    assert list(said) == [".".join(leaf.path) for leaf in leaves_of(section)]
+    assert decode_section(section, said, f"$.plugins.{name}") == section()
+
+
 def test_the_documentation_says_every_setting_with_its_default() -> None:
     text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
     before, after = text.split("## Configurations of Kafka's")[0], text.split("## Plugins")[1]
     rows = [line.split("|") for line in (before + after).splitlines()]
     table = {row[1].strip(" `"): row[2].strip(" `") for row in rows if len(row) > 3 and row[1].startswith(" `")}
-    settings = [leaf for leaf in leaves_of(Settings) if leaf.path[0] != "plugins"]
-    assert {path for path in table if not path.startswith("plugins.")} == {".".join(leaf.path) for leaf in settings}
-    for leaf in settings:
-        assert _read(leaf.kind, table[".".join(leaf.path)]) == leaf.default, leaf.path
+    settings = {".".join(leaf.path): leaf for leaf in leaves_of(Settings) if leaf.path[0] != "plugins"}
+    for name, section in PLUGIN_SECTIONS.items():
+        if section is not None:
+            settings |= {".".join(("plugins", name, *leaf.path)): leaf for leaf in leaves_of(section)}
+    assert set(table) == set(settings)
+    for path, leaf in settings.items():
+        assert _read(leaf.kind, table[path]) == leaf.default, path
 
 
 def _paths(tree: dict[str, object], prefix: str = "") -> list[str]:

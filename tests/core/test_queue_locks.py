@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core import queue_locks
-from halfmoon.core.queue_locks import EXPIRE_MS, LATE_MS, QueueLocks
+from halfmoon.core.queue_locks import QueueLocks
+
+EXPIRE_MS, LATE_MS = 60_000, 10_000
 
 
 def test_a_queue_is_who_asks_firsts() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     assert locks.lock("g", "a", [1, 2], 0) == [1, 2]
     assert locks.lock("g", "b", [2, 3], 0) == [3]
     assert locks.lock("other", "b", [1, 2], 0) == [1, 2]
@@ -17,7 +19,7 @@ def test_a_queue_is_who_asks_firsts() -> None:
 
 
 def test_a_lock_is_renewed_by_asking_and_ends_by_time() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     locks.lock("g", "a", [1], 0)
     assert locks.lock("g", "a", [1], 50_000) == [1]
     assert locks.lock("g", "b", [1], EXPIRE_MS) == []
@@ -27,7 +29,7 @@ def test_a_lock_is_renewed_by_asking_and_ends_by_time() -> None:
 
 
 def test_only_who_holds_it_gives_it_up() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     locks.lock("g", "a", [1], 0)
     locks.unlock("g", "b", [1, 2])
     locks.unlock("nobody", "b", [1])
@@ -38,7 +40,7 @@ def test_only_who_holds_it_gives_it_up() -> None:
 
 
 def test_who_leaves_gives_up_all() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     locks.lock("g", "a", [1, 2], 0)
     locks.lock("g", "b", [3], 0)
     locks.lock("h", "a", [1], 0)
@@ -49,7 +51,7 @@ def test_who_leaves_gives_up_all() -> None:
 
 
 def test_who_has_left_is_not_heard_until_it_is_back() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     locks.left("g", "a", 0)
     locks.left("g", "b", 0)
     assert locks.lock("g", "a", [1], LATE_MS - 1) == []
@@ -60,7 +62,7 @@ def test_who_has_left_is_not_heard_until_it_is_back() -> None:
 
 
 def test_a_group_that_holds_any_consumes_in_order() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     assert not locks.is_ordered("g", 0)
     locks.lock("g", "a", [1], 0)
     assert locks.is_ordered("g", EXPIRE_MS - 1)
@@ -68,7 +70,7 @@ def test_a_group_that_holds_any_consumes_in_order() -> None:
 
 
 def test_what_has_expired_leaves_nothing() -> None:
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     locks.lock("g", "a", [1], 0)
     locks.lock("g", "a", [2], 10)
     locks.lock("h", "a", [1], 0)
@@ -83,7 +85,7 @@ def test_what_has_expired_leaves_nothing() -> None:
 
 def test_there_are_no_more_of_them_than_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(queue_locks, "MOST_LOCKS", 3)
-    locks = QueueLocks()
+    locks = QueueLocks(EXPIRE_MS)
     assert locks.lock("g", "a", [1, 2], 0) == [1, 2]
     assert locks.lock("h", "b", [1, 2], 0) == [1]
     assert locks.lock("g", "a", [1, 2], 10) == [1, 2]

@@ -1,7 +1,7 @@
 """Who is there: producers and consumers of each group, as their heartbeats say (B24, B25).
 
 A member is a connection. It is one until it says goodbye, its connection closes, or it has been silent for
-`SILENT_MS`; whenever the members or subscriptions of a group of consumers change, all of them are told. What a group
+`timeout_ms`; whenever the members or subscriptions of a group of consumers change, all of them are told. What a group
 subscribes to is what its members said last (org.apache.rocketmq.broker.client.ConsumerManager, ConsumerGroupInfo,
 ProducerManager).
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("halfmoon.rocketmq")
 
-SILENT_MS = 120_000
 CONSUMER, PRODUCER = "consumer", "producer"
 BROADCASTING, CLUSTERING = "BROADCASTING", "CLUSTERING"
 
@@ -97,7 +96,8 @@ class ConsumerGroup:
 class Members:
     """Of all groups."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_ms: int) -> None:
+        self._timeout_ms = timeout_ms
         self.consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Client, Member]] = {}
         self._memberships: dict[Client, set[tuple[str, str]]] = {}
@@ -244,6 +244,6 @@ class Members:
         tables = [group.members for group in self.consumers.values()] + list(self._producers.values())
         for members in tables:
             for connection, member in members.items():
-                if mono_ms - member.seen_ms >= SILENT_MS:
+                if mono_ms - member.seen_ms >= self._timeout_ms:
                     found[connection] = None
         return list(found)

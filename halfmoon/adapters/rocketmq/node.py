@@ -19,6 +19,7 @@ from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.queue_locks import QueueLocks
+from halfmoon.core.units import format_duration
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("halfmoon.rocketmq")
 
 SWEEP_S = 10.0
+"""How often silent clients and locks without an owner are looked for."""
 MOST_NOT_MADE = 1_000
 NOTIFY_CONSUMER_IDS_CHANGED = 40
 MASTER_ID = "0"
@@ -48,8 +50,8 @@ class Node:
         self.allocators = allocators
         self.later = later
         """later(seconds, callback) calls back once."""
-        self.members = Members()
-        self.locks = QueueLocks()
+        self.members = Members(settings.client_timeout_ms)
+        self.locks = QueueLocks(settings.queue_lock_ms)
         self.filters = Filters(broker, self.spend)
         self.extra_cost = 0
         """What the request that is being handled has cost besides its bytes (see connection.REQUEST_COST)."""
@@ -92,7 +94,8 @@ class Node:
             return
         mono_ms = self.broker.clock.mono_ms()
         for connection in self.members.silent(mono_ms):
-            connection.abort("the client has not sent a heartbeat for two minutes")
+            timeout = format_duration(self.settings.client_timeout_ms)
+            connection.abort(f"the client has not sent a heartbeat for {timeout}")
         self.locks.expire(mono_ms)
         self.checks.look_again()
         for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:

@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("halfmoon.rocketmq")
 
-MOST_MESSAGES = 32
-"""Of one answer, whatever was asked for (MessageStoreConfig.maxTransferCountOnMessageInMemory)."""
-MOST_BYTES = 256 << 10
-"""… but one message at least."""
 MAX_HELD = 4_096
 """Pulls of one connection that may wait: one message may wake them all."""
 MAX_HELD_CHARACTERS = 128 << 10
@@ -72,7 +68,7 @@ class Pull:
         self._offset = offset
         self._next = offset
         """What lies below was looked at, without a match."""
-        self._most = max(1, min(most, MOST_MESSAGES))
+        self._most = max(1, min(most, call.node.settings.pull_messages))
         self._key: Key = (partition, wanted, call.node.writer_for(call.connection))
         self._deadline_ms = call.broker.clock.mono_ms() + suspend_ms if suspend_ms > 0 else 0
         self._held: Held | None = None
@@ -119,13 +115,18 @@ class Pull:
             return self._answer(Code.PULL_RETRY_IMMEDIATELY, NO_MATCH, self._next)
         return self._answer(Code.PULL_NOT_FOUND, NOTHING, self._next)
 
+    @property
+    def _read_bytes(self) -> int:
+        """Of a queue for a window: what an answer may hold is read at once."""
+        return max(READ_BYTES, self._call.node.settings.pull_bytes)
+
     def _window(self, offset: int) -> Window | None:
         """What is to be read from `offset` on; None where it comes later, and the pull goes on by itself then."""
         windows = self._call.node.windows
         window = windows.find(self._key, offset)
         if window is not None:
             return window
-        batches = windows.batches(self._partition, offset, READ_BYTES)
+        batches = windows.batches(self._partition, offset, self._read_bytes)
         if isinstance(batches, list):
             return windows.make(self._key, offset, batches)
         self._call.connection.works_out(1)
@@ -166,8 +167,9 @@ class Pull:
         if low == len(offsets):
             return None
         high = min(low + self._most, len(offsets))
-        if starts[high] - starts[low] > MOST_BYTES:
-            high = max(low + 1, bisect_right(starts, starts[low] + MOST_BYTES, low, high) - 1)
+        most_bytes = self._call.node.settings.pull_bytes
+        if starts[high] - starts[low] > most_bytes:
+            high = max(low + 1, bisect_right(starts, starts[low] + most_bytes, low, high) - 1)
         if high < len(offsets):
             self._call.node.windows.keep(self._key, window)
             after = offsets[high - 1] + 1
@@ -233,7 +235,7 @@ class Pull:
             for _ in range(WINDOWS_AT_ONCE):
                 if self._next >= self._partition.stable_offset:
                     return False
-                batches = windows.batches(self._partition, self._next, READ_BYTES)
+                batches = windows.batches(self._partition, self._next, self._read_bytes)
                 if not isinstance(batches, list):
                     return True
                 window = windows.make(self._key, self._next, batches)

@@ -20,12 +20,8 @@ from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
 
 MOST_RECONSUMED = 16
-AGAIN_MS = 5_000
-"""Messages that could not be handed back are consumed here again."""
 SEND_BACK_TIMEOUT_MS = 5_000
 EXPIRED_LEVEL = 3
-MOST_EXPIRED = 16
-"""Messages of one queue that are handed back in one pass because a listener has had them for too long."""
 
 log = logging.getLogger("halfmoon.client.consumer")
 
@@ -133,7 +129,7 @@ class ConcurrentService:
             self._handing_back -= 1
             self._look_whether_idle()
         if again:
-            await self._consuming.instance.kernel.sleep_ms(AGAIN_MS)
+            await self._consuming.instance.kernel.sleep_ms(self._consuming.settings.consume_again_ms)
             if not process_queue.is_dropped and not self._consuming.is_closing:
                 self.arrived(process_queue, again)
 
@@ -189,7 +185,7 @@ class ConcurrentService:
                 if work.is_over or work.process_queue.is_dropped or not is_late or not left:
                     continue
                 counts[queue] = counts.get(queue, 0) + left
-                if counts[queue] <= MOST_EXPIRED or counts[queue] == left:
+                if counts[queue] <= consuming.settings.most_expired or counts[queue] == left:
                     await self._expire(work)
 
     async def _expire(self, work: Work) -> None:

@@ -7,6 +7,8 @@ from typing import Literal
 from msgspec import Struct
 
 from halfmoon.client.engine.group_queries import ConsumeFrom
+from halfmoon.client.engine.instance import CLIENT_LIMITS, HEARTBEAT_MS
+from halfmoon.client.engine.routes import REFRESH_MS
 from halfmoon.client.errors import ConfigError
 
 MIN_SUSPEND_MS, MAX_SUSPEND_MS = 10, 30_000
@@ -60,6 +62,33 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     rebalance_ms: int = 20_000
     shutdown_ms: int = 10_000
     """How long running listeners are waited for at the end."""
+    most_expired: int = 16
+    """Messages of a queue that are handed back in one pass because a listener has had them for too long."""
+    consume_again_ms: int = 5_000
+    """Until messages that could not be handed back are consumed here again."""
+    flow_control_ms: int = 50
+    """Until a queue that has enough is looked at again."""
+    paused_ms: int = 1_000
+    """Until a queue is looked at again while the consumer is paused."""
+    pull_failed_ms: int = 3_000
+    """Until a queue is pulled again after a pull that failed (pullTimeDelayMillsWhenException)."""
+    moved_ms: int = 10_000
+    """Until a queue begins anew of which the broker has other offsets than we thought."""
+    lock_renew_ms: int = 20_000
+    """Ordered: between two renewals of the locks (rocketmq.client.rebalance.lockInterval)."""
+    lock_trusted_ms: int = 30_000
+    """Ordered: a lock that was not renewed for so long counts as lost; the broker has to keep it longer
+    (rocketmq.client.rebalance.lockMaxLiveTime)."""
+    lock_again_ms: int = 3_000
+    """Ordered: until the broker is asked again for a queue that somebody else has."""
+    longest_run_ms: int = 60_000
+    """Ordered: a queue is consumed for so long without a pause (rocketmq.client.maxTimeConsumeContinuously)."""
+    handover_ms: int = 1_000
+    """Ordered: rebalancing waits so long for a listener to end before it takes the queue away, or tries again later."""
+    heartbeat_ms: int = HEARTBEAT_MS
+    """Between two heartbeats to the brokers (heartbeatBrokerInterval)."""
+    route_refresh_ms: int = REFRESH_MS
+    """Between two looks at the routes of the topics (pollNameServerInterval)."""
 
     def __post_init__(self) -> None:
         check_limits(
@@ -68,9 +97,17 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
             ("max_reconsume_times", -1, 1 << 30), ("pull_interval_ms", 0, 65_535), ("hold_ms", 1, MOST_HOLD_MS),
             ("suspend_ms", MIN_SUSPEND_MS, MAX_SUSPEND_MS), ("persist_ms", 100, 3_600_000),
             ("rebalance_ms", 100, 3_600_000), ("consume_timeout_ms", 1_000, 1 << 31), ("shutdown_ms", 0, 3_600_000),
+            ("most_expired", 1, 1_024), ("consume_again_ms", 1, 3_600_000), ("flow_control_ms", 1, 60_000),
+            ("paused_ms", 1, 60_000), ("pull_failed_ms", 1, 60_000), ("moved_ms", 1, 60_000),
+            ("lock_renew_ms", 100, 3_600_000), ("lock_trusted_ms", 100, 3_600_000), ("lock_again_ms", 1, 60_000),
+            ("longest_run_ms", 100, 3_600_000), ("handover_ms", 0, 60_000), *CLIENT_LIMITS,
         )  # fmt: skip
         if self.pull_timeout_ms <= self.hold_ms:
             raise ConfigError(f"pull_timeout_ms is {self.pull_timeout_ms}, expected more than hold_ms ({self.hold_ms})")
+        if self.lock_trusted_ms <= self.lock_renew_ms:
+            raise ConfigError(
+                f"lock_trusted_ms is {self.lock_trusted_ms}, expected more than lock_renew_ms ({self.lock_renew_ms})"
+            )
         if self.model not in ("clustering", "broadcasting"):
             raise ConfigError(f"model is {self.model!r}, expected 'clustering' or 'broadcasting'")
 

@@ -32,13 +32,6 @@ from halfmoon.remoting.codes import Code, RequestCode
 from halfmoon.remoting.command import Command
 from halfmoon.remoting.errors import MalformedFrame
 
-FLOW_CONTROL_MS = 50
-PAUSED_MS = 1_000
-FAILED_MS = 3_000
-MOVED_MS = 10_000
-NOT_LOCKED_MS = 3_000
-"""Until a queue is pulled again that has enough; is paused; was not to be had; has other offsets than we thought; is
-somebody else's (DefaultMQPushConsumerImpl)."""
 SILENT_MS = 120_000
 """A queue that was not pulled for so long is taken anew (ProcessQueue.isPullExpired)."""
 TIMEOUT_MS = 3_000
@@ -154,7 +147,7 @@ class PushConsuming:
         instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
         Inspection(self).begin()
         instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
-        instance.start()
+        instance.start(self.settings.heartbeat_ms, self.settings.route_refresh_ms)
         await instance.heartbeat()
         instance.check_taken()
         self.rebalancing.start()
@@ -259,7 +252,7 @@ class PushConsuming:
                 await self.service.release([queue])
             return True
         kernel = self.instance.kernel
-        process_queue = self.queues[queue] = ProcessQueue(queue, offset, kernel.now_ms)
+        process_queue = self.queues[queue] = ProcessQueue(queue, offset, kernel.now_ms, settings.lock_trusted_ms)
         if self.service.needs_lock:
             process_queue.locked(locked_ms)
         process_queue.reread = not process_queue.is_lock_trusted(kernel.now_ms)
@@ -297,7 +290,7 @@ class PushConsuming:
                 log.warning("event=pull_failed group=%s queue=%s error=%s", self.group, process_queue.queue, error)
                 if isinstance(error, BrokerRefusedError):
                     self._refused(error)
-                pause_ms = FAILED_MS
+                pause_ms = self.settings.pull_failed_ms
             if pause_ms:
                 await self.instance.kernel.sleep_ms(pause_ms)
 
@@ -314,15 +307,15 @@ class PushConsuming:
         kernel = self.instance.kernel
         process_queue.last_pull_ms = kernel.now_ms
         if self.is_paused:
-            return PAUSED_MS
+            return self.settings.paused_ms
         if self._has_enough(process_queue):
-            return FLOW_CONTROL_MS
+            return self.settings.flow_control_ms
         subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
-            return FAILED_MS
+            return self.settings.pull_failed_ms
         if self.service.needs_lock and not self.settings.is_broadcasting:
             if not process_queue.is_lock_trusted(kernel.now_ms):
-                return NOT_LOCKED_MS
+                return self.settings.lock_again_ms
             if process_queue.reread:
                 await self.read_again(process_queue)
         commit = -1 if self.settings.is_broadcasting else self.store.known(queue)
@@ -385,7 +378,7 @@ class PushConsuming:
         )  # fmt: skip
         process_queue.is_moving = True
         process_queue.drop()
-        await self.instance.kernel.sleep_ms(MOVED_MS)
+        await self.instance.kernel.sleep_ms(self.settings.moved_ms)
         process_queue.is_moving = False
         process_queue.begin_at = result.next_offset
         await self._remove(process_queue)

@@ -14,13 +14,15 @@ import msgspec
 from halfmoon.client.engine.driver import Driver
 from halfmoon.client.engine.kernel import Kernel
 from halfmoon.client.engine.network import Connection, Network
-from halfmoon.client.engine.routes import MASTER, NameServers, Routes
+from halfmoon.client.engine.routes import MASTER, REFRESH_MS, NameServers, Routes
 from halfmoon.client.errors import BrokerRefusedError, ClientError
 from halfmoon.remoting.codes import Code, RequestCode
 from halfmoon.remoting.command import Command
 
 HEARTBEAT_MS = 30_000
 TIMEOUT_MS = 3_000
+CLIENT_LIMITS = (("heartbeat_ms", 100, 60_000), ("route_refresh_ms", 100, 3_600_000))
+"""Bounds of the options that all clients have. A broker drops who is silent for two minutes."""
 
 log = logging.getLogger("halfmoon.client")
 
@@ -54,18 +56,18 @@ class Instance:
         self._telling: set[str] = set()
         """Nodes that have a heartbeat to answer."""
 
-    def start(self) -> None:
-        """Routes are kept fresh and heartbeats sent from now on; more than once does no harm."""
+    def start(self, heartbeat_ms: int = HEARTBEAT_MS, route_refresh_ms: int = REFRESH_MS) -> None:
+        """Routes are kept fresh and heartbeats sent from now on, so often; more than once does no harm."""
         if not self._is_started:
             self._is_started = True
-            self.kernel.keep(self.routes.keep_fresh, "routes")
-            self.kernel.keep(self._keep_alive, "heartbeats")
+            self.kernel.keep(lambda: self.routes.keep_fresh(route_refresh_ms), "routes")
+            self.kernel.keep(lambda: self._keep_alive(heartbeat_ms), "heartbeats")
 
     # -- heartbeats --------------------------------------------------------------------------------------------------
 
-    async def _keep_alive(self) -> None:
+    async def _keep_alive(self, interval_ms: int) -> None:
         while True:
-            await self.kernel.sleep_ms(HEARTBEAT_MS)
+            await self.kernel.sleep_ms(interval_ms)
             await self.heartbeat()
 
     def _heartbeat_body(self) -> bytes:

@@ -30,16 +30,9 @@ from halfmoon.client.messages import ReceivedMessage
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
 
-RENEW_MS = 20_000
 NOT_LOCKED_MS, EXPIRED_MS, BREATHER_MS = 100, 10, 10
 """Until a queue is looked at again whose lock we never had; whose lock is lost or too old; that was consumed for
 long."""
-LOCK_AGAIN_MS = 3_000
-"""Until the broker is asked again for a queue that it did not give us."""
-LONGEST_RUN_MS = 60_000
-"""Of consuming one queue without a pause."""
-QUIET_MS = 1_000
-"""How long rebalancing waits for a listener to end, before it comes again later."""
 TIMEOUT_MS = 3_000
 UNLIMITED = (1 << 31) - 1
 
@@ -136,7 +129,7 @@ class OrderedService:
     async def _renew(self) -> None:
         kernel = self._consuming.instance.kernel
         while True:
-            await kernel.sleep_ms(RENEW_MS)
+            await kernel.sleep_ms(self._consuming.settings.lock_renew_ms)
             await self._relock([each for each in self._consuming.queues.values() if not each.is_dropped])
 
     async def _relock(self, process_queues: Sequence[ProcessQueue]) -> None:
@@ -178,16 +171,16 @@ class OrderedService:
                 if not process_queue.is_dropped:
                     await self._relock([process_queue])
                     if not process_queue.is_lock_trusted(kernel.now_ms):
-                        await kernel.sleep_ms(LOCK_AGAIN_MS)
+                        await kernel.sleep_ms(consuming.settings.lock_again_ms)
                 continue
             if process_queue.reread:
                 try:
                     await consuming.read_again(process_queue)
                 except ClientError as error:
                     log.warning("event=progress_unknown queue=%s error=%s", process_queue.queue, error)
-                    await kernel.sleep_ms(LOCK_AGAIN_MS)
+                    await kernel.sleep_ms(consuming.settings.lock_again_ms)
                 continue
-            if kernel.now_ms - began_ms > LONGEST_RUN_MS:
+            if kernel.now_ms - began_ms > consuming.settings.longest_run_ms:
                 await kernel.sleep_ms(BREATHER_MS)
                 began_ms = kernel.now_ms
                 continue
@@ -268,7 +261,7 @@ class OrderedService:
 
     async def quiet(self, process_queue: ProcessQueue) -> bool:
         kernel = self._consuming.instance.kernel
-        until_ms = kernel.now_ms + QUIET_MS
+        until_ms = kernel.now_ms + self._consuming.settings.handover_ms
         while process_queue.is_consuming and kernel.now_ms < until_ms:
             await kernel.sleep_ms(MIN_SUSPEND_MS)
         return not process_queue.is_consuming

@@ -15,21 +15,20 @@ from halfmoon.client.engine.kernel import Pending, Task
 from halfmoon.client.messages import ReceivedMessage
 from halfmoon.plugin import Queue
 
-LOCK_TRUSTED_MS = 30_000
-"""A lock that was not renewed for so long counts as lost; the broker keeps it for 60 s."""
-
 
 class ProcessQueue:
     """Of one queue that we own."""
 
     __slots__ = (
         "_consuming", "arrived", "begin_at", "broker_offset", "bytes", "is_consuming", "is_dropped", "is_locked",
-        "is_moving", "last_consume_ms", "last_lock_ms", "last_pull_ms", "max_offset", "messages", "next_offset",
-        "node_id", "queue", "reread", "task",
+        "is_moving", "last_consume_ms", "last_lock_ms", "last_pull_ms", "lock_trusted_ms", "max_offset",
+        "messages", "next_offset", "node_id", "queue", "reread", "task",
     )  # fmt: skip
 
-    def __init__(self, queue: Queue, next_offset: int, now_ms: float) -> None:
+    def __init__(self, queue: Queue, next_offset: int, now_ms: float, lock_trusted_ms: int) -> None:
         self.queue = queue
+        self.lock_trusted_ms = lock_trusted_ms
+        """A lock that was not renewed for so long counts as lost."""
         self.next_offset = next_offset
         """To pull from."""
         self.broker_offset = next_offset
@@ -149,7 +148,7 @@ class ProcessQueue:
         self.max_offset = max(self.max_offset, offset - 1)
 
     def is_lock_trusted(self, now_ms: float) -> bool:
-        return self.is_locked and now_ms - self.last_lock_ms <= LOCK_TRUSTED_MS
+        return self.is_locked and now_ms - self.last_lock_ms <= self.lock_trusted_ms
 
     def locked(self, now_ms: float) -> None:
         """The broker says it is ours."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from msgspec import Struct
 
 from halfmoon.client.engine.consumer_settings import check_limits
+from halfmoon.client.engine.instance import CLIENT_LIMITS, HEARTBEAT_MS
+from halfmoon.client.engine.routes import REFRESH_MS
 from halfmoon.client.messages import MAX_BODY_BYTES
 
 DEFAULT_QUEUES = 4
@@ -29,11 +31,15 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     """Topics whose brokers are told of this producer when it starts, and not only when it sends: they can ask it about
     half messages of one that has died."""
+    heartbeat_ms: int = HEARTBEAT_MS
+    """Between two heartbeats to the brokers (heartbeatBrokerInterval)."""
+    route_refresh_ms: int = REFRESH_MS
+    """Between two looks at the routes of the topics (pollNameServerInterval)."""
 
     def __post_init__(self) -> None:
         check_limits(
             self, ("timeout_ms", 1, 3_600_000), ("retries", 0, 100), ("compress_over_bytes", 0, 1 << 30),
-            ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024),
+            ("compress_level", 0, 9), ("max_body_bytes", 1, 1 << 30), ("default_queues", 1, 1_024), *CLIENT_LIMITS,
         )  # fmt: skip
 
 

@@ -82,7 +82,7 @@ class Producing:
     def begin(self) -> None:
         """Brokers are told of us: those with the topics of `topics`, and those that make topics by being sent to."""
         self.instance.producer_groups.append(self.group)
-        self.instance.start()
+        self.instance.start(self.settings.heartbeat_ms, self.settings.route_refresh_ms)
         self.instance.kernel.spawn(self._begin(), "first routes")
 
     async def _begin(self) -> None:

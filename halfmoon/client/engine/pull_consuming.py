@@ -23,12 +23,13 @@ from halfmoon.client.engine.group_queries import (
     min_offset,
     offset_for_time,
 )
-from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.instance import CLIENT_LIMITS, HEARTBEAT_MS, Instance
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.network import Connection
 from halfmoon.client.engine.offsets import OffsetStore
 from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
 from halfmoon.client.engine.rebalancing import Rebalancing
+from halfmoon.client.engine.routes import REFRESH_MS
 from halfmoon.client.engine.subscriptions import Subscription
 from halfmoon.client.errors import BrokerRefusedError, ClientError, ConfigError
 from halfmoon.client.messages import ReceivedMessage
@@ -145,11 +146,14 @@ class LiteSettings(Struct, frozen=True, kw_only=True):
     rebalance_ms: int = 20_000
     hold_ms: int = HOLD_MS
     pull_timeout_ms: int = TIMEOUT_MS
+    heartbeat_ms: int = HEARTBEAT_MS
+    route_refresh_ms: int = REFRESH_MS
 
     def __post_init__(self) -> None:
         check_limits(
             self, ("pull_batch_size", 1, 1_024), ("most_cached", 1, 65_535), ("most_cached_bytes", 1, 1 << 40),
             ("commit_ms", 100, 3_600_000), ("rebalance_ms", 100, 3_600_000), ("hold_ms", 1, MOST_HOLD_MS),
+            *CLIENT_LIMITS,
         )  # fmt: skip
         if self.pull_timeout_ms <= self.hold_ms:
             raise ConfigError(f"pull_timeout_ms is {self.pull_timeout_ms}, expected more than hold_ms ({self.hold_ms})")
@@ -210,7 +214,7 @@ class LitePulling:
         instance.consumers[self.group] = self.said
         instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
         instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
-        instance.start()
+        instance.start(self.settings.heartbeat_ms, self.settings.route_refresh_ms)
         await instance.heartbeat()
         instance.check_taken()
         self._is_started = True

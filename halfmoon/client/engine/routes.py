@@ -199,10 +199,10 @@ class Routes:
             except ClientError as error:
                 log.warning("event=route_unknown topic=%s error=%s", topic, error)
 
-    async def keep_fresh(self) -> None:
+    async def keep_fresh(self, interval_ms: int) -> None:
         """Until it is cancelled."""
         while True:
-            await self._kernel.sleep_ms(REFRESH_MS)
+            await self._kernel.sleep_ms(interval_ms)
             await self.refresh()
 
     # -- addresses ---------------------------------------------------------------------------------------------------

@@ -243,6 +243,16 @@ class TestMessages:
         assert client.ask(12, key="k1", **(query | {"endTimestamp": 5})).code == Code.QUERY_NOT_FOUND
         assert client.ask(33, offset=physical + 1).code == Code.QUERY_NOT_FOUND
 
+    def test_by_key_no_more_than_64(self) -> None:
+        rig = Rig()
+        rig.topic("orders")
+        client = rig.client()
+        for number in range(70):
+            client.produce("orders", b"%d" % number, KEYS="k")
+        query = {"topic": "orders", "key": "k", "beginTimestamp": 0, "endTimestamp": rig.clock.now_ms}
+        for asked, count in ((3, 3), (64, 64), (1_000, 64)):
+            assert len(list(decode_stored(client.well(12, maxNum=asked, **query).body))) == count
+
     def test_ids_stay_true_over_a_restart_and_after_other_topics_go(self) -> None:
         rig = Rig()
         rig.topic("first", 3)

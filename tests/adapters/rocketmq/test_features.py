@@ -109,7 +109,13 @@ class TestHandingBack:
 class TestDelays:
     @pytest.mark.parametrize(
         ("name", "value", "delay_ms"),
-        [("DELAY", "2", 5_000), ("TIMER_DELAY_SEC", "3", 3_000), ("TIMER_DELAY_MS", "2500", 2_500)],
+        [
+            ("DELAY", "2", 5_000),
+            ("DELAY", "18", 7_200_000),
+            ("DELAY", "19", 7_200_000),
+            ("TIMER_DELAY_SEC", "3", 3_000),
+            ("TIMER_DELAY_MS", "2500", 2_500),
+        ],
     )
     def test_a_message_is_delivered_as_rocketmq_would(self, name: str, value: str, delay_ms: int) -> None:
         rig = Rig()

@@ -8,6 +8,7 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
+from halfmoon.core.config import RocketmqListener
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.messages import Join, JoinResult
 from halfmoon.core.records import build_batch
@@ -77,6 +78,27 @@ class TestMembers:
         client.close()
         assert not rig.node.members.has_producers("p")
 
+    def test_how_long_a_client_may_be_silent_is_a_setting(self, caplog: pytest.LogCaptureFixture) -> None:
+        rig = Rig(RocketmqListener(client_timeout_ms=40_000))
+        client = rig.client()
+        client.beat(producers=["p"])
+        for _ in range(3):
+            rig.pass_time(10_000)
+        assert not client.transport.closed
+        rig.pass_time(10_000)
+        assert client.transport.closed
+        assert "has not sent a heartbeat for 40s" in caplog.text
+
+    def test_silent_clients_are_looked_for_every_ten_seconds(self) -> None:
+        rig = Rig(RocketmqListener(client_timeout_ms=15_000))
+        client = rig.client()
+        client.beat(producers=["p"])
+        for _ in range(19):
+            rig.pass_time(1_000)
+        assert not client.transport.closed
+        rig.pass_time(1_000)
+        assert client.transport.closed
+
     def test_its_retry_topic_is_made_when_a_group_comes(self) -> None:
         rig = Rig()
         rig.client().beat(**{"g%1": [("orders", "*")]})
@@ -118,6 +140,18 @@ class TestMembers:
     def test_a_heartbeat_of_too_many_groups(self) -> None:
         answer = Rig().client().beat(producers=[str(n) for n in range(1_001)])
         assert answer.code == Code.INVALID_PARAMETER
+
+    def test_a_heartbeat_of_too_many_subscriptions(self) -> None:
+        client = Rig().client()
+        assert client.beat(g=[(f"t{n}", "*") for n in range(10_000)]).code == 0
+        answer = client.beat(g=[(f"t{n}", "*") for n in range(10_001)])
+        assert (answer.code, answer.remark) == (Code.INVALID_PARAMETER, "a client subscribes to 10000 topics at most")
+
+    def test_a_group_with_a_name_that_is_too_long(self) -> None:
+        client = Rig().client()
+        assert client.beat(producers=["g" * 255]).code == 0
+        answer = client.beat(producers=["g" * 256])
+        assert (answer.code, answer.remark) == (Code.INVALID_PARAMETER, "a group's name has at most 255 characters")
 
 
 class TestOneProtocolAtATime:
@@ -258,6 +292,15 @@ class TestProgress:
         rig.turn()
         assert offset(client) is None
 
+    @pytest.mark.parametrize(("ratio", "found"), [(0.4, None), (0.6, 0), (0.0, None)])
+    def test_how_much_of_the_memory_counts_is_a_setting(self, ratio: float, found: int | None) -> None:
+        rig = Rig(RocketmqListener(memory_ratio=ratio))
+        (partition,) = rig.topic("orders")
+        rig.append(partition, b"x")
+        ((position, _),) = partition.queue.places(0, 1, min_one=True)
+        rig.fs.memory = 2 * (rig.broker.log.end - position)
+        assert offset(rig.client()) == found
+
     def test_of_a_topic_that_went_meanwhile_nothing_is_written(self) -> None:
         rig = Rig()
         rig.topic("orders")
@@ -339,6 +382,16 @@ class TestLocks:
         assert self.ask(first, 41, "c1", 0) == [0]
         first.close()  # it may be consuming still
         rig.pass_time(59_999)
+        assert self.ask(second, 41, "c2", 0) == []
+        rig.pass_time(1)
+        assert self.ask(second, 41, "c2", 0) == [0]
+
+    def test_how_long_a_lock_is_kept_is_a_setting(self) -> None:
+        rig = Rig(RocketmqListener(queue_lock_ms=35_000))
+        rig.topic("orders")
+        first, second = rig.client(), rig.client()
+        assert self.ask(first, 41, "c1", 0) == [0]
+        rig.pass_time(34_999)
         assert self.ask(second, 41, "c2", 0) == []
         rig.pass_time(1)
         assert self.ask(second, 41, "c2", 0) == [0]

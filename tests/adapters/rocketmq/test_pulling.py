@@ -8,6 +8,7 @@ from rocketmq_rig import Rig, RigClient, properties_of
 from halfmoon.adapters.rocketmq import windows
 from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.batch_header import assemble, parse_header
+from halfmoon.core.config import RocketmqListener
 from halfmoon.core.record_codec import Headers
 from halfmoon.core.records import build_batch
 from halfmoon.remoting.codes import Code
@@ -70,6 +71,25 @@ class TestAnswers:
         assert [len(each) >> 10 for each in bodies(client, "orders")] == [300]
         assert [len(each) >> 10 for each in bodies(client, "orders", 1)] == [100, 100]
 
+    @pytest.mark.parametrize("most", [1, 5, 33, 512])
+    def test_how_many_messages_is_a_setting(self, most: int) -> None:
+        rig = Rig(RocketmqListener(pull_messages=most))
+        rig.topic("orders")
+        kafka_batch(rig, "orders", *[(None, b"m%d" % n, ()) for n in range(700)])
+        client = rig.client()
+        assert len(bodies(client, "orders", maxMsgNums=1_000)) == most
+        assert len(bodies(client, "orders", maxMsgNums=4)) == min(most, 4)
+
+    @pytest.mark.parametrize(("most_bytes", "counts"), [(1, [1, 1]), (250 << 10, [2, 2]), (1 << 20, [10, 2])])
+    def test_how_many_bytes_is_a_setting(self, most_bytes: int, counts: list[int]) -> None:
+        rig = Rig(RocketmqListener(pull_bytes=most_bytes))
+        (partition,) = rig.topic("orders")
+        for _ in range(12):
+            rig.append(partition, bytes(100 << 10))
+        client = rig.client()
+        assert len(bodies(client, "orders")) == counts[0]
+        assert len(bodies(client, "orders", 10)) == counts[1]
+
     @pytest.mark.parametrize(("offset", "corrected"), [(11, 10), (999, 10), (1, 4)])
     def test_an_offset_outside_the_queue(self, offset: int, corrected: int) -> None:
         rig = Rig()
@@ -98,6 +118,16 @@ class TestAnswers:
         answer = client.pull("orders", subscription="c")
         assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_RETRY_IMMEDIATELY, "5")
         assert bodies(client, "orders", subscription="TAGS = 'a'", expressionType="SQL92") == [b"a"] * 3
+
+    def test_a_pull_looks_at_four_stretches_of_the_queue_and_says_how_far_it_came(self) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        for _ in range(20):
+            rig.append(partition, bytes(100 << 10))
+        client = rig.client()
+        for offset, after in ((0, 8), (8, 16)):  # two batches are 256 KiB, or would be more with a third
+            answer = client.pull("orders", offset, subscription="paid")
+            assert (answer.code, answer.fields["nextBeginOffset"]) == (Code.PULL_RETRY_IMMEDIATELY, str(after))
 
     @pytest.mark.parametrize(
         ("fields", "code"),

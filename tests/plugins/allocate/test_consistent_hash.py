@@ -53,3 +53,10 @@ def test_more_places_on_the_ring_make_shares_more_even() -> None:
 
     assert largest(1) > largest(10) > largest(1_000)
     assert largest(1_000) < 1.2 * len(queues) / len(members)
+
+
+def test_a_member_stands_on_the_ring_ten_times() -> None:
+    members, queues = [f"m{n}" for n in range(8)], [Queue("t", "b", n) for n in range(2_000)]
+    shares = {nodes: consistent_hash(members, queues, virtual_nodes=nodes) for nodes in (9, 10, 11)}
+    assert consistent_hash(members, queues) == shares[10]
+    assert shares[10] not in (shares[9], shares[11])

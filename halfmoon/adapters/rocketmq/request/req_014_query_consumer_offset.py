@@ -11,9 +11,6 @@ from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.remoting.codes import Code
 
-MEMORY_SHARE = 0.4
-"""MessageStoreConfig.accessMessageInMemoryMaxRatio."""
-
 
 @request(14, "QUERY_CONSUMER_OFFSET")
 def handle(call: Call) -> Answer:
@@ -33,4 +30,4 @@ def _begins_in_memory(call: Call, partition: Partition) -> bool:
     if not places:
         return False
     log = call.broker.log
-    return log.end - places[0][0] < MEMORY_SHARE * log.fs.memory_bytes()
+    return log.end - places[0][0] < call.node.settings.memory_ratio * log.fs.memory_bytes()
