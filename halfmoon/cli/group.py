@@ -44,10 +44,7 @@ def list_groups(
         for entry in sorted(found, key=lambda entry: str(entry["group_id"]))
         if not wanted or str(entry.get("group_state")).lower() in wanted
     ]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, ("group", "state", "type", "protocol"))
+    output.rows(rows, ("group", "state", "type", "protocol"), result)
 
 
 @app.command()

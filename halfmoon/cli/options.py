@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from halfmoon.cli.output import Output as Output
+
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 
@@ -16,13 +18,6 @@ class Protocol(StrEnum):
 
     KAFKA = "kafka"
     ROCKETMQ = "rocketmq"
-
-
-class Output(StrEnum):
-    """`text` is for people and may change; `json` is for programs and does not lose fields."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="text for people, json for programs.")]
@@ -36,6 +31,15 @@ BootstrapOption = Annotated[
         metavar="HOST:PORT",
         help="The broker to ask first; several with commas. A Kafka works too.",
     ),
+]
+
+TagOption = Annotated[
+    str | None,
+    typer.Option("--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False),
+]
+SqlOption = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
 ]
 
 ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="rocketmq goes by a name server.")]

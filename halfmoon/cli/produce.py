@@ -162,8 +162,7 @@ def _send_all(
             place = {"topic": answer.topic, "partition": answer.partition, "offset": answer.offset}
             output.write(output.json_line({**place, "timestamp": answer.timestamp}))
 
-    with output.progress(not sys.stdin.isatty()) as display:
-        task = None if display is None else display.add_task("records", total=None)
+    with output.progress("records", wanted=not sys.stdin.isatty()) as progress:
         for number, message in enumerate(messages, 1):
             try:
                 future = client.send(
@@ -179,8 +178,7 @@ def _send_all(
             unanswered.append(future)
             while unanswered and (unanswered[0].is_done or len(unanswered) >= MAX_UNANSWERED):
                 settle()
-                if display is not None and task is not None:
-                    display.advance(task)
+                progress.advance()
         client.flush()
         while unanswered:
             settle()

@@ -75,10 +75,7 @@ def list_topics(
         for topic in sorted(described, key=lambda topic: str(topic["name"]))
         if fnmatchcase(topic["name"], pattern) and (internal or not topic["is_internal"])
     ]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, ("topic", "partitions", "replicas", *(("internal",) if internal else ())))
+    output.rows(rows, ("topic", "partitions", "replicas", *(("internal",) if internal else ())), result)
 
 
 @app.command()
@@ -91,13 +88,7 @@ def describe(
     """Show a topic's partitions with their offsets, and its settings."""
     with admin(bootstrap_server) as client:
         described = [read_topic(client, topic, every) for topic in existing(client, topics)]
-    if result is Output.JSON:
-        output.json_document(described)
-        return
-    for number, topic in enumerate(described):
-        if number:
-            output.line("")
-        _print_topic(topic)
+    output.described(described, _print_topic, result)
 
 
 @app.command()

@@ -136,13 +136,7 @@ def describe(
         described = [_described(topic.read_topic(client, entry, False), defined[entry["name"]]) for entry in there]
         for view in described:
             _add_lag(client, view)
-    if result is Output.JSON:
-        output.json_document(described)
-        return
-    for number, view in enumerate(described):
-        if number:
-            output.line("")
-        _print(view)
+    output.described(described, _print, result)
 
 
 @app.command()
