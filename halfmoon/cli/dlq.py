@@ -21,7 +21,7 @@ from halfmoon.cli import output, reading
 from halfmoon.cli.connect import admin, consumer, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
-from halfmoon.cli.formats import as_json
+from halfmoon.cli.formats import as_json, in_short
 from halfmoon.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
     BootstrapOption,
@@ -36,8 +36,6 @@ from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, gi
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer
 
-SHOWN_BYTES = 60
-"""Of a value, in a table."""
 ACKNOWLEDGED_S = 30.0
 DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
 DROPPED_PREFIX = "__dlq.errors."
@@ -191,19 +189,12 @@ def _row(letter: Any) -> dict[str, Any]:
     headers = dict(letter.headers)
     return {
         "offset": letter.offset,
-        "topic": _text(headers.get("RETRY_TOPIC")),
-        "times": _text(headers.get("RECONSUME_TIME")),
-        "reason": _text(headers.get("halfmoon.reason")),
-        "key": _text(letter.key),
-        "value": _text(letter.value),
+        "topic": in_short(headers.get("RETRY_TOPIC")),
+        "times": in_short(headers.get("RECONSUME_TIME")),
+        "reason": in_short(headers.get("halfmoon.reason")),
+        "key": in_short(letter.key),
+        "value": in_short(letter.value),
     }
-
-
-def _text(content: bytes | None) -> str | None:
-    if content is None:
-        return None
-    text = content.decode("utf-8", "backslashreplace")
-    return " ".join((text if len(text) <= SHOWN_BYTES else f"{text[: SHOWN_BYTES - 1]}…").splitlines())
 
 
 def _is_dropped(name: str) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,8 +27,8 @@ from halfmoon.cli.options import (
     ProtocolOption,
     key_values,
     refuse_address_of_another,
+    time_ms,
 )
-from halfmoon.cli.times import parse_time
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -94,10 +93,7 @@ def produce(
     refuse_address_of_another(protocol, context)
     if as_json and key_delimiter is not None:
         raise typer.BadParameter("--json lines have their key inside: it does not go with --key-delimiter")
-    try:
-        timestamp_ms = None if timestamp is None else parse_time(timestamp, time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timestamp") from None
+    timestamp_ms = None if timestamp is None else time_ms(timestamp, "--timestamp")
     common = Message(
         value=None,
         key=None if key is None else key.encode(),

@@ -21,8 +21,8 @@ import typer
 
 from halfmoon.cli import output
 from halfmoon.cli.errors import CliError
-from halfmoon.cli.options import key_values
-from halfmoon.cli.times import HELP, parse_time
+from halfmoon.cli.options import key_values, time_ms
+from halfmoon.cli.times import HELP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -192,13 +192,7 @@ def show_batch(batch: Batch) -> None:
 
 def moment(text: str | None, option: str) -> datetime | None:
     """A time on the command line."""
-    if text is None:
-        return None
-    try:
-        now_ms = round(datetime.now(UTC).timestamp() * 1000)
-        return datetime.fromtimestamp(parse_time(text, now_ms) / 1000, UTC)
-    except ValueError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint=option) from None
+    return None if text is None else datetime.fromtimestamp(time_ms(text, option) / 1000, UTC)
 
 
 def start_at(text: str) -> Any:
