@@ -69,8 +69,10 @@ def send_all(
     }
     with explained(), Producer(CLIENT_ID, namesrv=name_servers(namesrv), **options) as producer:
         queues = _queues(producer, topic, partition)
-        lanes = Lanes(producer, queues)
-        with lanes.running(), output.progress("records", wanted=not sys.stdin.isatty()) as progress:
+        with (
+            Lanes(producer, queues).running() as lanes,
+            output.progress("records", wanted=not sys.stdin.isatty()) as progress,
+        ):
             for number, message in enumerate(messages, 1):
                 try:
                     made = to_message(topic, message)
