@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -39,34 +39,25 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 @asynccontextmanager
-async def producer(servers: str, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
-    made = AIOKafkaProducer(bootstrap_servers=servers, **settings)
+async def started(made: Any) -> AsyncIterator[Any]:
     await made.start()
     try:
         yield made
     finally:
-        await made.stop()
+        await (made.close() if isinstance(made, AIOKafkaAdminClient) else made.stop())
 
 
-@asynccontextmanager
-async def reader(servers: str, *topics: str, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
+def producer(servers: str, **settings: Any) -> AbstractAsyncContextManager[AIOKafkaProducer]:
+    return started(AIOKafkaProducer(bootstrap_servers=servers, **settings))
+
+
+def reader(servers: str, *topics: str, **settings: Any) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
     defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    made = AIOKafkaConsumer(*topics, bootstrap_servers=servers, **{**defaults, **settings})
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.stop()
+    return started(AIOKafkaConsumer(*topics, bootstrap_servers=servers, **{**defaults, **settings}))
 
 
-@asynccontextmanager
-async def admin_client(servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    made = AIOKafkaAdminClient(bootstrap_servers=servers)
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.close()
+def admin_client(servers: str) -> AbstractAsyncContextManager[AIOKafkaAdminClient]:
+    return started(AIOKafkaAdminClient(bootstrap_servers=servers))
 
 
 async def take(consumer: AIOKafkaConsumer, count: int) -> list[Any]:
