@@ -22,6 +22,8 @@ from halfmoon.cli.options import (
     OutputOption,
     Protocol,
     ProtocolOption,
+    SqlOption,
+    TagOption,
     refuse_address_of_another,
 )
 
@@ -51,16 +53,8 @@ def consume(
     group: Annotated[
         str | None, typer.Option("-g", "--group", help="Read as a member of a group and commit.", show_default=False)
     ] = None,
-    tag: Annotated[
-        str | None,
-        typer.Option(
-            "--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False
-        ),
-    ] = None,
-    sql: Annotated[
-        str | None,
-        typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
-    ] = None,
+    tag: TagOption = None,
+    sql: SqlOption = None,
     form: Annotated[
         str,
         typer.Option(
@@ -127,12 +121,10 @@ def _read(
 def _print(batches: Iterator[list[Any]], formatter: Formatter, total: int | None) -> None:
     # On a terminal the records themselves show how far it is.
     show = total is not None and not sys.stdout.isatty()
-    with closing(batches), output.progress(show) as display:  # type: ignore[type-var]
-        task = None if display is None else display.add_task("records", total=total)
+    with closing(batches), output.progress("records", total, show) as progress:  # type: ignore[type-var]
         for records in batches:
             output.write(b"".join(map(formatter, records)))
-            if display is not None and task is not None:
-                display.advance(task, len(records))
+            progress.advance(len(records))
 
 
 def header_filter(tag: str | None, sql: str | None) -> reading.Keep:

@@ -21,16 +21,21 @@ from halfmoon.cli import output, reading
 from halfmoon.cli.connect import admin, consumer, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
-from halfmoon.cli.formats import as_json
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.cli.formats import as_json, in_short
+from halfmoon.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVER,
+    BootstrapOption,
+    Output,
+    OutputOption,
+    SqlOption,
+    TagOption,
+)
 from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer
 
-SHOWN_BYTES = 60
-"""Of a value, in a table."""
 ACKNOWLEDGED_S = 30.0
 DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
 DROPPED_PREFIX = "__dlq.errors."
@@ -43,14 +48,6 @@ CONFIGURED = "errors.deadletterqueue.topic.name"
 app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
-TagOption = Annotated[
-    str | None,
-    typer.Option("--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False),
-]
-SqlOption = Annotated[
-    str | None,
-    typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
-]
 FromOption = Annotated[int | None, typer.Option("--from-offset", min=0, help="From this one on.", show_default=False)]
 UptoOption = Annotated[int | None, typer.Option("--to-offset", min=0, help="Up to this one.", show_default=False)]
 
@@ -88,10 +85,7 @@ def list_groups(
         for group, topic, count in sorted(found)
         if fnmatchcase(group, pattern)
     ]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, ("group", "letters", "topic"))
+    output.rows(rows, ("group", "letters", "topic"), result)
 
 
 @app.command()
@@ -195,19 +189,12 @@ def _row(letter: Any) -> dict[str, Any]:
     headers = dict(letter.headers)
     return {
         "offset": letter.offset,
-        "topic": _text(headers.get("RETRY_TOPIC")),
-        "times": _text(headers.get("RECONSUME_TIME")),
-        "reason": _text(headers.get("halfmoon.reason")),
-        "key": _text(letter.key),
-        "value": _text(letter.value),
+        "topic": in_short(headers.get("RETRY_TOPIC")),
+        "times": in_short(headers.get("RECONSUME_TIME")),
+        "reason": in_short(headers.get("halfmoon.reason")),
+        "key": in_short(letter.key),
+        "value": in_short(letter.value),
     }
-
-
-def _text(content: bytes | None) -> str | None:
-    if content is None:
-        return None
-    text = content.decode("utf-8", "backslashreplace")
-    return " ".join((text if len(text) <= SHOWN_BYTES else f"{text[: SHOWN_BYTES - 1]}…").splitlines())
 
 
 def _is_dropped(name: str) -> bool:
@@ -225,8 +212,7 @@ def _ensure(client: KafkaAdminClient, topic: str) -> None:
 def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | None) -> None:
     """Raises KafkaError where one is not taken."""
     begun = time.monotonic()
-    with producer(bootstrap_server, acks="all") as client, output.progress() as display:
-        task = None if display is None else display.add_task("letters", total=len(letters))
+    with producer(bootstrap_server, acks="all") as client, output.progress("letters", len(letters)) as progress:
         waiting = []
         for number, letter in enumerate(letters):
             if rate is not None:
@@ -235,7 +221,6 @@ def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | 
             source = f"{letter.topic}/{letter.partition}/{letter.offset}".encode()
             headers = [*kept, ("RETRY_OF", source), ("TIMER_DELAY_MS", b"0")]
             waiting.append(client.send(target, value=letter.value, key=letter.key, headers=headers))
-            if display is not None and task is not None:
-                display.advance(task)
+            progress.advance()
         for sent in waiting:
             sent.get(ACKNOWLEDGED_S)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 DEFAULT_FORMAT = "%s%n"
+SHOWN_CHARACTERS = 60
+"""Of a value, in a table."""
 
 _TOKEN = re.compile(r"%(.?)|\\(x[0-9A-Fa-f]{2}|.?)", re.DOTALL)
 _ESCAPES = {"n": b"\n", "r": b"\r", "t": b"\t", "0": b"\0", "\\": b"\\"}
@@ -106,6 +108,17 @@ def as_json(record: ReadRecord) -> dict[str, Any]:
         **_text_or_base64("value", record.value),
         "headers": [{"name": name, **_text_or_base64("value", value)} for name, value in record.headers],
     }
+
+
+def as_text(content: bytes | None) -> str | None:
+    """On one line, for people."""
+    return None if content is None else " ".join(content.decode("utf-8", "backslashreplace").splitlines())
+
+
+def in_short(content: bytes | None) -> str | None:
+    """`as_text`, for a cell of a table."""
+    text = as_text(content)
+    return text if text is None or len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _text_or_base64(name: str, data: bytes | None) -> dict[str, str | None]:

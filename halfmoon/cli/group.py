@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, reset, times
+from halfmoon.cli import outcomes, output, reset, times
 from halfmoon.cli.connect import admin, patiently
 from halfmoon.cli.errors import CliError, describe_kafka_error, without_number
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
@@ -44,10 +44,7 @@ def list_groups(
         for entry in sorted(found, key=lambda entry: str(entry["group_id"]))
         if not wanted or str(entry.get("group_state")).lower() in wanted
     ]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, ("group", "state", "type", "protocol"))
+    output.rows(rows, ("group", "state", "type", "protocol"), result)
 
 
 @app.command()
@@ -97,17 +94,9 @@ def delete(
     """Delete groups that have no members, with their committed offsets."""
     with admin(bootstrap_server) as client:
         answers = patiently(lambda: client.delete_groups(groups))
-    rows = [{"group": name, "result": _deletion(answers.get(name)), "ok": answers.get(name) == "OK"} for name in groups]
-    if result is Output.JSON:
-        output.json_document(rows)
-    failures = []
-    for row in rows:
-        if not row["ok"]:
-            failures.append(f"{row['group']}: {row['result']}")
-        elif result is Output.TEXT:
-            output.line(f"{row['group']}: deleted")
-    if failures:
-        raise CliError("; ".join(failures))
+    outcomes.report(
+        [outcomes.row("group", name, _problem(answers.get(name)), "deleted") for name in groups], result, "group"
+    )
 
 
 @app.command("reset")
@@ -216,9 +205,10 @@ def _member(member: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _deletion(answer: str | None) -> str:
+def _problem(answer: str | None) -> str | None:
+    """None, or what the broker has against a deletion."""
     if answer == "OK":
-        return "deleted"
+        return None
     import kafka.errors
 
     kind = getattr(kafka.errors, answer or "", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,8 +34,8 @@ def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> 
     """Check every byte of DIR against its checksums, and the index files against the log. Exit code 1 on damage."""
     from halfmoon.core import inspect
 
-    with _named(directory), _bytes_done("verifying") as progress:
-        report = inspect.verify(directory, progress)
+    with _named(directory), output.progress("verifying") as progress:
+        report = inspect.verify(directory, progress.update)
     facts = dataclasses.asdict(report)
     if result is Output.JSON:
         output.json_document({"directory": str(directory), "ok": report.ok, **facts})
@@ -80,8 +80,8 @@ def backup(
     """Copy DIR while its broker runs: sealed segments, their index files, and the catalog as it stood at their end."""
     from halfmoon.core.backup import backup as copy
 
-    with _named(directory), _bytes_done("copying") as progress:
-        report = copy(directory, target, progress, active=active)
+    with _named(directory), output.progress("copying") as progress:
+        report = copy(directory, target, progress.update, active=active)
     facts = dataclasses.asdict(report)
     if result is Output.JSON:
         output.json_document({"directory": str(directory), "target": str(target), **facts})
@@ -103,18 +103,3 @@ def _named(directory: Path) -> Iterator[None]:
         yield
     except StartError as error:
         raise StartError(f"{directory}: {error}") from error
-
-
-@contextmanager
-def _bytes_done(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar over bytes, where somebody watches."""
-    with output.progress() as display:
-        if display is None:
-            yield None
-            return
-        task = display.add_task(what, total=None)
-
-        def advance(done: int, total: int) -> None:
-            display.update(task, completed=done, total=total)
-
-        yield advance

@@ -14,8 +14,8 @@ import typer
 from halfmoon.cli import output, times
 from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
 from halfmoon.cli.errors import CliError
-from halfmoon.cli.formats import as_json
-from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
+from halfmoon.cli.formats import as_json, as_text, in_short
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, time_ms
 from halfmoon.core.messages import Answer, Event, Find, Found, Show
 
 API_KEY = 18502
@@ -24,8 +24,6 @@ ANSWER_TIMEOUT_S = 60.0
 CATCH_UP_S = 2.0
 """So long is waited for the index, if it has not come to the end of the log."""
 CATCH_UP_PAUSE_S = 0.1
-SHOWN_BYTES = 60
-"""Of a value, in a table."""
 
 _PLACE = re.compile(r"(?:(.+)[/@:-])?([0-9]{1,9})[/@:]([0-9]{1,18})")
 
@@ -59,13 +57,10 @@ def find(
     stored a message.
     """
     limits: dict[str, Any] = {"most": count, "ended": ended}
-    now_ms = time.time_ns() // 1_000_000
-    for name, option, text in (("from_ms", "--from", since), ("to_ms", "--to", until)):
-        if text is not None:
-            try:
-                limits[name] = max(0, times.parse_time(text, now_ms))
-            except ValueError as error:
-                raise typer.BadParameter(str(error), param_hint=option) from None
+    if since is not None:
+        limits["from_ms"] = max(0, time_ms(since, "--from"))
+    if until is not None:
+        limits["to_ms"] = max(0, time_ms(until, "--to"))
     question = Find(topic, key.encode("utf-8", "surrogateescape"), **limits)
     deadline = time.monotonic() + CATCH_UP_S
     while True:
@@ -117,9 +112,9 @@ def show(
             "timestamp": f"{times.format_time(message.timestamp)} ({_timestamp_type(message)})",
             "stored": times.format_time(message.store_ms),
             "state": _state(message),
-            "key": _text(message.key, None),
-            **{f"header {name}": _text(content, None) for name, content in message.headers},
-            "value": _text(message.value, None),
+            "key": as_text(message.key),
+            **{f"header {name}": as_text(content) for name, content in message.headers},
+            "value": as_text(message.value),
         }
     )
     output.line("")
@@ -166,8 +161,8 @@ def _row(message: Found) -> dict[str, Any]:
         "offset": message.offset,
         "stored": times.format_time(message.store_ms),
         "state": _state(message),
-        "key": _text(message.key),
-        "value": _text(message.value),
+        "key": in_short(message.key),
+        "value": in_short(message.value),
     }
 
 
@@ -181,13 +176,6 @@ def _event(event: Event) -> dict[str, Any]:
         "offset": event.offset,
         "detail": ", ".join(part for part in (event.detail, due) if part),
     }
-
-
-def _text(content: bytes | None, most: int | None = SHOWN_BYTES) -> str | None:
-    if content is None:
-        return None
-    text = " ".join(content.decode("utf-8", "backslashreplace").splitlines())
-    return text if most is None or len(text) <= most else f"{text[: most - 1]}…"
 
 
 # -- asking ------------------------------------------------------------------------------------------------------------

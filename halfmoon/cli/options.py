@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from halfmoon.cli.output import Output as Output
+from halfmoon.cli.times import parse_time
 
 DEFAULT_BOOTSTRAP_SERVER = "127.0.0.1:9092"
 DEFAULT_NAMESRV = "127.0.0.1:9876"
@@ -16,13 +20,6 @@ class Protocol(StrEnum):
 
     KAFKA = "kafka"
     ROCKETMQ = "rocketmq"
-
-
-class Output(StrEnum):
-    """`text` is for people and may change; `json` is for programs and does not lose fields."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 OutputOption = Annotated[Output, typer.Option("-o", "--output", help="text for people, json for programs.")]
@@ -36,6 +33,15 @@ BootstrapOption = Annotated[
         metavar="HOST:PORT",
         help="The broker to ask first; several with commas. A Kafka works too.",
     ),
+]
+
+TagOption = Annotated[
+    str | None,
+    typer.Option("--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False),
+]
+SqlOption = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
 ]
 
 ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="rocketmq goes by a name server.")]
@@ -62,6 +68,14 @@ def refuse_address_of_another(protocol: Protocol, context: typer.Context) -> Non
     source = context.get_parameter_source(name)
     if source is not None and source.name == "COMMANDLINE":
         raise typer.BadParameter(f"{option} is not for --protocol {protocol}")
+
+
+def time_ms(text: str, option: str) -> int:
+    """A point in time in ms since 1970. What is none is refused as a wrong `option`."""
+    try:
+        return parse_time(text, time.time_ns() // 1_000_000)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
 
 
 def key_values(pairs: list[str], what: str) -> dict[str, str]:

@@ -8,16 +8,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.cli.errors import OutputClosedError
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    import rich.progress
 
 GAP = "  "
+
+
+class Output(StrEnum):
+    """`text` is for people and may change; `json` is for programs and does not lose fields."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def write(data: bytes) -> None:
@@ -64,6 +72,25 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> None:
     write("\n".join(text).encode() + b"\n")
 
 
+def rows(found: Sequence[dict[str, Any]], columns: Sequence[str], result: Output) -> None:
+    """A list as the result of a command: a document with all fields, or a `table` with these columns."""
+    if result is Output.JSON:
+        json_document(found)
+    else:
+        table(found, columns)
+
+
+def described(found: Sequence[dict[str, Any]], show: Callable[[dict[str, Any]], None], result: Output) -> None:
+    """Things in detail as the result of a command: a document, or what `show` writes of each, a blank line between."""
+    if result is Output.JSON:
+        json_document(found)
+        return
+    for number, each in enumerate(found):
+        if number:
+            line("")
+        show(each)
+
+
 def facts(pairs: dict[str, Any]) -> None:
     """`name   value` lines, the values aligned."""
     width = max(len(name) for name in pairs)
@@ -84,18 +111,36 @@ def _cell(value: Any) -> str:
     return str(value) if value != "" else "-"
 
 
+class Progress:
+    """How far one piece of work is; without a task in a display, nobody is shown."""
+
+    def __init__(self, task: tuple[rich.progress.Progress, rich.progress.TaskID] | None = None) -> None:
+        self._task = task
+
+    def advance(self, count: int = 1) -> None:
+        if self._task is not None:
+            display, task = self._task
+            display.advance(task, count)
+
+    def update(self, done: int, total: int) -> None:
+        if self._task is not None:
+            display, task = self._task
+            display.update(task, completed=done, total=total)
+
+
 @contextmanager
-def progress(wanted: bool = True) -> Iterator[Progress | None]:
-    """A progress display on stderr for work that may take long; None where stderr is no terminal, or not `wanted`."""
+def progress(what: str, total: float | None = None, wanted: bool = True) -> Iterator[Progress]:
+    """For work that may take long: it is shown on stderr. Nothing is where stderr is no terminal, or not `wanted`."""
     if not wanted or not sys.stderr.isatty():
-        yield None
+        yield Progress()
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Display
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as display:
-        yield display
+    with Display(*columns, console=Console(stderr=True), transient=True) as display:
+        yield Progress((display, display.add_task(what, total=total)))
 
 
 @contextmanager

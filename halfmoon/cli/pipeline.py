@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from halfmoon.cli import output, pipeline_report
+from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
 from halfmoon.cli.spark import (
     BatchOption,
-    ConfOption,
     EveryOption,
     FromTimeOption,
     GroupOption,
     LossOption,
-    MasterOption,
-    MemoryOption,
-    RemoteOption,
+    SparkOptions,
     UntilOption,
     explained,
     folder,
@@ -36,6 +34,7 @@ ArchiveOption = Annotated[
 
 
 @app.command()
+@option_groups
 def archive(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     to: ArchiveOption,
@@ -53,10 +52,8 @@ def archive(
     compacting: Annotated[
         bool, typer.Option("--compact/--no-compact", help="Make few large files of many small ones.")
     ] = True,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
+    *,
+    spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
@@ -65,7 +62,7 @@ def archive(
     It may be killed at any moment, and run again.
     """
     schemas, begin = key_values(schema, "--schema"), start_at(start)
-    with running("archive", master, remote, conf, driver_memory) as command:
+    with running("archive", spark) as command:
         from halfmoon.pipeline.jobs.archive import archive as run
 
         done = run(
@@ -74,10 +71,11 @@ def archive(
             compacting=compacting, on_batch=show_batch, on_tick=command.tick,
         )  # fmt: skip
     rows = [{"topic": topic, "records": totals.rows, "batches": totals.batches} for topic, totals in done.items()]
-    _print(rows, ("topic", "records", "batches"), result)
+    output.rows(rows, ("topic", "records", "batches"), result)
 
 
 @app.command()
+@option_groups
 def replay(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     archive: ArchiveOption,
@@ -93,10 +91,8 @@ def replay(
             "--name", help="Of this replay: one that was broken off goes on, one that is finished needs another."
         ),
     ] = None,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
+    *,
+    spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
@@ -108,22 +104,19 @@ def replay(
         # It would be called after other times at every run, and so never go on.
         raise typer.BadParameter("a time before now needs a --name", param_hint="--from/--until")
     bounds = {"start": moment(start, "--from"), "end": moment(until, "--until")}
-    with running("replay", master, remote, conf, driver_memory) as command, output.progress() as display:
+    with running("replay", spark) as command, output.progress(f"{topic} → {to}") as progress:
         from halfmoon.pipeline.jobs.replay import replay as run
-
-        task = None if display is None else display.add_task(f"{topic} → {to}", total=None)
 
         def on_progress(done: int, total: int) -> None:
             command.tick()
-            if display is not None and task is not None:
-                display.update(task, completed=done, total=total)
+            progress.update(done, total)
 
         done = run(
             command.spark, folder(archive), topic, to, bootstrap=bootstrap_server, rate=rate, name=name,
             on_progress=on_progress, **bounds,
         )  # fmt: skip
     row = {"topic": topic, "to": to, "sent": done.sent, "already_there": done.found, "name": done.name}
-    _print([row], ("topic", "to", "sent", "already_there", "name"), result)
+    output.rows([row], ("topic", "to", "sent", "already_there", "name"), result)
 
 
 @app.command()
@@ -144,11 +137,4 @@ def orders(
         from halfmoon.pipeline.jobs.shop import fill
 
         filled = fill(topic, count, seed=seed, hours=hours, partitions=partitions, bootstrap=bootstrap_server)
-    _print([{"topic": topic, **filled}], ("topic", "records", "orders", "paid", "late", "missing"), result)
-
-
-def _print(rows: list[dict[str, Any]], columns: tuple[str, ...], result: Output) -> None:
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, columns)
+    output.rows([{"topic": topic, **filled}], ("topic", "records", "orders", "paid", "late", "missing"), result)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from halfmoon.cli import output
+from halfmoon.cli.option_groups import option_groups
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
 from halfmoon.cli.spark import (
     BatchOption,
-    ConfOption,
     EveryOption,
     FromTimeOption,
     GroupOption,
     LossOption,
-    MasterOption,
-    MemoryOption,
-    RemoteOption,
     Running,
+    SparkOptions,
     UntilOption,
     explained,
     interruptible,
@@ -39,13 +38,36 @@ SHOWN_ROWS = 20
 app = typer.Typer(help="Make reports: tables, an HTML page, charts.", no_args_is_help=True)
 
 OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, charts and the page go.")]
-StreamOption = Annotated[
-    bool,
-    typer.Option("--stream", help="Keep what was read under --out, and read only what is new since the last run."),
-]
+
+
+@dataclass
+class ReportOptions:
+    """What the reports over messages have in common. Raises BadParameter for options that contradict each other."""
+
+    out: OutOption = Path("out")
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="Keep what was read under --out, and read only what is new since the last run."),
+    ] = False
+    every: EveryOption = None
+    start: FromTimeOption = None
+    until: UntilOption = None
+    batch_records: BatchOption = 1_000_000
+    group: GroupOption = None
+    allow_data_loss: LossOption = False
+
+    def __post_init__(self) -> None:
+        self.is_stream = self.stream or self.every is not None
+        if self.is_stream and self.until is not None:
+            raise typer.BadParameter("a stream has no end: leave out --stream and --every", param_hint="--until")
+        if self.group is not None and not self.is_stream:
+            raise typer.BadParameter("only a stream has progress to show: add --stream", param_hint="--group")
+        self.begin = moment(self.start, "--from") or "earliest"
+        self.end = moment(self.until, "--until") or "latest"
 
 
 @app.command("success-rate")
+@option_groups
 def success_rate(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="With the orders.", show_default=False)],
     payments: Annotated[
@@ -66,18 +88,9 @@ def success_rate(
         list[str],
         typer.Option("--rule", metavar="NAME=VALUE", help="pay_within='1 hour', payments=\"tags = 'paid'\", …"),
     ] = [],
-    out: OutOption = Path("out"),
-    stream: StreamOption = False,
-    every: EveryOption = None,
-    start: FromTimeOption = None,
-    until: UntilOption = None,
-    batch_records: BatchOption = 1_000_000,
-    group: GroupOption = None,
-    allow_data_loss: LossOption = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
+    *,
+    options: ReportOptions,
+    spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
@@ -85,72 +98,53 @@ def success_rate(
 
     An order has one tag, its payment another and the same KEYS; --rule says otherwise.
     """
-    options = _Options(out, stream, every, start, until, batch_records, group, allow_data_loss, bootstrap_server)
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import SuccessRate
 
         rules = _rules(by, rule, orders_tag, payments_tag)
         tags = {"orders_tag": orders_tag, "payments_tag": payments_tag} if push_down else {}
         kind = SuccessRate(topic, payments, rules, **tags)
-    with running("success-rate", master, remote, conf, driver_memory) as command:
-        _show(_made(command, kind, options), ("success_rate_by_window",), result)
+    with running("success-rate", spark) as command:
+        _show(_made(command, kind, options, bootstrap_server), ("success_rate_by_window",), result)
 
 
 @app.command()
+@option_groups
 def delay(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     levels: Annotated[
         str | None,
         typer.Option("--levels", help="The broker's, if broker.yaml has others: '1s 5s 1m'.", show_default=False),
     ] = None,
-    out: OutOption = Path("out"),
-    stream: StreamOption = False,
-    every: EveryOption = None,
-    start: FromTimeOption = None,
-    until: UntilOption = None,
-    batch_records: BatchOption = 1_000_000,
-    group: GroupOption = None,
-    allow_data_loss: LossOption = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
+    *,
+    options: ReportOptions,
+    spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """How late delayed messages came, by what was asked for and over time."""
-    options = _Options(out, stream, every, start, until, batch_records, group, allow_data_loss, bootstrap_server)
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import Delays
 
         kind = Delays(topics, levels) if levels else Delays(topics)
-    with running("delay", master, remote, conf, driver_memory) as command:
-        _show(_made(command, kind, options), ("delay_by_level",), result)
+    with running("delay", spark) as command:
+        _show(_made(command, kind, options, bootstrap_server), ("delay_by_level",), result)
 
 
 @app.command()
+@option_groups
 def dlq(
-    out: OutOption = Path("out"),
-    stream: StreamOption = False,
-    every: EveryOption = None,
-    start: FromTimeOption = None,
-    until: UntilOption = None,
-    batch_records: BatchOption = 1_000_000,
-    group: GroupOption = None,
-    allow_data_loss: LossOption = False,
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
+    *,
+    options: ReportOptions,
+    spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """What consumer groups have given up: by group, reason, topic, and over time."""
-    options = _Options(out, stream, every, start, until, batch_records, group, allow_data_loss, bootstrap_server)
-    with running("dlq", master, remote, conf, driver_memory) as command:
+    with running("dlq", spark) as command:
         from halfmoon.pipeline.jobs.report_kinds import DeadLetters
 
-        _show(_made(command, DeadLetters(), options), ("dlq_by_group", "dlq_by_reason"), result)
+        _show(_made(command, DeadLetters(), options, bootstrap_server), ("dlq_by_group", "dlq_by_reason"), result)
 
 
 @app.command()
@@ -183,52 +177,32 @@ def lag(
 
 
 @app.command()
+@option_groups
 def flights(
     topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="As `make demo` fills it.")] = "flights",
     out: OutOption = Path("out"),
-    master: MasterOption = None,
-    remote: RemoteOption = None,
-    conf: ConfOption = [],
-    driver_memory: MemoryOption = "1g",
+    *,
+    spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
     """The demo's report: delays of flights by carrier, hour, route and weather."""
-    with running("flights", master, remote, conf, driver_memory) as command:
+    with running("flights", spark) as command:
         from halfmoon.pipeline.jobs.reporting import flight_report
 
         _show(flight_report(command.spark, topic, out, bootstrap=bootstrap_server), ("overview",), result)
 
 
-class _Options:
-    """What the reports over messages have in common."""
-
-    def __init__(
-        self, out: Path, stream: bool, every: str | None, start: str | None, until: str | None, batch_records: int,
-        group: str | None, allow_data_loss: bool, bootstrap: str,
-    ) -> None:  # fmt: skip
-        self.stream = stream or every is not None
-        if self.stream and until is not None:
-            raise typer.BadParameter("a stream has no end: leave out --stream and --every", param_hint="--until")
-        if group is not None and not self.stream:
-            raise typer.BadParameter("only a stream has progress to show: add --stream", param_hint="--group")
-        self.out, self.every, self.batch_records = out, every, batch_records
-        self.group, self.allow_data_loss, self.bootstrap = group, allow_data_loss, bootstrap
-        self.start = moment(start, "--from") or "earliest"
-        self.end = moment(until, "--until") or "latest"
-
-
-def _made(command: Running, kind: Kind, options: _Options) -> Published:
+def _made(command: Running, kind: Kind, options: ReportOptions, bootstrap: str) -> Published:
     from halfmoon.pipeline.jobs.reporting import report, report_stream
 
-    source = f"{kind.title}, from {options.bootstrap}"
-    if not options.stream:
+    source = f"{kind.title}, from {bootstrap}"
+    if not options.is_stream:
         return report(
-            command.spark, kind, options.out, bootstrap=options.bootstrap, start=options.start, end=options.end,
-            source=source,
-        )  # fmt: skip
+            command.spark, kind, options.out, bootstrap=bootstrap, start=options.begin, end=options.end, source=source
+        )
     return report_stream(
-        command.spark, kind, options.out, bootstrap=options.bootstrap, start=options.start, every=options.every,
+        command.spark, kind, options.out, bootstrap=bootstrap, start=options.begin, every=options.every,
         batch_records=options.batch_records, group=options.group,
         allow_data_loss=options.allow_data_loss, source=source, on_batch=show_batch,
         on_publish=lambda published: output.note(f"{published.page} is up to date"), on_tick=command.tick,

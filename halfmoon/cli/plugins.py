@@ -32,7 +32,4 @@ def plugins(
         }
         for info in installed_plugins(load_settings(config, os.environ, {}), BUILT_IN)
     ]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, COLUMNS)
+    output.rows(rows, COLUMNS, result)

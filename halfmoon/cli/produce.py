@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
@@ -26,8 +25,8 @@ from halfmoon.cli.options import (
     ProtocolOption,
     key_values,
     refuse_address_of_another,
+    time_ms,
 )
-from halfmoon.cli.times import parse_time
 
 if TYPE_CHECKING:
     from kafka import KafkaProducer
@@ -82,10 +81,7 @@ def produce(
     refuse_address_of_another(protocol, context)
     if as_json and key_delimiter is not None:
         raise typer.BadParameter("--json lines have their key inside: it does not go with --key-delimiter")
-    try:
-        timestamp_ms = None if timestamp is None else parse_time(timestamp, time.time_ns() // 1_000_000)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--timestamp") from None
+    timestamp_ms = None if timestamp is None else time_ms(timestamp, "--timestamp")
     common = Message(
         value=None,
         key=None if key is None else key.encode(),
@@ -150,8 +146,7 @@ def _send_all(
             place = {"topic": answer.topic, "partition": answer.partition, "offset": answer.offset}
             output.write(output.json_line({**place, "timestamp": answer.timestamp}))
 
-    with output.progress(not sys.stdin.isatty()) as display:
-        task = None if display is None else display.add_task("records", total=None)
+    with output.progress("records", wanted=not sys.stdin.isatty()) as progress:
         for number, message in enumerate(messages, 1):
             try:
                 future = client.send(
@@ -167,8 +162,7 @@ def _send_all(
             unanswered.append(future)
             while unanswered and (unanswered[0].is_done or len(unanswered) >= MAX_UNANSWERED):
                 settle()
-                if display is not None and task is not None:
-                    display.advance(task)
+                progress.advance()
         client.flush()
         while unanswered:
             settle()

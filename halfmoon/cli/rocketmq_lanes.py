@@ -56,10 +56,10 @@ class Lanes:
         self._runs: set[Future[None]] = set()
 
     @contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self) -> Iterator[Lanes]:
         """At the end, what is not answered is given a moment; what is still waiting then is dropped."""
         try:
-            yield
+            yield self
         finally:
             wait(self._runs, LAST_WAIT_S)
             for lane in self._lanes.values():

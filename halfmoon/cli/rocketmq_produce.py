@@ -69,9 +69,10 @@ def send_all(
     }
     with explained(), Producer(CLIENT_ID, namesrv=name_servers(namesrv), **options) as producer:
         queues = _queues(producer, topic, partition)
-        lanes = Lanes(producer, queues)
-        with lanes.running(), output.progress(not sys.stdin.isatty()) as display:
-            task = None if display is None else display.add_task("records", total=None)
+        with (
+            Lanes(producer, queues).running() as lanes,
+            output.progress("records", wanted=not sys.stdin.isatty()) as progress,
+        ):
             for number, message in enumerate(messages, 1):
                 try:
                     made = to_message(topic, message)
@@ -87,8 +88,7 @@ def send_all(
                     or unanswered_bytes > MAX_UNANSWERED_BYTES
                 ):
                     settle()
-                    if display is not None and task is not None:
-                        display.advance(task)
+                    progress.advance()
             while unanswered:
                 settle()
     for status, count in not_safe.items():

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -20,28 +21,14 @@ import typer
 
 from halfmoon.cli import output
 from halfmoon.cli.errors import CliError
-from halfmoon.cli.options import key_values
-from halfmoon.cli.times import HELP, parse_time
+from halfmoon.cli.options import key_values, time_ms
+from halfmoon.cli.times import HELP
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from halfmoon.pipeline.queries import Batch
 
-MasterOption = Annotated[
-    str | None,
-    typer.Option(
-        "--master", metavar="URL", help="Where Spark runs: local[4], spark://HOST:PORT, …", show_default="this machine"
-    ),
-]
-RemoteOption = Annotated[
-    str | None,
-    typer.Option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server.", show_default=False),
-]
-ConfOption = Annotated[
-    list[str], typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's.", show_default=False)
-]
-MemoryOption = Annotated[str, typer.Option("--driver-memory", metavar="SIZE", help="Of the JVM that is started.")]
 EveryOption = Annotated[
     str | None,
     typer.Option(
@@ -64,6 +51,32 @@ FromTimeOption = Annotated[str | None, typer.Option("--from", metavar="TIME", he
 UntilOption = Annotated[
     str | None, typer.Option("--until", metavar="TIME", help="Up to this one (exclusive).", show_default=False)
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Which Spark, and how it is set."""
+
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Where Spark runs: local[4], spark://HOST:PORT, …",
+            show_default="this machine",
+        ),
+    ] = None
+    remote: Annotated[
+        str | None,
+        typer.Option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server.", show_default=False),
+    ] = None
+    conf: Annotated[
+        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's.", show_default=False)
+    ] = None
+    driver_memory: Annotated[
+        str, typer.Option("--driver-memory", metavar="SIZE", help="Of the JVM that is started.")
+    ] = "1g"
+
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -128,15 +141,15 @@ def explained() -> Iterator[None]:
 
 
 @contextmanager
-def running(name: str, master: str | None, remote: str | None, conf: list[str], memory: str) -> Iterator[Running]:
+def running(name: str, options: SparkOptions) -> Iterator[Running]:
     """A session for the block, which raises as in `explained`."""
-    with explained(), _session(name, master, remote, conf, memory) as command:
+    with explained(), _session(name, options) as command:
         yield command
 
 
 @contextmanager
-def _session(name: str, master: str | None, remote: str | None, conf: list[str], memory: str) -> Iterator[Running]:
-    settings = key_values(conf, "--conf")
+def _session(name: str, options: SparkOptions) -> Iterator[Running]:
+    settings = key_values(options.conf or [], "--conf")
     from halfmoon.pipeline import session, stop
     from halfmoon.pipeline.failures import spark_errors
 
@@ -147,7 +160,10 @@ def _session(name: str, master: str | None, remote: str | None, conf: list[str],
     logging.getLogger("halfmoon").addHandler(told)
     with _signals_restored():
         with output.status("starting Spark (the first time it downloads its Kafka connector)"):
-            spark = session(f"halfmoon-{name}", master=master, remote=remote, driver_memory=memory, config=settings)
+            spark = session(
+                f"halfmoon-{name}", master=options.master, remote=options.remote,
+                driver_memory=options.driver_memory, config=settings,
+            )  # fmt: skip
         command = Running(spark)
         command.listen()  # After pyspark has put a handler of its own there.
         try:
@@ -176,13 +192,7 @@ def show_batch(batch: Batch) -> None:
 
 def moment(text: str | None, option: str) -> datetime | None:
     """A time on the command line."""
-    if text is None:
-        return None
-    try:
-        now_ms = round(datetime.now(UTC).timestamp() * 1000)
-        return datetime.fromtimestamp(parse_time(text, now_ms) / 1000, UTC)
-    except ValueError as wrong:
-        raise typer.BadParameter(str(wrong), param_hint=option) from None
+    return None if text is None else datetime.fromtimestamp(time_ms(text, option) / 1000, UTC)
 
 
 def start_at(text: str) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output
+from halfmoon.cli import outcomes, output
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code, without_number
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
@@ -51,8 +51,8 @@ def create(
         state = "exists" if exists else "would be created" if dry_run else "created"
         failed = entry["error_code"] and not exists
         error = describe_code(entry["error_code"], entry["error_message"]) if failed else None
-        rows.append(outcome_row("topic", entry["name"], error, state, partitions=partitions_made(entry)))
-    report(rows, result)
+        rows.append(outcomes.row("topic", entry["name"], error, state, partitions=partitions_made(entry)))
+    outcomes.report(rows, result)
 
 
 @app.command("list")
@@ -75,10 +75,7 @@ def list_topics(
         for topic in sorted(described, key=lambda topic: str(topic["name"]))
         if fnmatchcase(topic["name"], pattern) and (internal or not topic["is_internal"])
     ]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        output.table(rows, ("topic", "partitions", "replicas", *(("internal",) if internal else ())))
+    output.rows(rows, ("topic", "partitions", "replicas", *(("internal",) if internal else ())), result)
 
 
 @app.command()
@@ -91,13 +88,7 @@ def describe(
     """Show a topic's partitions with their offsets, and its settings."""
     with admin(bootstrap_server) as client:
         described = [read_topic(client, topic, every) for topic in existing(client, topics)]
-    if result is Output.JSON:
-        output.json_document(described)
-        return
-    for number, topic in enumerate(described):
-        if number:
-            output.line("")
-        _print_topic(topic)
+    output.described(described, _print_topic, result)
 
 
 @app.command()
@@ -127,8 +118,8 @@ def alter(
             if problem is None and partitions is not None:
                 problem = _add_partitions(client, name, partitions, dry_run)
             done = "would be altered" if dry_run else "altered"
-            rows.append(outcome_row("topic", name, problem, done))
-    report(rows, result)
+            rows.append(outcomes.row("topic", name, problem, done))
+    outcomes.report(rows, result)
 
 
 @app.command()
@@ -145,7 +136,7 @@ def delete(
     with admin(bootstrap_server) as client:
         refused = _allow_deletion(client, topics) if force else {}
         outcome = refused | delete_topics(client, [name for name in topics if name not in refused])
-    report([outcome_row("topic", name, outcome[name], "deleted") for name in dict.fromkeys(topics)], result)
+    outcomes.report([outcomes.row("topic", name, outcome[name], "deleted") for name in dict.fromkeys(topics)], result)
 
 
 def delete_topics(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
@@ -163,27 +154,6 @@ def missing(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]
     """Those of the topics that the broker does not have, with what it says of them."""
     described = client.describe_topics(names)
     return {topic["name"]: describe_code(topic["error_code"], None) for topic in described if topic["error_code"]}
-
-
-def outcome_row(kind: str, name: str, problem: str | None, done: str, **more: Any) -> dict[str, Any]:
-    """What became of one topic, as `report` wants it."""
-    return {kind: name, "result": problem or done, **more, "ok": problem is None}
-
-
-def report(rows: list[dict[str, Any]], result: Output, kind: str = "topic") -> None:
-    """One line per `outcome_row`; raises CliError, after all are shown, if one failed."""
-    failures = [row for row in rows if not row["ok"]]
-    if result is Output.JSON:
-        output.json_document(rows)
-    else:
-        for row in rows:
-            if row["ok"]:
-                output.line(f"{row[kind]}: {row['result']}")
-        # The last failure is the command's own error line.
-        for row in failures[:-1]:
-            output.note(f"halfmoon: {row[kind]}: {row['result']}")
-    if failures:
-        raise CliError(f"{failures[-1][kind]}: {failures[-1]['result']}")
 
 
 def partitions_made(entry: dict[str, Any]) -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, topic
+from halfmoon.cli import outcomes, output, topic
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
@@ -92,8 +92,8 @@ def create(
             problem = describe_code(entry["error_code"], entry["error_message"])
         elif not dry_run:
             client.wait_for_topics([name])
-    row = topic.outcome_row("view", name, problem, done, partitions=topic.partitions_made(entry))
-    topic.report([row], result, "view")
+    row = outcomes.row("view", name, problem, done, partitions=topic.partitions_made(entry))
+    outcomes.report([row], result, "view")
 
 
 @app.command("list")
@@ -136,13 +136,7 @@ def describe(
         described = [_described(topic.read_topic(client, entry, False), defined[entry["name"]]) for entry in there]
         for view in described:
             _add_lag(client, view)
-    if result is Output.JSON:
-        output.json_document(described)
-        return
-    for number, view in enumerate(described):
-        if number:
-            output.line("")
-        _print(view)
+    output.described(described, _print, result)
 
 
 @app.command()
@@ -157,8 +151,8 @@ def delete(
         outcome: dict[str, str | None] = {name: NO_VIEW for name in views if name not in defined}
         outcome |= topic.missing(client, views)
         outcome |= topic.delete_topics(client, [name for name in views if name not in outcome])
-    rows = [topic.outcome_row("view", name, outcome[name], "deleted") for name in dict.fromkeys(views)]
-    topic.report(rows, result, "view")
+    rows = [outcomes.row("view", name, outcome[name], "deleted") for name in dict.fromkeys(views)]
+    outcomes.report(rows, result, "view")
 
 
 def _refuse_contradictions(filters: list[tuple[str, str]], settings: dict[str, str]) -> None:

@@ -7,25 +7,8 @@ The same names stand in halfmoon.client.aio, for asyncio. It imports neither the
 
 from __future__ import annotations
 
-from halfmoon.client.base import TransactionResult
-from halfmoon.client.engine.group_queries import ConsumeFrom
-from halfmoon.client.engine.listening import Context, Status
-from halfmoon.client.engine.pulling import PullResult, PullStatus
-from halfmoon.client.engine.transactions import TransactionState
-from halfmoon.client.errors import (
-    BrokerRefusedError,
-    ClientError,
-    ConfigError,
-    ConnectionFailedError,
-    MessageError,
-    NotRunningError,
-    RequestTimeoutError,
-    RouteError,
-    StorageError,
-    TopicUnknownError,
-)
-from halfmoon.client.messages import Message, ReceivedMessage, SendResult, SendStatus
-from halfmoon.client.selectors import Selector, at_random, by_hash, by_machine_room
+from halfmoon.client import common
+from halfmoon.client.common import *  # noqa: F403
 from halfmoon.client.threads.clients import (
     LitePullConsumer,
     Producer,
@@ -34,39 +17,13 @@ from halfmoon.client.threads.clients import (
     TransactionListener,
     TransactionProducer,
 )
-from halfmoon.plugin import Queue
 
 __all__ = [
-    "BrokerRefusedError",
-    "ClientError",
-    "ConfigError",
-    "ConnectionFailedError",
-    "ConsumeFrom",
-    "Context",
     "LitePullConsumer",
-    "Message",
-    "MessageError",
-    "NotRunningError",
     "Producer",
     "PullConsumer",
-    "PullResult",
-    "PullStatus",
     "PushConsumer",
-    "Queue",
-    "ReceivedMessage",
-    "RequestTimeoutError",
-    "RouteError",
-    "Selector",
-    "SendResult",
-    "SendStatus",
-    "Status",
-    "StorageError",
-    "TopicUnknownError",
     "TransactionListener",
     "TransactionProducer",
-    "TransactionResult",
-    "TransactionState",
-    "at_random",
-    "by_hash",
-    "by_machine_room",
 ]
+__all__ += common.__all__

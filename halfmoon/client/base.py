@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -55,14 +56,17 @@ class Shell(Driver, Protocol):
         """What the engine has, while nobody changes it; before it runs, and after, too."""
 
 
-class Client:
+class Client(ABC):
     """What all of them have: a life."""
 
+    _shell: Shell
+
     def __init__(
-        self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None, machine_room: str | None = None
+        self, group: str, namesrv: Namesrv, instance_name: str | None, machine_room: str | None = None
     ) -> None:
         check_group(group)
         self.group = group
+        self._shell = shell = self._new_shell()
         self._making = Making(shell, namesrv, instance_name, machine_room)
         shell.kernel = self._making.kernel
         shell.network = self._making.instance.network
@@ -70,6 +74,10 @@ class Client:
         self._version = 0
         self._is_started = False
         self._is_closed = False
+
+    @abstractmethod
+    def _new_shell(self) -> Shell:
+        """Asked once, at the beginning: it may use the group, and the settings, if there are any."""
 
     @property
     def client_id(self) -> str:
@@ -101,10 +109,11 @@ class ProducerParts(Client):
     """Of a producer."""
 
     def __init__(
-        self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None, options: Mapping[str, Any]
-    ) -> None:
+        self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: Namesrv = None, instance_name: str | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         settings = settings_of(ProducerSettings, options)
-        super().__init__(shell, group, namesrv, instance_name)
+        super().__init__(group, namesrv, instance_name)
         self._producing = self._making.producing(group, settings)
 
     @property
@@ -153,19 +162,16 @@ class PushConsumerParts(Client):
     """Of a push consumer."""
 
     def __init__(
-        self, shell: Shell, group: str, listener: Listener, topics: Topics, *, ordered: bool, namesrv: Namesrv,
-        instance_name: str | None, machine_room: str | None, allocator: AnyAllocator | None,
-        offset_dir: str | os.PathLike[str] | None,
-        options: Mapping[str, Any],
+        self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
+        instance_name: str | None = None, machine_room: str | None = None, allocator: AnyAllocator | None = None,
+        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        settings = settings_of(ConsumerSettings, options)
+        self.settings = settings_of(ConsumerSettings, options)
         if not callable(listener):
             raise ConfigError(f"the listener is {listener!r}, expected a function (messages, context)")
-        super().__init__(shell, group, namesrv, instance_name, machine_room)
-        self.settings = settings
-        self._call, self._look = shell.call, shell.look
+        super().__init__(group, namesrv, instance_name, machine_room)
         self._consuming = self._making.consuming(
-            group, settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
+            group, self.settings, listener, ordered=ordered, allocator=allocator, offset_dir=offset_dir
         )
         for topic, expression in subscribed(topics):
             self._consuming.subscribe(self._subscription(topic, expression, None))
@@ -190,7 +196,7 @@ class PushConsumerParts(Client):
             change()
             self._consuming.changed()
 
-        self._call(both)
+        self._shell.call(both)
 
     def pause(self) -> None:
         """Nothing is pulled any more; what was pulled is still consumed."""
@@ -207,29 +213,31 @@ class PushConsumerParts(Client):
     @property
     def queues(self) -> list[Queue]:
         """Those that are ours now."""
-        return self._look(lambda: [queue for queue, each in self._consuming.queues.items() if not each.is_dropped])
+        return self._shell.look(
+            lambda: [queue for queue, each in self._consuming.queues.items() if not each.is_dropped]
+        )
 
     @property
     def cached(self) -> int:
         """Messages that were pulled and are not dealt with."""
-        return self._look(lambda: sum(len(each) for each in self._consuming.queues.values()))
+        return self._shell.look(lambda: sum(len(each) for each in self._consuming.queues.values()))
 
     @property
     def in_flight(self) -> int:
         """Messages that listeners have, or are to get next."""
-        return self._look(lambda: self._consuming.service.in_flight)
+        return self._shell.look(lambda: self._consuming.service.in_flight)
 
     @property
     def lag(self) -> int:
         """Messages in our queues that are not dealt with, as far as brokers have said."""
-        return self._look(lambda: sum(each.lag for each in self._consuming.queues.values()))
+        return self._shell.look(lambda: sum(each.lag for each in self._consuming.queues.values()))
 
 
 class PullConsumerParts(Client):
     """Of a pull consumer."""
 
-    def __init__(self, shell: Shell, group: str, namesrv: Namesrv, instance_name: str | None) -> None:
-        super().__init__(shell, group, namesrv, instance_name)
+    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
+        super().__init__(group, namesrv, instance_name)
         instance = self._making.instance
         self._pulling = Pulling(instance, group, BrokerOffsets(instance, group))
 
@@ -238,14 +246,12 @@ class LitePullConsumerParts(Client):
     """Of a lite pull consumer."""
 
     def __init__(
-        self, shell: Shell, group: str, topics: Topics, *, namesrv: Namesrv, instance_name: str | None,
-        machine_room: str | None, allocator: AnyAllocator | None,
-        offset_dir: str | os.PathLike[str] | None, options: Mapping[str, Any],
+        self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
+        machine_room: str | None = None, allocator: AnyAllocator | None = None,
+        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
     ) -> None:  # fmt: skip
-        settings = settings_of(LiteSettings, options)
-        super().__init__(shell, group, namesrv, instance_name, machine_room)
-        self.settings = settings
-        self._call, self._look = shell.call, shell.look
+        settings = self.settings = settings_of(LiteSettings, options)
+        super().__init__(group, namesrv, instance_name, machine_room)
         store = self._making.store(group, is_broadcasting=settings.is_broadcasting, offset_dir=offset_dir)
         if allocator is not None:
             settings = replace(settings, strategy="")
@@ -279,11 +285,11 @@ class LitePullConsumerParts(Client):
     def _now(self, function: Callable[..., None], *args: Any, **options: Any) -> None:
         if self._is_started:
             self._check_running()
-            self._call(function, *args, **options)
+            self._shell.call(function, *args, **options)
         else:
             function(*args, **options)
 
     @property
     def assignment(self) -> list[Queue]:
         """Queues that are read now."""
-        return self._look(lambda: self._pulling.assignment)
+        return self._shell.look(lambda: self._pulling.assignment)

@@ -17,8 +17,9 @@ def test_an_empty_table_still_says_what_it_would_show(capsys: pytest.CaptureFixt
 
 
 def test_no_progress_display_where_stderr_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with output.progress() as display:
-        assert display is None
+    with output.progress("records", total=2) as progress:
+        progress.advance()
+        progress.update(2, 2)
     assert capsys.readouterr().err == ""
 
 

@@ -61,8 +61,7 @@ def _bodies(first: int, last: int) -> list[bytes]:
 
 
 def test_what_comes_while_a_request_is_under_way_is_the_next_one(broker: Any) -> None:
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         first = lanes.send(Message("t", b"0"), QUEUES[1])
         others = [lanes.send(Message("t", body), QUEUES[1]) for body in _bodies(1, 50)]
         broker.gate.set()
@@ -85,8 +84,7 @@ def test_what_does_not_go_into_one_batch(broker: Any) -> None:
         Message("t", b"5" * BATCH_BYTES),
         Message("t", b"6"),
     ]
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         futures = [lanes.send(message, None) for message in messages]
         broker.gate.set()
         for future in futures:
@@ -96,8 +94,7 @@ def test_what_does_not_go_into_one_batch(broker: Any) -> None:
 
 def test_a_batch_that_is_refused_is_sent_in_parts(broker: Any) -> None:
     broker.most = 3
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         futures = [lanes.send(Message("t", body), None) for body in _bodies(0, 20)]
         broker.gate.set()
         assert [future.result(10).offset for future in futures] == list(range(20))
@@ -106,8 +103,7 @@ def test_a_batch_that_is_refused_is_sent_in_parts(broker: Any) -> None:
 
 def test_a_message_that_is_refused_ends_its_lane(broker: Any) -> None:
     broker.refuses[b"7"] = BrokerRefusedError(13, "no")
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         futures = [lanes.send(Message("t", body), QUEUES[0]) for body in _bodies(0, 20)]
         other = lanes.send(Message("t", b"other"), QUEUES[1])
         broker.gate.set()
@@ -120,8 +116,7 @@ def test_a_message_that_is_refused_ends_its_lane(broker: Any) -> None:
 
 def test_a_batch_of_which_nobody_knows_is_not_sent_again(broker: Any) -> None:
     broker.refuses[b"3"] = RequestTimeoutError("late")
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         futures = [lanes.send(Message("t", body), None) for body in _bodies(0, 5)]
         broker.gate.set()
         with pytest.raises(RequestTimeoutError):
@@ -130,8 +125,7 @@ def test_a_batch_of_which_nobody_knows_is_not_sent_again(broker: Any) -> None:
 
 
 def test_what_waits_at_the_end_is_given_a_moment_and_then_dropped(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         lanes.send(Message("t", b"0"), None)
         lanes.send(Message("t", b"1"), None)
         threading.Timer(0.05, broker.gate.set).start()
@@ -140,8 +134,7 @@ def test_what_waits_at_the_end_is_given_a_moment_and_then_dropped(broker: Any, m
     monkeypatch.setattr(rocketmq_lanes, "LAST_WAIT_S", 0.05)
     broker.gate.clear()
     broker.requests.clear()
-    lanes = Lanes(broker, QUEUES)
-    with lanes.running():
+    with Lanes(broker, QUEUES).running() as lanes:
         under_way = lanes.send(Message("t", b"2"), None)
         dropped = lanes.send(Message("t", b"3", delay_ms=1), None)
     broker.gate.set()

@@ -147,16 +147,7 @@ def test_a_view_that_exists(broker_cli: CommandLine, orders: str) -> None:
     assert broker_cli.ok(*once, "--if-not-exists").out == f"{orders}-view: exists\n"
     assert broker_cli.ok(*once, "--if-not-exists", "--dry-run").out == f"{orders}-view: exists\n"
     # sql is short for sql92, and blanks around an expression mean nothing.
-    alike = [
-        "view",
-        "create",
-        f"{orders}-view",
-        "--from",
-        orders,
-        "--filter",
-        "sql92= amount > 100 ",
-        "--if-not-exists",
-    ]
+    alike = [*once[:5], "--filter", "sql92= amount > 100 ", "--if-not-exists"]
     assert broker_cli.ok(*alike, "-o", "json").json()[0]["result"] == "exists"
 
 

@@ -29,7 +29,7 @@ from tests.client.fake_broker import (
     stored,
 )
 from tests.client.test_pulling import Listener, MemoryFile
-from tests.client.world import HALFMOON, Takes, World, bodies
+from tests.client.world import HALFMOON, Client, Takes, World, bodies
 
 T = Queue("t", "b", 0)
 
@@ -37,12 +37,11 @@ T = Queue("t", "b", 0)
 # -- B18 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b18_progress_is_the_smallest_offset_that_is_not_dealt_with() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b18_progress_is_the_smallest_offset_that_is_not_dealt_with(
+    world: World, broker: FakeBroker, client: Client
+) -> None:
     broker.pulls = [pulled(0, 5, many(range(5)))]
     world.is_listening = False
-    client = world.client()
     consuming = client.consumer("g", Listener(), "t")
     world.run_ms(10)
     works = {work.messages[0].queue_offset: work for work in client.submitted}
@@ -53,9 +52,7 @@ def test_b18_progress_is_the_smallest_offset_that_is_not_dealt_with() -> None:
     assert known == [0, 0, 2, 2, 5]
 
 
-def test_b18_progress_is_told_every_five_seconds_and_only_forward() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b18_progress_is_told_every_five_seconds_and_only_forward(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 5, many(range(5)))]
     consuming = world.client().consumer("g", Listener(), "t")
     world.run_ms(4_900)
@@ -68,8 +65,7 @@ def test_b18_progress_is_told_every_five_seconds_and_only_forward() -> None:
     assert [each["commitOffset"] for each in broker.fields(UPDATE_OFFSET)] == ["5"], "nothing new, nothing said"
 
 
-def test_b18_broadcasting_progress_stands_in_a_file_and_counts_after_a_restart() -> None:
-    world = World()
+def test_b18_broadcasting_progress_stands_in_a_file_and_counts_after_a_restart(world: World) -> None:
     world.topic("t", 2)
     file, first, second = MemoryFile(), Listener(), Listener()
     sender, reader = world.client(), world.client("same")
@@ -85,8 +81,7 @@ def test_b18_broadcasting_progress_stands_in_a_file_and_counts_after_a_restart()
     assert bodies(second.seen) == [b"new"]
 
 
-def test_b18_a_consumer_that_was_killed_loses_nothing() -> None:
-    world = World()
+def test_b18_a_consumer_that_was_killed_loses_nothing(world: World) -> None:
     world.topic("t", 2)
     sender, first, second = world.client(), world.client(), Listener()
     seen: list[bytes] = []
@@ -108,9 +103,7 @@ def test_b18_a_consumer_that_was_killed_loses_nothing() -> None:
 
 
 @pytest.mark.parametrize("says", [Status.RECONSUME_LATER, None, Status.SUSPEND, "raise"])
-def test_b19_what_is_not_consumed_is_handed_back(says: Status | str | None) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b19_what_is_not_consumed_is_handed_back(world: World, broker: FakeBroker, says: Status | str | None) -> None:
     broker.pulls = [pulled(0, 2, stored(0) + stored(1, UNIQ_KEY="u1"))]
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status | None:
@@ -131,9 +124,7 @@ def test_b19_what_is_not_consumed_is_handed_back(says: Status | str | None) -> N
     assert (consuming.counters.consumed, consuming.counters.failed, consuming.counters.sent_back) == (1, 1, 1)
 
 
-def test_b19_of_a_batch_the_first_may_be_consumed() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b19_of_a_batch_the_first_may_be_consumed(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 5, many(range(5)))]
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -146,9 +137,7 @@ def test_b19_of_a_batch_the_first_may_be_consumed() -> None:
     assert consuming.store.known(T) == 5
 
 
-def test_b19_what_cannot_be_handed_back_is_sent_to_the_retry_topic() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b19_what_cannot_be_handed_back_is_sent_to_the_retry_topic(world: World, broker: FakeBroker) -> None:
     broker.send_back_code = 1
     broker.pulls = [pulled(0, 1, stored(0, b"body", UNIQ_KEY="u", color="red"))]
     consuming = world.client().consumer("g", Listener(Status.RECONSUME_LATER), "t", max_reconsume_times=5)
@@ -166,9 +155,9 @@ def test_b19_what_cannot_be_handed_back_is_sent_to_the_retry_topic() -> None:
     assert consuming.store.known(T) == 1
 
 
-def test_b19_what_can_be_sent_nowhere_is_consumed_again_here_after_five_seconds() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b19_what_can_be_sent_nowhere_is_consumed_again_here_after_five_seconds(
+    world: World, broker: FakeBroker
+) -> None:
     broker.send_back_code = 1
     broker.answers[SEND] = (13, {}, b"")
     broker.pulls = [pulled(0, 1, stored(0))]
@@ -186,9 +175,8 @@ def test_b19_what_can_be_sent_nowhere_is_consumed_again_here_after_five_seconds(
     assert consuming.store.known(T) == 1
 
 
-def test_b19_sixteen_retries_grow_and_then_it_is_a_dead_letter() -> None:
+def test_b19_sixteen_retries_grow_and_then_it_is_a_dead_letter(world: World) -> None:
     """Levels 3 to 18: 10 s, 30 s, 1 m, 2 m, … 2 h. Four and three quarter hours in all."""
-    world = World()
     world.topic("t", 1)
     sender = world.client()
     seen: list[tuple[float, int, str]] = []
@@ -214,9 +202,8 @@ def test_b19_sixteen_retries_grow_and_then_it_is_a_dead_letter() -> None:
     assert len(seen) == 17
 
 
-def test_b19_the_first_retry_of_a_new_group_comes_in_time() -> None:
+def test_b19_the_first_retry_of_a_new_group_comes_in_time(world: World) -> None:
     """RocketMQ's client hears of a new retry topic up to half a minute later."""
-    world = World()
     world.topic("t", 1)
     sender = world.client()
     seen: list[float] = []
@@ -232,8 +219,7 @@ def test_b19_the_first_retry_of_a_new_group_comes_in_time() -> None:
     assert seen[1] - seen[0] <= 1_100
 
 
-def test_b19_a_limit_of_the_consumers_own() -> None:
-    world = World()
+def test_b19_a_limit_of_the_consumers_own(world: World) -> None:
     world.topic("t", 1)
     sender, seen = world.client(), Listener(Status.RECONSUME_LATER)
     world.client().consumer("g", seen, "t", max_reconsume_times=2)
@@ -246,8 +232,7 @@ def test_b19_a_limit_of_the_consumers_own() -> None:
     world.until(lambda: dead.seen)
 
 
-def test_b19_level_minus_one_is_a_dead_letter_at_once() -> None:
-    world = World()
+def test_b19_level_minus_one_is_a_dead_letter_at_once(world: World) -> None:
     world.topic("t", 1)
     sender, dead = world.client(), Listener()
 
@@ -261,9 +246,9 @@ def test_b19_level_minus_one_is_a_dead_letter_at_once() -> None:
     world.until(lambda: dead.seen, 5_000)
 
 
-def test_b19_broadcasting_failures_are_logged_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b19_broadcasting_failures_are_logged_and_dropped(
+    world: World, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.pulls = [pulled(0, 2, many(range(2)))]
     file = MemoryFile()
     consuming = world.client().consumer(
@@ -276,9 +261,9 @@ def test_b19_broadcasting_failures_are_logged_and_dropped(caplog: pytest.LogCapt
     assert "message_dropped" in caplog.text
 
 
-def test_b19_a_listener_that_makes_no_sense_is_told_so(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b19_a_listener_that_makes_no_sense_is_told_so(
+    world: World, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.pulls = [pulled(0, 1, stored(0))]
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -292,9 +277,9 @@ def test_b19_a_listener_that_makes_no_sense_is_told_so(caplog: pytest.LogCapture
 # -- B20 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b20_what_a_listener_has_for_fifteen_minutes_is_handed_back_sixteen_at_a_time() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b20_what_a_listener_has_for_fifteen_minutes_is_handed_back_sixteen_at_a_time(
+    world: World, broker: FakeBroker
+) -> None:
     broker.pulls = [pulled(0, 20, many(range(20)))]
     consuming = world.client().consumer("g", lambda messages, context: Takes(7_200_000, Status.SUCCESS), "t")
     minute = 60_000
@@ -313,10 +298,8 @@ def test_b20_what_a_listener_has_for_fifteen_minutes_is_handed_back_sixteen_at_a
     assert consuming.counters.consumed == 0, "what they say later does not count"
 
 
-def test_b20_of_a_batch_what_was_handed_back_counts_no_more() -> None:
+def test_b20_of_a_batch_what_was_handed_back_counts_no_more(world: World, broker: FakeBroker) -> None:
     """One of three cannot be handed back: the listener's word is still wanted for it."""
-    world = World()
-    broker = FakeBroker(world)
     broker.pulls = [pulled(0, 3, many(range(3)))]
     hour = 3_600_000
     consuming = world.client().consumer("g", lambda messages, context: Takes(hour, None), "t", batch_size=3)
@@ -336,9 +319,9 @@ def test_b20_of_a_batch_what_was_handed_back_counts_no_more() -> None:
     assert consuming.counters.failed == 1
 
 
-def test_b18_progress_that_cannot_be_written_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b18_progress_that_cannot_be_written_is_tried_again(
+    world: World, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     broker.pulls = [pulled(0, 3, many(range(3)))]
 
     class Full(MemoryFile):
@@ -362,9 +345,7 @@ def test_b18_progress_that_cannot_be_written_is_tried_again(caplog: pytest.LogCa
     client.do(consuming.close())
 
 
-def test_b20_what_was_not_begun_is_not_late() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b20_what_was_not_begun_is_not_late(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 3, many(range(3)))]
     world.is_listening = False
     world.client().consumer("g", Listener(), "t")
@@ -375,12 +356,11 @@ def test_b20_what_was_not_begun_is_not_late() -> None:
 # -- what is not ours any more ---------------------------------------------------------------------------------------
 
 
-def test_a_dropped_queue_that_is_ours_again_is_taken_anew_and_a_reset_is_kept() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_a_dropped_queue_that_is_ours_again_is_taken_anew_and_a_reset_is_kept(
+    world: World, broker: FakeBroker, client: Client
+) -> None:
     broker.pulls = [pulled(0, 5, many(range(5)))]
     world.is_listening = False
-    client = world.client()
     consuming = client.consumer("g", Listener(), "t")
     world.run_ms(10)
     client.run(consuming.begin_at(T, 3))
@@ -389,8 +369,7 @@ def test_a_dropped_queue_that_is_ours_again_is_taken_anew_and_a_reset_is_kept() 
     assert consuming.owned("t"), "at once, and not after two minutes"
 
 
-def test_what_a_held_pull_finds_does_not_count_for_a_new_expression() -> None:
-    world = World()
+def test_what_a_held_pull_finds_does_not_count_for_a_new_expression(world: World) -> None:
     world.topic("t", 1)
     client, listener = world.client(), Listener()
     consuming = client.consumer("g", listener, {"t": "a"})
@@ -407,11 +386,10 @@ def test_what_a_held_pull_finds_does_not_count_for_a_new_expression() -> None:
     assert sorted(bodies(listener.seen)) == [b"%d" % number for number in range(10)]
 
 
-def test_progress_that_was_said_over_a_lost_connection_is_said_again() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_progress_that_was_said_over_a_lost_connection_is_said_again(
+    world: World, broker: FakeBroker, client: Client
+) -> None:
     broker.pulls = [pulled(0, 3, many(range(3)))]
-    client = world.client()
     client.consumer("g", Listener(), "t")
     world.run_ms(5_500)
     assert len(broker.of(UPDATE_OFFSET)) == 1
@@ -422,9 +400,7 @@ def test_progress_that_was_said_over_a_lost_connection_is_said_again() -> None:
     assert [each["commitOffset"] for each in broker.fields(UPDATE_OFFSET)] == ["3", "3"]
 
 
-def test_one_answer_without_sense_starves_nobody_else() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_one_answer_without_sense_starves_nobody_else(world: World, broker: FakeBroker) -> None:
     answer = broker.answer
     broker.master.answer = lambda command: (
         (0, {"offset": "x"}, b"")
@@ -438,10 +414,8 @@ def test_one_answer_without_sense_starves_nobody_else() -> None:
     assert len(listener.seen) == 1
 
 
-def test_a_peer_that_has_gone_without_a_word_is_noticed() -> None:
+def test_a_peer_that_has_gone_without_a_word_is_noticed(world: World, broker: FakeBroker) -> None:
     """Heartbeats are not answered, and nothing else comes: the connection is only believed in."""
-    world = World()
-    broker = FakeBroker(world)
     listener = Listener()
     world.client().consumer("g", listener, "t")
     world.run_ms(1_000)
@@ -456,9 +430,7 @@ def test_a_peer_that_has_gone_without_a_word_is_noticed() -> None:
     assert len(listener.seen) == 1
 
 
-def test_a_body_that_cannot_be_read_stops_no_queue() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_a_body_that_cannot_be_read_stops_no_queue(world: World, broker: FakeBroker) -> None:
     garbage = encode_stored(
         StoredMessage(0, 0, 1, 1, 0x301, 0, NODE, 0, NODE, 0, 0, b"no zlib", b"t", b"")
     )  # fmt: skip
@@ -481,8 +453,7 @@ def test_options_have_bounds(option: str, value: int) -> None:
 # -- the end ---------------------------------------------------------------------------------------------------------
 
 
-def test_closing_waits_for_listeners_and_stores_progress() -> None:
-    world = World()
+def test_closing_waits_for_listeners_and_stores_progress(world: World) -> None:
     world.topic("t", 1)
     sender, client = world.client(), world.client()
     began: list[bytes] = []
@@ -503,8 +474,7 @@ def test_closing_waits_for_listeners_and_stores_progress() -> None:
     assert consuming.counters.consumed == 3
 
 
-def test_closing_does_not_wait_for_ever() -> None:
-    world = World()
+def test_closing_does_not_wait_for_ever(world: World) -> None:
     world.topic("t", 1)
     sender, client = world.client(), world.client()
     consuming = client.consumer("g", lambda messages, context: Takes(1e9, Status.SUCCESS), "t", shutdown_ms=5_000)
@@ -517,8 +487,7 @@ def test_closing_does_not_wait_for_ever() -> None:
     world.until(lambda: again.seen, 5_000)
 
 
-def test_what_no_listener_has_yet_is_left_to_others() -> None:
-    world = World()
+def test_what_no_listener_has_yet_is_left_to_others(world: World) -> None:
     world.topic("t", 1)
     sender, client = world.client(), world.client()
     world.send(sender, *[Message("t", b"%d" % number) for number in range(10)])
@@ -543,12 +512,9 @@ def test_what_no_listener_has_yet_is_left_to_others() -> None:
 # -- what nodes ask --------------------------------------------------------------------------------------------------
 
 
-def test_running_info_says_what_is_in_the_process_queues() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_running_info_says_what_is_in_the_process_queues(world: World, broker: FakeBroker, client: Client) -> None:
     broker.pulls = [pulled(0, 5, many(range(5)))]
     world.is_listening = False
-    client = world.client()
     client.consumer("g", Listener(), "t")
     world.run_ms(10)
     said: list[bytes] = []
@@ -563,8 +529,7 @@ def test_running_info_says_what_is_in_the_process_queues() -> None:
     assert json.JSONDecoder().raw_decode(body[start:].decode())[0]["PROP_CONSUMEORDERLY"] == "false"
 
 
-def test_a_reset_begins_anew_at_another_offset() -> None:
-    world = World()
+def test_a_reset_begins_anew_at_another_offset(world: World) -> None:
     world.topic("t", 1)
     sender, client, listener = world.client(), world.client(), Listener()
     consuming = client.consumer("g", listener, "t")
@@ -581,10 +546,7 @@ def test_a_reset_begins_anew_at_another_offset() -> None:
     assert consuming.owned("t")
 
 
-def test_a_request_that_is_not_for_clients_is_refused() -> None:
-    world = World()
-    broker = FakeBroker(world)
-    client = world.client()
+def test_a_request_that_is_not_for_clients_is_refused(broker: FakeBroker, client: Client) -> None:
     client.consumer("g", Listener(), "t")
     said: list[bytes] = []
     (link,) = [link for link in client.links if link.node is broker.master]

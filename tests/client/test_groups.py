@@ -53,8 +53,7 @@ def join(world: World, name: str, **settings: Any) -> tuple[Client, PushConsumin
 # -- B22 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b22_members_share_the_queues_as_soon_as_they_come() -> None:
-    world = World()
+def test_b22_members_share_the_queues_as_soon_as_they_come(world: World) -> None:
     world.topic("t", 8)
     join(world, "a")
     assert {queue: who for queue, (who,) in owners(world).items()} == dict.fromkeys(range(8), "a")
@@ -68,8 +67,7 @@ def test_b22_members_share_the_queues_as_soon_as_they_come() -> None:
     assert sorted(Counter(who for (who,) in owners(world).values()).values()) == [2, 3, 3]
 
 
-def test_b22_an_orderly_end_is_noticed_at_once_a_kill_too_and_silence_after_two_minutes() -> None:
-    world = World()
+def test_b22_an_orderly_end_is_noticed_at_once_a_kill_too_and_silence_after_two_minutes(world: World) -> None:
     world.topic("t", 4)
     closed, killed, silent = (join(world, name) for name in ("a", "b", "c"))
     join(world, "d")
@@ -89,9 +87,7 @@ def test_b22_an_orderly_end_is_noticed_at_once_a_kill_too_and_silence_after_two_
     assert {who for (who,) in owners(world).values()} == {"d"}
 
 
-def test_b22_it_is_looked_at_every_twenty_seconds() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b22_it_is_looked_at_every_twenty_seconds(world: World, broker: FakeBroker) -> None:
     world.client().consumer("g", Listener(), "t")
     world.run_ms(1_500)  # what is new is settled
     before = len(broker.of(MEMBERS, None))
@@ -101,8 +97,7 @@ def test_b22_it_is_looked_at_every_twenty_seconds() -> None:
     assert len(broker.of(MEMBERS, None)) - before == 6
 
 
-def test_b22_nothing_is_lost_or_left_when_members_come_and_go() -> None:
-    world = World()
+def test_b22_nothing_is_lost_or_left_when_members_come_and_go(world: World) -> None:
     world.topic("t", 6)
     sender = world.client("sender")
     listeners = []
@@ -121,8 +116,7 @@ def test_b22_nothing_is_lost_or_left_when_members_come_and_go() -> None:
     assert seen == {b"%d" % each for each in range(number)}
 
 
-def test_b22_broadcasting_members_read_everything() -> None:
-    world = World()
+def test_b22_broadcasting_members_read_everything(world: World) -> None:
     world.topic("t", 3)
     sender = world.client("sender")
     listeners = [Listener(), Listener()]
@@ -133,8 +127,7 @@ def test_b22_broadcasting_members_read_everything() -> None:
     assert [sorted(bodies(listener.seen)) for listener in listeners] == [[b"%d" % each for each in range(9)]] * 2
 
 
-def test_b22_new_queues_are_found_within_half_a_minute() -> None:
-    world = World()
+def test_b22_new_queues_are_found_within_half_a_minute(world: World) -> None:
     world.topic("t", 2)
     join(world, "a")
     topic = world.rig.broker.topic("t")
@@ -143,8 +136,7 @@ def test_b22_new_queues_are_found_within_half_a_minute() -> None:
     assert world.until(lambda: len(owners(world)) == 5, 60_000) <= 30_000
 
 
-def test_b22_a_topic_that_comes_later_is_found() -> None:
-    world = World()
+def test_b22_a_topic_that_comes_later_is_found(world: World) -> None:
     _, _, listener = join(world, "a")
     world.run_ms(60_000)
     world.topic("t", 2)
@@ -152,9 +144,9 @@ def test_b22_a_topic_that_comes_later_is_found() -> None:
     world.until(lambda: listener.seen, 60_000)
 
 
-def test_b22_a_queue_that_nobody_pulls_any_more_is_taken_anew(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b22_a_queue_that_nobody_pulls_any_more_is_taken_anew(
+    world: World, broker: FakeBroker, caplog: pytest.LogCaptureFixture
+) -> None:
     consuming = world.client().consumer("g", Listener(), "t")
     world.run_ms(100)
     stuck = consuming.queues[Queue("t", "b", 0)]
@@ -169,8 +161,7 @@ def test_b22_a_queue_that_nobody_pulls_any_more_is_taken_anew(caplog: pytest.Log
 @pytest.mark.parametrize(
     "strategy", ["averagely", "averagely_by_circle", "consistent_hash", "machine_room", "machine_room_nearby", "sticky"]
 )
-def test_b22_every_strategy_gives_every_queue_one_owner(strategy: str) -> None:
-    world = World()
+def test_b22_every_strategy_gives_every_queue_one_owner(world: World, strategy: str) -> None:
     world.topic("t", 12)
     for name in "abc":
         join(world, name, strategy=strategy)
@@ -178,8 +169,7 @@ def test_b22_every_strategy_gives_every_queue_one_owner(strategy: str) -> None:
     assert {queue: len(who) for queue, who in owners(world).items()} == dict.fromkeys(range(12), 1)
 
 
-def test_b22_sticky_moves_no_more_than_it_must() -> None:
-    world = World()
+def test_b22_sticky_moves_no_more_than_it_must(world: World) -> None:
     world.topic("t", 12)
     join(world, "b", strategy="sticky")
     join(world, "c", strategy="sticky")
@@ -192,8 +182,7 @@ def test_b22_sticky_moves_no_more_than_it_must() -> None:
     assert sum(before[queue] != after[queue] for queue in after) == 4
 
 
-def test_b22_sticky_without_a_broker_that_knows_it_is_averagely() -> None:
-    world = World()
+def test_b22_sticky_without_a_broker_that_knows_it_is_averagely(world: World) -> None:
     broker = FakeBroker(world, queues=4)
     broker.answers[400] = (29, {}, b"")
     broker.members = ["10.0.0.1@c1", "0@a"]
@@ -234,8 +223,7 @@ def test_b23_a_strategy_that_fails_changes_nothing(caplog: pytest.LogCaptureFixt
 # -- B24 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b24_a_heartbeat_every_thirty_seconds_says_what_we_are() -> None:
-    world = World()
+def test_b24_a_heartbeat_every_thirty_seconds_says_what_we_are(world: World) -> None:
     broker = FakeBroker(world, slave=True)
     client = world.client()
     client.consumer("g", Listener(), {"t": "a || b"})
@@ -258,8 +246,7 @@ def test_b24_a_heartbeat_every_thirty_seconds_says_what_we_are() -> None:
     assert wanted["%RETRY%g"]["subString"] == "*"
 
 
-def test_b24_producers_speak_to_masters_alone() -> None:
-    world = World()
+def test_b24_producers_speak_to_masters_alone(world: World) -> None:
     broker = FakeBroker(world, slave=True)
     world.send(world.client(), Message("t", b"x"))
     world.run_ms(31_000)
@@ -269,8 +256,7 @@ def test_b24_producers_speak_to_masters_alone() -> None:
     assert body["producerDataSet"] == [{"groupName": "producers"}]
 
 
-def test_b24_routes_are_asked_for_every_thirty_seconds() -> None:
-    world = World()
+def test_b24_routes_are_asked_for_every_thirty_seconds(world: World) -> None:
     FakeBroker(world)
     server = world.nodes[NAMES]
     world.client().consumer("g", Listener(), "t")
@@ -280,10 +266,7 @@ def test_b24_routes_are_asked_for_every_thirty_seconds() -> None:
     assert server.count(ROUTE) - before == 4  # type: ignore[union-attr]
 
 
-def test_b24_leaving_is_said() -> None:
-    world = World()
-    broker = FakeBroker(world)
-    client = world.client()
+def test_b24_leaving_is_said(world: World, broker: FakeBroker, client: Client) -> None:
     consuming = client.consumer("g", Listener(), "t")
     world.run_ms(100)
     client.do(consuming.close())
@@ -291,8 +274,7 @@ def test_b24_leaving_is_said() -> None:
     assert left == {"clientID": client.instance.client_id, "consumerGroup": "g"}
 
 
-def test_b24_a_broker_that_was_lost_is_told_of_us_as_soon_as_it_is_back() -> None:
-    world = World()
+def test_b24_a_broker_that_was_lost_is_told_of_us_as_soon_as_it_is_back(world: World) -> None:
     world.topic("t", 2)
     _, consuming, listener = join(world, "a")
     client = world.clients[0]
@@ -310,8 +292,7 @@ def test_b24_a_broker_that_was_lost_is_told_of_us_as_soon_as_it_is_back() -> Non
     assert len(consuming.owned("t")) == 2
 
 
-def test_b24_a_name_server_that_fails_is_replaced_by_another() -> None:
-    world = World()
+def test_b24_a_name_server_that_fails_is_replaced_by_another(world: World) -> None:
     world.topic("t", 2)
     world.script("10.9.9.9:9876", lambda command: (1, {}, b""))
     for servers in [["10.8.8.8:9876", NAMES], ["10.9.9.9:9876", NAMES]]:
@@ -320,8 +301,7 @@ def test_b24_a_name_server_that_fails_is_replaced_by_another() -> None:
         assert sent.queue.topic == "t"
 
 
-def test_no_name_server_is_said_so() -> None:
-    world = World()
+def test_no_name_server_is_said_so(world: World) -> None:
     client = world.client(name_servers=["10.8.8.8:9876"])
     with pytest.raises(RouteError, match=r"no name server answers: 10\.8\.8\.8:9876"):
         world.send(client, Message("t", b"x"))
@@ -330,8 +310,7 @@ def test_no_name_server_is_said_so() -> None:
 # -- B25 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b25_the_last_subscription_for_a_topic_counts() -> None:
-    world = World()
+def test_b25_the_last_subscription_for_a_topic_counts(world: World) -> None:
     world.topic("t", 1)
     client, listener = world.client(), Listener()
     consuming = client.consumer("g", listener, {"t": "a"}, start=False)
@@ -342,8 +321,7 @@ def test_b25_the_last_subscription_for_a_topic_counts() -> None:
     assert bodies(listener.seen) == [b"b"]
 
 
-def test_b25_sql92_selects_by_properties() -> None:
-    world = World()
+def test_b25_sql92_selects_by_properties(world: World) -> None:
     world.topic("t", 1)
     client, listener = world.client(), Listener()
     client.consumer("g", listener, {"t": "TAGS = 'x' AND region IN ('HZ', 'SH')"}, sql=True)
@@ -359,18 +337,15 @@ def test_b25_sql92_selects_by_properties() -> None:
     assert bodies(listener.seen) == [b"x HZ", b"x SH"]
 
 
-def test_b25_a_wrong_expression_is_refused_at_the_start() -> None:
-    world = World()
+def test_b25_a_wrong_expression_is_refused_at_the_start(world: World, client: Client) -> None:
     world.topic("t", 1)
-    client = world.client()
     consuming = client.consumer("g", Listener(), {"t": "region >"}, sql=True, start=False)
     with pytest.raises(BrokerRefusedError) as refused:
         client.do(consuming.start())
     assert refused.value.code == 23
 
 
-def test_b25_members_that_want_different_things_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    world = World()
+def test_b25_members_that_want_different_things_are_named(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.topic("t", 2)
     first, second = world.client("a"), world.client("b")
     first.consumer("g", Listener(), {"t": "x"})
@@ -380,8 +355,7 @@ def test_b25_members_that_want_different_things_are_named(caplog: pytest.LogCapt
     assert "10.0.0.2@b" in caplog.text
 
 
-def test_b25_what_is_not_wanted_any_more_is_not_read() -> None:
-    world = World()
+def test_b25_what_is_not_wanted_any_more_is_not_read(world: World) -> None:
     world.topic("t", 1)
     world.topic("u", 1)
     client, listener = world.client(), Listener()
@@ -398,8 +372,7 @@ def test_b25_what_is_not_wanted_any_more_is_not_read() -> None:
 # -- B37 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b37_while_the_master_is_away_the_other_node_is_read_and_told_of_progress() -> None:
-    world = World()
+def test_b37_while_the_master_is_away_the_other_node_is_read_and_told_of_progress(world: World) -> None:
     broker = FakeBroker(world, slave=True)
     broker.pulls = [pulled(0, 2, many(range(2))), pulled(NO_NEW, 2)]
     listener = Listener()
@@ -436,10 +409,8 @@ def test_b37_while_the_master_is_away_the_other_node_is_read_and_told_of_progres
     ],
 )
 def test_b37_the_node_wanted_else_the_next_else_any(
-    nodes: Mapping[int, str], wanted: int, expected: tuple[str, int] | None
+    client: Client, nodes: Mapping[int, str], wanted: int, expected: tuple[str, int] | None
 ) -> None:
-    world = World()
-    client = world.client()
     client.instance.routes.put("t", Route((), (), {"b": nodes}))
     assert client.instance.routes.readable("b", wanted) == expected
 
@@ -457,8 +428,7 @@ def test_routes_as_fastjson_writes_them() -> None:
 # -- several brokers -------------------------------------------------------------------------------------------------
 
 
-def test_queues_of_several_brokers_are_read_and_progress_goes_to_each() -> None:
-    world = World()
+def test_queues_of_several_brokers_are_read_and_progress_goes_to_each(world: World) -> None:
     world.script(NAMES, names(("b1", {0: "127.0.0.1:1"}, 1), ("b2", {0: "127.0.0.1:2"}, 1)))
     pulls: dict[str, list[Any]] = {"b1": [pulled(0, 2, many(range(2)))], "b2": [pulled(0, 3, many(range(3)))]}
     told: list[tuple[str, str]] = []
@@ -483,8 +453,7 @@ def test_queues_of_several_brokers_are_read_and_progress_goes_to_each() -> None:
     assert sorted(told) == [("b1", "2"), ("b2", "3")]
 
 
-def test_a_listener_is_told_which_queue_it_is() -> None:
-    world = World()
+def test_a_listener_is_told_which_queue_it_is(world: World) -> None:
     world.topic("t", 2)
     seen: list[tuple[Queue, Queue]] = []
 

@@ -54,6 +54,11 @@ class Shell:
         return found
 
 
+@pytest.fixture
+def shell() -> Shell:
+    return Shell()
+
+
 def answer(opaque: int, code: int = 0, body: bytes = b"", **fields: str) -> bytes:
     return wire.encode(Command(code, opaque, wire.RESPONSE, fields=fields, body=body))
 
@@ -62,8 +67,7 @@ def ask(shell: Shell, code: int = 11, **options: Any) -> Pending[Command]:
     return shell.network.request(A, code, {"a": "b"}, **options)
 
 
-def test_requests_wait_for_the_connection_and_then_go_in_order() -> None:
-    shell = Shell()
+def test_requests_wait_for_the_connection_and_then_go_in_order(shell: Shell) -> None:
     first, second = ask(shell, 11), ask(shell, 12)
     assert len(shell.opened) == 1
     assert not shell.written
@@ -76,8 +80,7 @@ def test_requests_wait_for_the_connection_and_then_go_in_order() -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 7, 1_000])
-def test_frames_come_in_pieces(size: int) -> None:
-    shell = Shell()
+def test_frames_come_in_pieces(shell: Shell, size: int) -> None:
     asked = [ask(shell) for _ in range(5)]
     connection = shell.connected()
     data = b"".join([answer(number + 1, number, b"x" * 500 * number) for number in range(5)])
@@ -86,8 +89,7 @@ def test_frames_come_in_pieces(size: int) -> None:
     assert [(each.result().code, len(each.result().body)) for each in asked] == [(n, 500 * n) for n in range(5)]
 
 
-def test_a_large_frame_in_small_pieces_takes_no_longer_than_its_bytes() -> None:
-    shell = Shell()
+def test_a_large_frame_in_small_pieces_takes_no_longer_than_its_bytes(shell: Shell) -> None:
     asked = ask(shell)
     connection = shell.connected()
     data = answer(1, 0, bytes(4 << 20))
@@ -100,8 +102,7 @@ def test_a_large_frame_in_small_pieces_takes_no_longer_than_its_bytes() -> None:
     "garbage",
     [b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", struct.pack(">ii", 8, 100) + b"xxxx", struct.pack(">ii", 6, 2) + b"{]"],
 )
-def test_a_frame_that_is_none_ends_the_connection(garbage: bytes) -> None:
-    shell = Shell()
+def test_a_frame_that_is_none_ends_the_connection(shell: Shell, garbage: bytes) -> None:
     asked = ask(shell)
     connection = shell.connected()
     shell.network.received(connection, garbage)
@@ -110,8 +111,7 @@ def test_a_frame_that_is_none_ends_the_connection(garbage: bytes) -> None:
         asked.result()
 
 
-def test_an_answer_that_nobody_waits_for_is_passed_over() -> None:
-    shell = Shell()
+def test_an_answer_that_nobody_waits_for_is_passed_over(shell: Shell) -> None:
     ask(shell)
     connection = shell.connected()
     shell.network.received(connection, answer(77) + answer(1))
@@ -119,8 +119,7 @@ def test_an_answer_that_nobody_waits_for_is_passed_over() -> None:
     assert connection.is_open
 
 
-def test_no_answer_in_time() -> None:
-    shell = Shell()
+def test_no_answer_in_time(shell: Shell) -> None:
     asked = ask(shell, timeout_ms=500)
     connection = shell.connected()
     shell.kernel.advance(499)
@@ -132,8 +131,7 @@ def test_no_answer_in_time() -> None:
     assert connection.is_open, "it was late, that is all"
 
 
-def test_a_connection_that_does_not_open() -> None:
-    shell = Shell()
+def test_a_connection_that_does_not_open(shell: Shell) -> None:
     asked = ask(shell, timeout_ms=60_000)
     shell.kernel.advance(3_000)
     with pytest.raises(ConnectionFailedError, match="no connection within 3 s"):
@@ -141,8 +139,7 @@ def test_a_connection_that_does_not_open() -> None:
     assert shell.closed == shell.opened
 
 
-def test_pauses_between_attempts_grow_to_ten_seconds() -> None:
-    shell = Shell()
+def test_pauses_between_attempts_grow_to_ten_seconds(shell: Shell) -> None:
     pauses = []
     for _ in range(12):
         ask(shell)
@@ -157,8 +154,7 @@ def test_pauses_between_attempts_grow_to_ten_seconds() -> None:
     assert all(8_000 <= pause <= 12_000 for pause in pauses[-3:])
 
 
-def test_an_answer_makes_the_next_attempt_come_at_once() -> None:
-    shell = Shell()
+def test_an_answer_makes_the_next_attempt_come_at_once(shell: Shell) -> None:
     for _ in range(3):
         ask(shell)
         shell.network.closed(shell.opened[-1], "refused")
@@ -177,8 +173,7 @@ def test_an_answer_makes_the_next_attempt_come_at_once() -> None:
     assert shell.network.wait_ms(A) > 0
 
 
-def test_what_is_under_way_fails_with_its_connection() -> None:
-    shell = Shell()
+def test_what_is_under_way_fails_with_its_connection(shell: Shell) -> None:
     asked = [ask(shell) for _ in range(3)]
     shell.network.closed(shell.connected(), "reset by peer")
     for each in asked:
@@ -186,8 +181,7 @@ def test_what_is_under_way_fails_with_its_connection() -> None:
             each.result()
 
 
-def test_after_the_end_nothing_is_asked() -> None:
-    shell = Shell()
+def test_after_the_end_nothing_is_asked(shell: Shell) -> None:
     asked = ask(shell)
     shell.connected()
     shell.network.close()
@@ -198,8 +192,7 @@ def test_after_the_end_nothing_is_asked() -> None:
     shell.network.oneway(A, 15, {})
 
 
-def test_what_a_node_asks_is_answered_in_its_own_header() -> None:
-    shell = Shell()
+def test_what_a_node_asks_is_answered_in_its_own_header(shell: Shell) -> None:
     ask(shell)
     connection = shell.connected()
     shell.sent()

@@ -47,9 +47,9 @@ def locked_queues(broker: FakeBroker, code: int = LOCK) -> list[list[tuple[str, 
     ]
 
 
-def test_b21_a_queue_is_locked_before_it_is_read_and_renewed_every_twenty_seconds() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_a_queue_is_locked_before_it_is_read_and_renewed_every_twenty_seconds(
+    world: World, broker: FakeBroker
+) -> None:
     world.client().consumer("g", Listener(), "t", ordered=True)
     world.run_ms(100)
     (asked,) = [command for _, command in broker.of(LOCK, None) if b'"t"' in bytes(command.body)]
@@ -64,9 +64,7 @@ def test_b21_a_queue_is_locked_before_it_is_read_and_renewed_every_twenty_second
     assert renewed == [[("%RETRY%g", 0), ("t", 0)]] * 3
 
 
-def test_b21_a_queue_that_somebody_else_has_is_asked_for_again() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_a_queue_that_somebody_else_has_is_asked_for_again(world: World, broker: FakeBroker) -> None:
     broker.locked = False
     consuming = world.client().consumer("g", Listener(), "t", ordered=True)
     world.run_ms(5_000)
@@ -77,10 +75,8 @@ def test_b21_a_queue_that_somebody_else_has_is_asked_for_again() -> None:
     assert len(broker.of(PULL)) == 1
 
 
-def test_b21_a_lock_is_trusted_for_thirty_seconds() -> None:
+def test_b21_a_lock_is_trusted_for_thirty_seconds(world: World, broker: FakeBroker) -> None:
     """The broker does not answer any more: it may be that somebody else has the queue soon."""
-    world = World()
-    broker = FakeBroker(world)
     broker.pulls = [pulled(0, 1_000, many(range(1_000)))]
     consumed: list[float] = []
 
@@ -102,9 +98,7 @@ def test_b21_a_lock_is_trusted_for_thirty_seconds() -> None:
     assert len(consumed) > seen
 
 
-def test_b21_a_lock_that_has_expired_is_asked_for_after_ten_milliseconds() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_a_lock_that_has_expired_is_asked_for_after_ten_milliseconds(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 1_000, many(range(1_000)))]
     world.client().consumer("g", lambda messages, context: Takes(50, Status.SUCCESS), "t", ordered=True)
     world.run_ms(1_000)
@@ -113,9 +107,7 @@ def test_b21_a_lock_that_has_expired_is_asked_for_after_ten_milliseconds() -> No
     assert next(at_ms for at_ms in broker.times(LOCK, None) if at_ms > 25_000) == 30_050 + 10
 
 
-def test_b21_what_somebody_else_has_consumed_meanwhile_is_not_consumed_again() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_what_somebody_else_has_consumed_meanwhile_is_not_consumed_again(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 100, many(range(100)))]
     listener: list[int] = []
 
@@ -134,8 +126,7 @@ def test_b21_what_somebody_else_has_consumed_meanwhile_is_not_consumed_again() -
     assert listener[stopped_at] == 60
 
 
-def test_b21_messages_come_one_after_the_other() -> None:
-    world = World()
+def test_b21_messages_come_one_after_the_other(world: World) -> None:
     world.topic("t", 2)
     sender = world.client()
     running: dict[int, int] = defaultdict(int)
@@ -158,9 +149,7 @@ def test_b21_messages_come_one_after_the_other() -> None:
 
 
 @pytest.mark.parametrize("says", [Status.SUSPEND, Status.ROLLBACK, None, "raise"])
-def test_b21_what_is_not_consumed_comes_again_in_its_place(says: Any) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_what_is_not_consumed_comes_again_in_its_place(world: World, broker: FakeBroker, says: Any) -> None:
     broker.pulls = [pulled(0, 3, many(range(3)))]
     seen: list[tuple[float, int, int]] = []
 
@@ -184,9 +173,9 @@ def test_b21_what_is_not_consumed_comes_again_in_its_place(says: Any) -> None:
 
 
 @pytest.mark.parametrize(("asked_ms", "waited_ms"), [(5, 10), (250, 250), (90_000, 30_000)])
-def test_b21_the_moment_is_from_ten_milliseconds_to_thirty_seconds(asked_ms: int, waited_ms: int) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_the_moment_is_from_ten_milliseconds_to_thirty_seconds(
+    world: World, broker: FakeBroker, asked_ms: int, waited_ms: int
+) -> None:
     broker.pulls = [pulled(0, 1, stored(0))]
     seen: list[float] = []
 
@@ -200,8 +189,7 @@ def test_b21_the_moment_is_from_ten_milliseconds_to_thirty_seconds(asked_ms: int
     assert seen == [0, waited_ms]
 
 
-def test_b21_a_limit_makes_dead_letters_of_what_does_not_work() -> None:
-    world = World()
+def test_b21_a_limit_makes_dead_letters_of_what_does_not_work(world: World) -> None:
     world.topic("t", 1)
     sender = world.client()
     seen: list[tuple[bytes, int]] = []
@@ -220,9 +208,7 @@ def test_b21_a_limit_makes_dead_letters_of_what_does_not_work() -> None:
     assert bodies(dead.seen) == [b"bad"]
 
 
-def test_b21_a_dead_letter_that_cannot_be_sent_stays_in_its_place() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_a_dead_letter_that_cannot_be_sent_stays_in_its_place(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 1, stored(0))]
     broker.answers[SEND] = (13, {}, b"")
     listener = Listener(Status.SUSPEND)
@@ -232,9 +218,7 @@ def test_b21_a_dead_letter_that_cannot_be_sent_stays_in_its_place() -> None:
     assert consuming.store.known(T) == -1
 
 
-def test_b21_broadcasting_needs_no_lock() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_broadcasting_needs_no_lock(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 3, many(range(3)))]
     listener = Listener()
     world.client().consumer("g", listener, "t", ordered=True, file=MemoryFile(), model="broadcasting")
@@ -243,9 +227,7 @@ def test_b21_broadcasting_needs_no_lock() -> None:
     assert not broker.of(LOCK, None)
 
 
-def test_b21_rebalancing_does_not_take_a_queue_that_is_being_consumed() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_rebalancing_does_not_take_a_queue_that_is_being_consumed(world: World, broker: FakeBroker) -> None:
     broker.members = ["10.0.0.1@c1"]
     broker.pulls = [pulled(0, 3, many(range(3)))]
     consuming = world.client().consumer("g", lambda messages, context: Takes(5_000, Status.SUCCESS), "t", ordered=True)
@@ -265,9 +247,7 @@ def test_b21_rebalancing_does_not_take_a_queue_that_is_being_consumed() -> None:
     assert broker.fields(UPDATE_OFFSET)[0]["commitOffset"] == "1", "what was being consumed counts"
 
 
-def test_b21_after_a_minute_without_a_pause_there_is_one() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_after_a_minute_without_a_pause_there_is_one(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 1_000, many(range(1_000)))]
     seen: list[float] = []
 
@@ -281,8 +261,7 @@ def test_b21_after_a_minute_without_a_pause_there_is_one() -> None:
     assert pauses == [510]
 
 
-def test_b21_locks_are_given_back_at_the_end_and_taken_over_at_once() -> None:
-    world = World()
+def test_b21_locks_are_given_back_at_the_end_and_taken_over_at_once(world: World) -> None:
     world.topic("t", 2)
     sender, first, second = world.client(), world.client("z"), Listener()
     consuming = first.consumer("g", Listener(), "t", ordered=True)
@@ -297,10 +276,8 @@ def test_b21_locks_are_given_back_at_the_end_and_taken_over_at_once() -> None:
     assert bodies(second.seen) == [b"new"]
 
 
-def test_b21_a_consumer_that_is_closed_while_it_takes_queues_leaves_no_locks() -> None:
-    world = World()
+def test_b21_a_consumer_that_is_closed_while_it_takes_queues_leaves_no_locks(world: World, client: Client) -> None:
     world.topic("t", 8)
-    client = world.client()
     consuming = client.consumer("g", Listener(), "t", ordered=True, start=False)
     starting = client.run(consuming.start())
     for _ in range(40):
@@ -320,8 +297,7 @@ def test_b21_a_consumer_that_is_closed_while_it_takes_queues_leaves_no_locks() -
     assert world.now_ms - began_ms < 2_000
 
 
-def test_b21_a_killed_clients_queues_are_taken_over_when_its_locks_end() -> None:
-    world = World()
+def test_b21_a_killed_clients_queues_are_taken_over_when_its_locks_end(world: World) -> None:
     world.topic("t", 2)
     sender, first, second = world.client(), world.client(), Listener()
     first.consumer("g", Listener(), "t", ordered=True)
@@ -334,9 +310,8 @@ def test_b21_a_killed_clients_queues_are_taken_over_when_its_locks_end() -> None
     assert 55_000 < world.now_ms - began_ms < 66_000, "a lock lives 60 s on the broker"
 
 
-def test_b21_a_frozen_client_does_not_consume_what_others_have() -> None:
+def test_b21_a_frozen_client_does_not_consume_what_others_have(world: World) -> None:
     """It wakes when its queues are somebody else's, and believes in its locks no more."""
-    world = World()
     world.topic("t", 1)
     sender, first, second = world.client(), world.client("a"), Listener()
     seen_by_first = Listener()
@@ -355,10 +330,8 @@ def test_b21_a_frozen_client_does_not_consume_what_others_have() -> None:
 
 
 @pytest.mark.parametrize("cached", [5, 1_500], ids=["few", "more than are pulled"])
-def test_b21_progress_is_asked_again_when_a_lock_was_regained(cached: int) -> None:
+def test_b21_progress_is_asked_again_when_a_lock_was_regained(world: World, broker: FakeBroker, cached: int) -> None:
     """However much is cached, and although a pull is held."""
-    world = World()
-    broker = FakeBroker(world)
     broker.pulls = [pulled(0, cached, many(range(cached)))]
     consumed: list[int] = []
 
@@ -378,10 +351,8 @@ def test_b21_progress_is_asked_again_when_a_lock_was_regained(cached: int) -> No
     assert consuming.store.known(T) == cached
 
 
-def test_b21_after_more_than_a_locks_life_progress_is_asked_again() -> None:
+def test_b21_after_more_than_a_locks_life_progress_is_asked_again(world: World, broker: FakeBroker) -> None:
     """A process that was stopped for two minutes: another one may have had the queue, and left it."""
-    world = World()
-    broker = FakeBroker(world)
     broker.members = ["10.0.0.1@c1"]
     broker.pulls = [pulled(0, 100, many(range(100)))]
     consumed: list[int] = []
@@ -406,9 +377,7 @@ def test_b21_after_more_than_a_locks_life_progress_is_asked_again() -> None:
     assert not [offset for offset in told if 12 < offset < 60], "progress does not go back"
 
 
-def test_b21_a_queue_that_was_dropped_and_is_ours_again_goes_on() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_a_queue_that_was_dropped_and_is_ours_again_goes_on(world: World, broker: FakeBroker) -> None:
     broker.members = ["10.0.0.1@c1"]
     broker.pulls = [pulled(0, 3, many(range(3)))]
     consumed: list[float] = []
@@ -431,9 +400,7 @@ def test_b21_a_queue_that_was_dropped_and_is_ours_again_goes_on() -> None:
     assert not consuming.queues[T].is_dropped
 
 
-def test_b21_of_a_batch_a_dead_letter_is_sent_once() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b21_of_a_batch_a_dead_letter_is_sent_once(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 3, many(range(3)))]
     seen: list[list[int]] = []
 
@@ -450,8 +417,7 @@ def test_b21_of_a_batch_a_dead_letter_is_sent_once() -> None:
     assert consuming.store.known(T) == 3
 
 
-def test_b21_a_slow_broker_delays_its_own_queues_alone() -> None:
-    world = World()
+def test_b21_a_slow_broker_delays_its_own_queues_alone(world: World) -> None:
     world.script(NAMES, names(("a", {0: "127.0.0.1:1"}, 4), ("b", {0: "127.0.0.1:2"}, 1)))
 
     def answer(command: Command) -> Any:

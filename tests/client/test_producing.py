@@ -62,6 +62,11 @@ class Brokers:
         return [(name, command.fields["e"]) for _, name, command in self.sends]
 
 
+@pytest.fixture
+def brokers(world: World) -> Brokers:
+    return Brokers(world)
+
+
 def stored_at(command: Command, code: int = 0) -> Any:
     return code, {"msgId": "7F00000100002A9F0000000000000001", "queueId": command.fields["e"], "queueOffset": "5"}, b""
 
@@ -83,20 +88,17 @@ def send(world: World, client: Client, *args: Any, **options: Any) -> SendResult
 # -- B26 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b26_queues_take_turns_over_all_brokers() -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_queues_take_turns_over_all_brokers(world: World, brokers: Brokers) -> None:
     world.send(world.client(), *[Message("t", b"x") for _ in range(8)])
     assert Counter(brokers.queues) == {(broker, queue): 2 for broker in ("b1", "b2") for queue in "01"}
     assert brokers.queues[:4] == brokers.queues[4:]
 
 
 @pytest.mark.parametrize("code", [1, 2, 14, 16, 17, 204, 205])
-def test_b26_a_broker_that_cannot_is_replaced_by_another(code: int) -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_a_broker_that_cannot_is_replaced_by_another(
+    world: World, brokers: Brokers, client: Client, code: int
+) -> None:
     brokers.says["b1"] = code, {}, b""
-    client = world.client()
     results = world.send(client, *[Message("t", b"x") for _ in range(4)])
     assert {result.queue.broker for result in results} == {"b2"}
     producing = client.producing()
@@ -105,11 +107,8 @@ def test_b26_a_broker_that_cannot_is_replaced_by_another(code: int) -> None:
     assert all(name == "b2" for before, name in pairwise(asked) if before == "b1")
 
 
-def test_b26_two_retries_and_no_more() -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_two_retries_and_no_more(world: World, brokers: Brokers, client: Client) -> None:
     brokers.says = {"b1": (14, {}, b""), "b2": (14, {}, b"")}
-    client = world.client()
     producing = client.producing()
     pending = client.engine(lambda: producing.send(Message("t", b"x")))
     with pytest.raises(BrokerRefusedError) as refused:
@@ -121,28 +120,21 @@ def test_b26_two_retries_and_no_more() -> None:
     assert producing.in_flight == 0
 
 
-def test_b26_what_no_broker_takes_is_not_tried_again() -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_what_no_broker_takes_is_not_tried_again(world: World, brokers: Brokers) -> None:
     brokers.says = {"b1": (13, {}, b""), "b2": (13, {}, b"")}
     with pytest.raises(BrokerRefusedError):
         send(world, world.client(), Message("t", b"x"))
     assert len(brokers.sends) == 1
 
 
-def test_b26_a_message_for_one_queue_goes_there_or_nowhere() -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_a_message_for_one_queue_goes_there_or_nowhere(world: World, brokers: Brokers) -> None:
     brokers.says["b1"] = 14, {}, b""
     with pytest.raises(BrokerRefusedError):
         send(world, world.client(), Message("t", b"x"), Queue("t", "b1", 1))
     assert brokers.queues == [("b1", "1")]
 
 
-def test_b26_a_broker_that_is_gone_is_passed_over() -> None:
-    world = World()
-    brokers = Brokers(world)
-    client = world.client()
+def test_b26_a_broker_that_is_gone_is_passed_over(world: World, brokers: Brokers, client: Client) -> None:
     world.send(client, *[Message("t", b"x") for _ in range(4)])
     del world.nodes[B1]
     for link in brokers.nodes["b1"].links:
@@ -153,8 +145,7 @@ def test_b26_a_broker_that_is_gone_is_passed_over() -> None:
     assert world.now_ms - began_ms < 100
 
 
-def test_b26_without_any_broker_a_send_waits_a_moment() -> None:
-    world = World()
+def test_b26_without_any_broker_a_send_waits_a_moment(world: World) -> None:
     Brokers(world)
     client = world.client()
     producing = client.producing()
@@ -176,9 +167,7 @@ def test_b26_without_any_broker_a_send_waits_a_moment() -> None:
     assert world.now_ms - began_ms <= 3_000
 
 
-def test_b26_a_send_ends_with_its_time() -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_a_send_ends_with_its_time(world: World, brokers: Brokers) -> None:
     brokers.nodes["b1"].answer = brokers.nodes["b2"].answer = lambda command: (
         None if command.code == SEND else (0, {}, b"")
     )
@@ -190,10 +179,8 @@ def test_b26_a_send_ends_with_its_time() -> None:
         assert world.now_ms - began_ms == timeout_ms
 
 
-def test_b26_the_route_is_part_of_a_sends_time() -> None:
-    world = World()
+def test_b26_the_route_is_part_of_a_sends_time(world: World, client: Client) -> None:
     world.script(NAMES, lambda command: None)
-    client = world.client()
     producing = client.producing()
     began_ms = world.now_ms
     with pytest.raises(RequestTimeoutError, match="no route in time"):
@@ -208,10 +195,7 @@ def test_options_that_make_no_sense(option: dict[str, int]) -> None:
         ProducerSettings(**option)
 
 
-def test_b26_one_way_is_sent_once_and_not_answered() -> None:
-    world = World()
-    brokers = Brokers(world)
-    client = world.client()
+def test_b26_one_way_is_sent_once_and_not_answered(world: World, brokers: Brokers, client: Client) -> None:
     producing = client.producing()
     world.wait(client.engine(lambda: producing.send_oneway(Message("t", b"x"))))
     world.run_ms(10)
@@ -219,10 +203,7 @@ def test_b26_one_way_is_sent_once_and_not_answered() -> None:
     assert command.is_oneway
 
 
-def test_b26_a_slow_broker_is_left_alone_for_a_while() -> None:
-    world = World()
-    brokers = Brokers(world)
-    client = world.client()
+def test_b26_a_slow_broker_is_left_alone_for_a_while(world: World, brokers: Brokers, client: Client) -> None:
     brokers.says["b1"] = 600, 0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "0"}, b""
     world.send(client, Message("t", b"x"), Message("t", b"x"), latency_fault_tolerance=True)
     producing = client.producing(latency_fault_tolerance=True)
@@ -252,16 +233,13 @@ def test_b26_how_long_a_slow_broker_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("status", [10, 11, 12])
-def test_b26_stored_with_a_reservation_is_stored(status: int) -> None:
-    world = World()
-    brokers = Brokers(world)
+def test_b26_stored_with_a_reservation_is_stored(world: World, brokers: Brokers, status: int) -> None:
     brokers.says = dict.fromkeys(("b1", "b2"), (status, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "1"}, b""))
     assert send(world, world.client(), Message("t", b"x")).status is SendStatus(status)
     assert len(brokers.sends) == 1
 
 
-def test_b26_a_topic_that_does_not_exist_is_made_by_sending() -> None:
-    world = World()
+def test_b26_a_topic_that_does_not_exist_is_made_by_sending(world: World) -> None:
     (result,) = world.send(world.client(), Message("new", b"x"))
     assert result.queue.broker == HALFMOON
     listener = Listener()
@@ -278,19 +256,15 @@ def test_b26_a_topic_that_must_not_be_made_has_no_route() -> None:
         world.send(world.client(), Message("new", b"x"))
 
 
-def test_a_topic_that_only_can_be_read_says_so() -> None:
-    world = World()
+def test_a_topic_that_only_can_be_read_says_so(world: World) -> None:
     body = names(("b", {1: "127.0.0.1:2"}, 1))
     world.script(NAMES, body)
     with pytest.raises(RouteError, match="no queue of topic 't' can be written to"):
         world.send(world.client(), Message("t", b"x"))
 
 
-def test_b26_a_broker_without_a_master_ends_a_send() -> None:
+def test_b26_a_broker_without_a_master_ends_a_send(world: World, broker: FakeBroker, client: Client) -> None:
     """A newer route, perhaps of another topic, says that the only broker has none now."""
-    world = World()
-    broker = FakeBroker(world)
-    client = world.client()
     world.send(client, Message("t", b"x"))
     client.instance.routes.put("other", Route((), (), {"b": {1: "127.0.0.1:2"}}))
     with pytest.raises(RouteError, match="no master"):
@@ -299,10 +273,8 @@ def test_b26_a_broker_without_a_master_ends_a_send() -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False])
-def test_a_send_ends_whatever_a_selector_says(is_known: bool) -> None:
-    world = World()
+def test_a_send_ends_whatever_a_selector_says(world: World, client: Client, is_known: bool) -> None:
     world.topic("t", 2)
-    client = world.client()
     producing = client.producing()
     if is_known:
         world.wait(client.run(producing.route("t")))
@@ -311,10 +283,8 @@ def test_a_send_ends_whatever_a_selector_says(is_known: bool) -> None:
     assert producing.in_flight == 0
 
 
-def test_who_waits_for_a_send_is_told_when_the_client_closes() -> None:
-    world = World()
+def test_who_waits_for_a_send_is_told_when_the_client_closes(world: World, client: Client) -> None:
     world.script(NAMES, lambda command: None)
-    client = world.client()
     producing = client.producing()
     pending = client.engine(lambda: producing.send(M))
     world.run_ms(10)
@@ -324,12 +294,9 @@ def test_who_waits_for_a_send_is_told_when_the_client_closes() -> None:
     assert producing.in_flight == 0
 
 
-def test_an_answer_that_comes_after_the_end_does_no_harm() -> None:
+def test_an_answer_that_comes_after_the_end_does_no_harm(world: World, brokers: Brokers, client: Client) -> None:
     """It may be on its way while the client closes."""
-    world = World()
-    brokers = Brokers(world)
     brokers.says = dict.fromkeys(("b1", "b2"), (50, 0, {"msgId": "0" * 32, "queueId": "0", "queueOffset": "1"}, b""))
-    client = world.client()
     producing = client.producing()
     pending = client.engine(lambda: producing.send(M))
     world.run_ms(10)
@@ -341,8 +308,7 @@ def test_an_answer_that_comes_after_the_end_does_no_harm() -> None:
     assert (producing.in_flight, producing.counters.sent, producing.counters.failed) == (0, 0, 1)
 
 
-def test_b24_a_name_server_that_is_back_is_waited_for() -> None:
-    world = World()
+def test_b24_a_name_server_that_is_back_is_waited_for(world: World) -> None:
     world.topic("t", 1)
     saved = world.nodes.pop(NAMES)
     client = world.client()
@@ -370,10 +336,8 @@ def test_b27_a_key_goes_where_java_sends_it() -> None:
     assert by_hash(QUEUES[:3], M, "polygenelubricants").queue_id == 2
 
 
-def test_b27_the_same_key_goes_to_the_same_queue_and_stays_in_order() -> None:
-    world = World()
+def test_b27_the_same_key_goes_to_the_same_queue_and_stays_in_order(world: World, client: Client) -> None:
     world.topic("t", 8)
-    client = world.client()
     for key in ("a", "b", "c"):
         results = [send(world, client, Message("t", b"%d" % number), select=by_hash, key=key) for number in range(5)]
         assert len({result.queue for result in results}) == 1
@@ -389,10 +353,8 @@ def test_b27_at_random_and_by_machine_room() -> None:
     assert by_machine_room(["r9"])(rooms, M, "key") in rooms
 
 
-def test_b27_a_selector_of_the_users_own() -> None:
-    world = World()
+def test_b27_a_selector_of_the_users_own(world: World, client: Client) -> None:
     world.topic("t", 4)
-    client = world.client()
     result = send(world, client, M, select=lambda queues, message, key: queues[key], key=2)
     assert result.queue.queue_id == 2
     with pytest.raises(MessageError, match="IndexError"):
@@ -402,10 +364,7 @@ def test_b27_a_selector_of_the_users_own() -> None:
 # -- B28 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b28_bodies_over_four_kibibytes_are_compressed() -> None:
-    world = World()
-    brokers = Brokers(world)
-    client = world.client()
+def test_b28_bodies_over_four_kibibytes_are_compressed(world: World, brokers: Brokers, client: Client) -> None:
     incompressible = random.Random(1).randbytes(5_000)
     world.send(client, Message("t", bytes(4_096)), Message("t", bytes(4_097)), Message("t", incompressible))
     flags = [command.fields["f"] for _, _, command in brokers.sends]
@@ -437,10 +396,9 @@ def test_b28_bodies_over_four_kibibytes_are_compressed() -> None:
         (Message("t", b"x", properties={"RETRY_TOPIC": "secret"}), "a field"),
     ],
 )
-def test_b28_what_no_broker_takes_is_refused_before_it_is_sent(message: Message, why: str) -> None:
-    world = World()
-    brokers = Brokers(world)
-    client = world.client()
+def test_b28_what_no_broker_takes_is_refused_before_it_is_sent(
+    brokers: Brokers, client: Client, message: Message, why: str
+) -> None:
     producing = client.producing()
     with pytest.raises(MessageError, match=why):
         client.engine(lambda: producing.send(message))
@@ -452,10 +410,8 @@ BIG = (4 << 20) - 1_024
 """Halfmoon's limit of 4 MiB is a record batch's, with its headers."""
 
 
-def test_b28_what_is_just_allowed_is_stored() -> None:
-    world = World()
+def test_b28_what_is_just_allowed_is_stored(world: World, client: Client) -> None:
     world.topic("t", 1)
-    client = world.client()
     name = "a"
     used = len("UNIQ_KEY\1\2WAIT\1true\2") + 32 + len(f"{name}\1\2")
     world.send(
@@ -468,8 +424,7 @@ def test_b28_what_is_just_allowed_is_stored() -> None:
     assert len(listener.seen[0].body) == BIG
 
 
-def test_b28_delays_by_level_time_and_date() -> None:
-    world = World()
+def test_b28_delays_by_level_time_and_date(world: World) -> None:
     world.topic("t", 1)
     client, seen = world.client(), Listener()
     world.client().consumer("g", seen, "t")
@@ -499,8 +454,7 @@ def batch(world: World, client: Client, *args: Any, **options: Any) -> list[Send
     return results
 
 
-def test_b10_a_batch_is_one_request_and_many_messages() -> None:
-    world = World()
+def test_b10_a_batch_is_one_request_and_many_messages(world: World) -> None:
     world.topic("t", 1)
     client, listener = world.client(), Listener()
     messages = [Message("t", b"%d" % number, tags="a" if number % 2 else "b", flag=number) for number in range(50)]
@@ -515,8 +469,7 @@ def test_b10_a_batch_is_one_request_and_many_messages() -> None:
     assert [message.message_id for message in listener.seen] == result.message_id.split(",")
 
 
-def test_b10_batches_are_split_at_a_mebibyte() -> None:
-    world = World()
+def test_b10_batches_are_split_at_a_mebibyte(world: World) -> None:
     world.topic("t", 1)
     client, listener = world.client(), Listener()
     sizes = [400_000] * 5 + [3_000_000, 10]
@@ -537,8 +490,7 @@ def test_b10_batches_are_split_at_a_mebibyte() -> None:
         ([Message("t", b"x"), Message("t", bytes(4 << 20))], "4194304 are allowed"),
     ],
 )
-def test_b10_what_no_batch_may_hold(messages: list[Message], why: str) -> None:
-    world = World()
+def test_b10_what_no_batch_may_hold(world: World, messages: list[Message], why: str) -> None:
     Brokers(world)
     client = world.client()
     producing = client.producing()
@@ -549,8 +501,7 @@ def test_b10_what_no_batch_may_hold(messages: list[Message], why: str) -> None:
 # -- cancelling ------------------------------------------------------------------------------------------------------
 
 
-def test_b30_a_delayed_message_is_cancelled() -> None:
-    world = World()
+def test_b30_a_delayed_message_is_cancelled(world: World) -> None:
     world.topic("t", 2)
     client, listener = world.client(), Listener()
     world.client().consumer("g", listener, "t")
@@ -565,10 +516,7 @@ def test_b30_a_delayed_message_is_cancelled() -> None:
         client.do(producing.cancel(plain, None))
 
 
-def test_b30_a_handle_is_used_where_a_broker_has_given_one() -> None:
-    world = World()
-    brokers = Brokers(world)
-    client = world.client()
+def test_b30_a_handle_is_used_where_a_broker_has_given_one(world: World, brokers: Brokers, client: Client) -> None:
     answer = {"msgId": "0" * 32, "queueId": "0", "queueOffset": "1", "recallHandle": "handle"}
     brokers.says = dict.fromkeys(("b1", "b2"), (0, answer, b""))
     sent = send(world, client, Message("t", b"x", delay_ms=5_000))

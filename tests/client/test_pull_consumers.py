@@ -108,9 +108,7 @@ def test_offsets_of_a_queue() -> None:
     assert client.do(consumer.offset_for_time(queue, before + 500_000)) == 11
 
 
-def test_a_topic_that_nobody_knows() -> None:
-    world = World()
-    client = world.client()
+def test_a_topic_that_nobody_knows(client: Client) -> None:
     consumer = pulling(client)
     with pytest.raises(RouteError):
         client.do(consumer.queues("nothing"))

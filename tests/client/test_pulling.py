@@ -23,7 +23,7 @@ from tests.client.fake_broker import (
     pulled,
     stored,
 )
-from tests.client.world import HALFMOON, Takes, World, bodies
+from tests.client.world import HALFMOON, Client, Takes, World, bodies
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
@@ -45,9 +45,7 @@ class Listener:
 # -- B14 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b14_a_pull_carries_progress_once_there_is_some() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b14_a_pull_carries_progress_once_there_is_some(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 3, many(range(3))), pulled(NO_NEW, 3)]
     world.client().consumer("g", Listener(), "t")
     world.run_ms(1_000)
@@ -62,8 +60,7 @@ def test_b14_a_pull_carries_progress_once_there_is_some() -> None:
     assert first["subscription"] == "*", "and yet it stands there"
 
 
-def test_b14_a_slave_is_not_told_of_progress_with_a_pull() -> None:
-    world = World()
+def test_b14_a_slave_is_not_told_of_progress_with_a_pull(world: World) -> None:
     broker = FakeBroker(world, slave=True)
     broker.pulls = [pulled(0, 3, many(range(3)), node=1), pulled(NO_NEW, 3, node=1), pulled(NO_NEW, 3, node=0)]
     world.client().consumer("g", Listener(), "t")
@@ -75,9 +72,7 @@ def test_b14_a_slave_is_not_told_of_progress_with_a_pull() -> None:
     assert at_master[-1]["commitOffset"] == "3", "back at the master, it is"
 
 
-def test_b14_a_broadcasting_consumer_keeps_progress_to_itself() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b14_a_broadcasting_consumer_keeps_progress_to_itself(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 3, many(range(3))), pulled(NO_NEW, 3)]
     file = MemoryFile()
     world.client().consumer("g", Listener(), "t", file=file, model="broadcasting")
@@ -102,9 +97,7 @@ class MemoryFile:
 # -- B15 -------------------------------------------------------------------------------------------------------------
 
 
-def test_b15_what_was_found_is_consumed_and_pulled_again_at_once() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b15_what_was_found_is_consumed_and_pulled_again_at_once(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 32, many(range(32))), pulled(0, 40, many(range(32, 40)))]
     listener = Listener()
     consuming = world.client().consumer("g", listener, "t")
@@ -114,9 +107,7 @@ def test_b15_what_was_found_is_consumed_and_pulled_again_at_once() -> None:
     assert consuming.counters.pulled == consuming.counters.consumed == 40
 
 
-def test_b15_offsets_without_matches_are_passed_over_and_progress_with_them() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b15_offsets_without_matches_are_passed_over_and_progress_with_them(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(RETRY, 800), pulled(NO_NEW, 900)]
     consuming = world.client().consumer("g", Listener(), "t")
     world.run_ms(6_000)
@@ -125,9 +116,7 @@ def test_b15_offsets_without_matches_are_passed_over_and_progress_with_them() ->
     assert consuming.store.known(Queue("t", "b", 0)) == 900
 
 
-def test_b15_offsets_without_matches_do_not_pass_what_is_not_dealt_with() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b15_offsets_without_matches_do_not_pass_what_is_not_dealt_with(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 3, many(range(3))), pulled(RETRY, 800)]
     consuming = world.client().consumer("g", lambda messages, context: Takes(8_000, Status.SUCCESS), "t", threads=3)
     world.run_ms(6_000)
@@ -136,9 +125,7 @@ def test_b15_offsets_without_matches_do_not_pass_what_is_not_dealt_with() -> Non
     assert consuming.store.known(Queue("t", "b", 0)) == 3
 
 
-def test_b15_an_illegal_offset_is_replaced_after_ten_seconds() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b15_an_illegal_offset_is_replaced_after_ten_seconds(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(MOVED, 500, low=500), pulled(0, 501, stored(500))]
     listener = Listener()
     world.client().consumer("g", listener, "t")
@@ -150,10 +137,8 @@ def test_b15_an_illegal_offset_is_replaced_after_ten_seconds() -> None:
     assert [message.queue_offset for message in listener.seen] == [500]
 
 
-def test_b15_a_pull_without_an_answer_is_asked_again() -> None:
+def test_b15_a_pull_without_an_answer_is_asked_again(world: World, broker: FakeBroker) -> None:
     """The request's own time-out is 30 s; then, after an exception, 3 s."""
-    world = World()
-    broker = FakeBroker(world)
     world.client().consumer("g", Listener(), "t")
     world.run_ms(40_000)
     assert broker.times(PULL) == [0, 33_000]
@@ -167,15 +152,14 @@ def test_b15_a_pull_without_an_answer_is_asked_again() -> None:
     [({"most_cached": 40}, 1), ({"most_cached_bytes": 4_000}, 100), ({"most_span": 40}, 1)],
     ids=["count", "bytes", "span"],
 )
-def test_b16_a_queue_with_enough_is_looked_at_again_after_50_ms(settings: dict[str, int], size: int) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b16_a_queue_with_enough_is_looked_at_again_after_50_ms(
+    world: World, broker: FakeBroker, client: Client, settings: dict[str, int], size: int
+) -> None:
     broker.pulls = [
         pulled(0, 20 * step + 20, b"".join([stored(20 * step + at, b"x" * size) for at in range(20)]))
         for step in range(10)
     ]
     world.is_listening = False
-    client = world.client()
     client.consumer("g", Listener(), "t", **settings)
     world.run_ms(1_000)
     held_up = len(broker.of(PULL))
@@ -188,9 +172,7 @@ def test_b16_a_queue_with_enough_is_looked_at_again_after_50_ms(settings: dict[s
     assert broker.times(PULL)[held_up] - began_ms <= 50
 
 
-def test_b16_span_does_not_count_in_order() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b16_span_does_not_count_in_order(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(0, 1_000 * step + 1, stored(1_000 * step)) for step in range(5)]
     world.is_listening = False
     world.client().consumer("g", Listener(), "t", ordered=True)
@@ -198,9 +180,7 @@ def test_b16_span_does_not_count_in_order() -> None:
     assert len(broker.of(PULL)) == 6
 
 
-def test_b16_a_paused_consumer_looks_again_after_a_second() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b16_a_paused_consumer_looks_again_after_a_second(world: World, broker: FakeBroker) -> None:
     consuming = world.client().consumer("g", Listener(), "t", start=False)
     consuming.is_paused = True
     world.clients[0].do(consuming.start())
@@ -211,9 +191,7 @@ def test_b16_a_paused_consumer_looks_again_after_a_second() -> None:
     assert len(broker.of(PULL)) == 1
 
 
-def test_b16_after_an_exception_the_queue_is_pulled_again_in_three_seconds() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b16_after_an_exception_the_queue_is_pulled_again_in_three_seconds(world: World, broker: FakeBroker) -> None:
     broker.pulls = [(1, {}, b""), pulled(0, 1, b"garbage"), (0, {"nextBeginOffset": "x"}, b""), pulled(0, 1, stored(0))]
     listener = Listener()
     world.client().consumer("g", listener, "t")
@@ -222,9 +200,7 @@ def test_b16_after_an_exception_the_queue_is_pulled_again_in_three_seconds() -> 
     assert len(listener.seen) == 1
 
 
-def test_b16_a_dropped_queue_is_never_pulled_again() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b16_a_dropped_queue_is_never_pulled_again(world: World, broker: FakeBroker) -> None:
     broker.pulls = [pulled(NO_NEW, 0)] * 2
     broker.members = ["10.0.0.1@c1"]
     consuming = world.client().consumer("g", Listener(), "t")
@@ -244,9 +220,9 @@ def test_b16_a_dropped_queue_is_never_pulled_again() -> None:
     ("consume_from", "expected"),
     [(ConsumeFrom.FIRST, "0"), (ConsumeFrom.LAST, "77"), (ConsumeFrom.TIMESTAMP, "55")],
 )
-def test_b17_a_group_without_progress_begins_where_it_is_told(consume_from: ConsumeFrom, expected: str) -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b17_a_group_without_progress_begins_where_it_is_told(
+    world: World, broker: FakeBroker, consume_from: ConsumeFrom, expected: str
+) -> None:
     broker.progress = None
     broker.answers = {30: (0, {"offset": "77"}, b""), 29: (0, {"offset": "55"}, b"")}
     world.client().consumer("g", Listener(), "t", consume_from=consume_from, consume_from_ms=1_234)
@@ -257,18 +233,14 @@ def test_b17_a_group_without_progress_begins_where_it_is_told(consume_from: Cons
     assert broker.fields(PULL, "%RETRY%g")[0]["queueOffset"] == "0", "what was handed back counts from the first"
 
 
-def test_b17_progress_counts_whatever_the_group_was_told() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b17_progress_counts_whatever_the_group_was_told(world: World, broker: FakeBroker) -> None:
     broker.progress = 12
     world.client().consumer("g", Listener(), "t", consume_from=ConsumeFrom.LAST)
     world.run_ms(100)
     assert broker.fields(PULL)[0]["queueOffset"] == "12"
 
 
-def test_b17_a_queue_whose_progress_cannot_be_learnt_is_taken_later() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b17_a_queue_whose_progress_cannot_be_learnt_is_taken_later(world: World, broker: FakeBroker) -> None:
     broker.answers[QUERY_OFFSET] = (1, {}, b"")
     consuming = world.client().consumer("g", Listener(), "t")
     world.run_ms(10_000)
@@ -279,9 +251,7 @@ def test_b17_a_queue_whose_progress_cannot_be_learnt_is_taken_later() -> None:
     assert consuming.owned("t"), "looked at again before the 20 s are over"
 
 
-def test_b17_a_queue_that_comes_back_is_begun_where_the_broker_says() -> None:
-    world = World()
-    broker = FakeBroker(world)
+def test_b17_a_queue_that_comes_back_is_begun_where_the_broker_says(world: World, broker: FakeBroker) -> None:
     broker.members = ["10.0.0.1@c1"]
     broker.pulls = [pulled(0, 3, many(range(3))), pulled(NO_NEW, 3)]
     consuming = world.client().consumer("g", Listener(), "t")
@@ -298,8 +268,7 @@ def test_b17_a_queue_that_comes_back_is_begun_where_the_broker_says() -> None:
 # -- end to end ------------------------------------------------------------------------------------------------------
 
 
-def test_messages_reach_a_listener_as_they_were_sent() -> None:
-    world = World()
+def test_messages_reach_a_listener_as_they_were_sent(world: World) -> None:
     world.topic("t", 4)
     sender, listener = world.client(), Listener()
     world.client().consumer("g", listener, "t")
@@ -321,8 +290,7 @@ def test_messages_reach_a_listener_as_they_were_sent() -> None:
     assert first.reconsume_times == 0
 
 
-def test_a_held_pull_is_answered_when_a_message_comes() -> None:
-    world = World()
+def test_a_held_pull_is_answered_when_a_message_comes(world: World) -> None:
     world.topic("t", 1)
     sender, listener = world.client(), Listener()
     world.client().consumer("g", listener, "t")
@@ -331,9 +299,8 @@ def test_a_held_pull_is_answered_when_a_message_comes() -> None:
     assert world.until(lambda: listener.seen) == 0
 
 
-def test_tags_are_compared_a_second_time() -> None:
+def test_tags_are_compared_a_second_time(world: World) -> None:
     """`Aa` and `BB` have the same hash, so a broker lets both pass (B33)."""
-    world = World()
     world.topic("t", 1)
     sender, listener = world.client(), Listener()
     consuming = world.client().consumer("g", listener, {"t": "Aa || C"})
@@ -344,8 +311,7 @@ def test_tags_are_compared_a_second_time() -> None:
     assert consuming.store.known(Queue("t", HALFMOON, 0)) == 5
 
 
-def test_batches_are_handed_over_as_batches() -> None:
-    world = World()
+def test_batches_are_handed_over_as_batches(world: World) -> None:
     world.topic("t", 1)
     sender, listener = world.client(), Listener()
     world.send(sender, *[Message("t", b"%d" % number) for number in range(100)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -43,6 +44,27 @@ def make_topic(admin: AdminClient, name: str) -> Iterator[Callable[..., str]]:
     if made:
         for future in admin.delete_topics(made).values():
             future.exception(10)
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    """A topic with one partition."""
+    return make_topic()
+
+
+@pytest.fixture
+def members(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """`members(…)` starts a Member of the test's module. Those that are there at the end leave."""
+    started: list[Any] = []
+
+    def start(*arguments: Any, **settings: Any) -> Any:
+        started.append(request.module.Member(*arguments, **settings))
+        return started[-1]
+
+    yield start
+    for member in started:
+        if member.is_alive():
+            member.leave()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -39,34 +39,25 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
 
 @asynccontextmanager
-async def producer(servers: str, **settings: Any) -> AsyncIterator[AIOKafkaProducer]:
-    made = AIOKafkaProducer(bootstrap_servers=servers, **settings)
+async def started(made: Any) -> AsyncIterator[Any]:
     await made.start()
     try:
         yield made
     finally:
-        await made.stop()
+        await (made.close() if isinstance(made, AIOKafkaAdminClient) else made.stop())
 
 
-@asynccontextmanager
-async def reader(servers: str, *topics: str, **settings: Any) -> AsyncIterator[AIOKafkaConsumer]:
+def producer(servers: str, **settings: Any) -> AbstractAsyncContextManager[AIOKafkaProducer]:
+    return started(AIOKafkaProducer(bootstrap_servers=servers, **settings))
+
+
+def reader(servers: str, *topics: str, **settings: Any) -> AbstractAsyncContextManager[AIOKafkaConsumer]:
     defaults = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-    made = AIOKafkaConsumer(*topics, bootstrap_servers=servers, **{**defaults, **settings})
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.stop()
+    return started(AIOKafkaConsumer(*topics, bootstrap_servers=servers, **{**defaults, **settings}))
 
 
-@asynccontextmanager
-async def admin_client(servers: str) -> AsyncIterator[AIOKafkaAdminClient]:
-    made = AIOKafkaAdminClient(bootstrap_servers=servers)
-    await made.start()
-    try:
-        yield made
-    finally:
-        await made.close()
+def admin_client(servers: str) -> AbstractAsyncContextManager[AIOKafkaAdminClient]:
+    return started(AIOKafkaAdminClient(bootstrap_servers=servers))
 
 
 async def take(consumer: AIOKafkaConsumer, count: int) -> list[Any]:
@@ -93,8 +84,7 @@ async def wait_for(condition: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
 @in_loop
-async def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: int | str) -> None:
-    topic = make_topic()
+async def test_acks(bootstrap_servers: str, topic: str, acks: int | str) -> None:
     async with producer(bootstrap_servers, acks=acks) as sender:
         ends = [await sender.send(topic, b"%d" % number, partition=0) for number in range(100)]
         await sender.flush()
@@ -107,8 +97,7 @@ async def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: int | s
 
 @pytest.mark.parametrize("codec", CODECS)
 @in_loop
-async def test_codecs(bootstrap_servers: str, make_topic: MakeTopic, codec: str | None) -> None:
-    topic = make_topic()
+async def test_codecs(bootstrap_servers: str, topic: str, codec: str | None) -> None:
     body = [b"%d " % number * 200 for number in range(50)]
     async with producer(bootstrap_servers, compression_type=codec) as sender:
         ends = [await sender.send(topic, value, partition=0) for value in body]
@@ -119,8 +108,7 @@ async def test_codecs(bootstrap_servers: str, make_topic: MakeTopic, codec: str 
 
 
 @in_loop
-async def test_keys_values_headers_and_times_come_back_as_sent(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+async def test_keys_values_headers_and_times_come_back_as_sent(bootstrap_servers: str, topic: str) -> None:
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("žluť", b"\x00\xff")]
     async with producer(bootstrap_servers) as sender:
         await sender.send(topic, None, key=b"tombstone", timestamp_ms=1)
@@ -184,8 +172,7 @@ async def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, ma
 
 
 @in_loop
-async def test_from_an_offset_to_the_end_and_back(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+async def test_from_an_offset_to_the_end_and_back(bootstrap_servers: str, topic: str) -> None:
     await fill(bootstrap_servers, topic, 100)
     place = TopicPartition(topic, 0)
     async with reader(bootstrap_servers) as consumer:
@@ -218,8 +205,7 @@ async def test_from_a_time(bootstrap_servers: str, make_topic: MakeTopic) -> Non
 
 
 @in_loop
-async def test_an_offset_outside_the_log(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+async def test_an_offset_outside_the_log(bootstrap_servers: str, topic: str) -> None:
     await fill(bootstrap_servers, topic, 10)
     place = TopicPartition(topic, 0)
     async with reader(bootstrap_servers) as consumer:
@@ -387,8 +373,7 @@ async def test_topics_partitions_and_configs(bootstrap_servers: str, name: str) 
 
 
 @in_loop
-async def test_delete_records(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+async def test_delete_records(bootstrap_servers: str, topic: str) -> None:
     await fill(bootstrap_servers, topic, 100)
     place = TopicPartition(topic, 0)
     async with admin_client(bootstrap_servers) as client:

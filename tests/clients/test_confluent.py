@@ -34,6 +34,11 @@ from confluent_kafka.admin import (
 )
 
 from halfmoon.testing import Broker
+from tests.clients.group_life import (
+    a_static_member_comes_back,
+    both_go_on_after_a_restart,
+    two_share_and_the_next_one_goes_on,
+)
 from tests.clients.polling import DEADLINE_S, until, wait_for
 
 MakeTopic = Callable[..., str]
@@ -109,8 +114,7 @@ def values(messages: list[Message]) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: str) -> None:
-    topic = make_topic()
+def test_acks(bootstrap_servers: str, topic: str, acks: str) -> None:
     sent = Sent(bootstrap_servers, acks=acks)
     for number in range(100):
         sent.send(topic, b"%d" % number)
@@ -124,8 +128,7 @@ def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: str) -> None:
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_codecs(bootstrap_servers: str, make_topic: MakeTopic, codec: str) -> None:
-    topic = make_topic()
+def test_codecs(bootstrap_servers: str, topic: str, codec: str) -> None:
     body = [b"%d " % number * 200 for number in range(50)]
     sent = Sent(bootstrap_servers, compression_type=codec)
     for value in body:
@@ -136,8 +139,7 @@ def test_codecs(bootstrap_servers: str, make_topic: MakeTopic, codec: str) -> No
         assert values(take(reader, 50)) == body
 
 
-def test_keys_values_headers_and_times_come_back_as_sent(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_keys_values_headers_and_times_come_back_as_sent(bootstrap_servers: str, topic: str) -> None:
     sent = Sent(bootstrap_servers)
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("null", None), ("žluť", b"\x00\xff")]
     sent.send(topic, None, key=b"tombstone", timestamp=1)
@@ -204,8 +206,7 @@ def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, make_top
 # -- consume ----------------------------------------------------------------------------------------------------------
 
 
-def test_from_an_offset_to_the_end_and_back(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_from_an_offset_to_the_end_and_back(bootstrap_servers: str, topic: str) -> None:
     fill(bootstrap_servers, topic, 100)
     with consumer(bootstrap_servers, enable_partition_eof=True) as reader:
         reader.assign([TopicPartition(topic, 0, 90)])
@@ -235,8 +236,7 @@ def test_from_a_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
         assert values(take(reader, 2)) == [b"42", b"43"]
 
 
-def test_an_offset_outside_the_log_is_reset_as_configured(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_an_offset_outside_the_log_is_reset_as_configured(bootstrap_servers: str, topic: str) -> None:
     fill(bootstrap_servers, topic, 10)
     with consumer(bootstrap_servers) as reader:
         reader.assign([TopicPartition(topic, 0, 10_000)])
@@ -315,20 +315,6 @@ class Member(threading.Thread):
         assert not self.is_alive()
 
 
-@pytest.fixture
-def members() -> Iterator[Callable[..., Member]]:
-    started: list[Member] = []
-
-    def start(*arguments: Any, **settings: Any) -> Member:
-        started.append(Member(*arguments, **settings))
-        return started[-1]
-
-    yield start
-    for member in started:
-        if member.is_alive():
-            member.leave()
-
-
 def committed(servers: str, group: str, topic: str, partitions: int) -> dict[int, int]:
     with consumer(servers, group_id=group) as reader:
         asked = [TopicPartition(topic, partition) for partition in range(partitions)]
@@ -339,23 +325,7 @@ def test_two_members_share_and_the_next_one_goes_on(
     bootstrap_servers: str, make_topic: MakeTopic, name: str, members: Callable[..., Member]
 ) -> None:
     topic = make_topic(4)
-    first = members(bootstrap_servers, name, topic)
-    wait_for(lambda: first.owned == {0, 1, 2, 3})
-    second = members(bootstrap_servers, name, topic)
-    wait_for(lambda: len(first.owned) == len(second.owned) == 2 and not first.owned & second.owned)
-    for partition in range(4):
-        fill(bootstrap_servers, topic, 10, partition)
-    everything = {(partition, offset) for partition in range(4) for offset in range(10)}
-    wait_for(lambda: set(first.seen) | set(second.seen) == everything)
-    assert {partition for partition, _ in first.seen} == first.owned
-    first.leave()
-    wait_for(lambda: second.owned == {0, 1, 2, 3})
-    second.leave()
-    assert committed(bootstrap_servers, name, topic, 4) == dict.fromkeys(range(4), 10)
-    fill(bootstrap_servers, topic, 1, partition=2)
-    third = members(bootstrap_servers, name, topic)
-    wait_for(lambda: third.seen)
-    assert third.seen == [(2, 10)]
+    two_share_and_the_next_one_goes_on(members, fill, committed, bootstrap_servers, name, topic)
 
 
 @pytest.mark.parametrize("strategy", ["cooperative-sticky", "roundrobin"])
@@ -378,23 +348,10 @@ def test_other_assignors(
 def test_a_static_member_comes_back_without_a_rebalance(
     bootstrap_servers: str, make_topic: MakeTopic, name: str, members: Callable[..., Member]
 ) -> None:
-    topic = make_topic(2)
-    first = members(bootstrap_servers, name, topic, **{"group.instance.id": "one"})
-    wait_for(lambda: first.owned)
-    second = members(bootstrap_servers, name, topic, **{"group.instance.id": "two"})
-    wait_for(lambda: len(first.owned) == len(second.owned) == 1)
-    owned, rebalances = second.owned, first.rebalances
-    second.leave()  # a static member's close does not leave the group
-    again = members(bootstrap_servers, name, topic, **{"group.instance.id": "two"})
-    wait_for(lambda: again.owned)
-    assert again.owned == owned
-    assert first.rebalances == rebalances
+    a_static_member_comes_back(members, bootstrap_servers, name, make_topic(2), "group.instance.id")
 
 
-def test_a_second_owner_of_a_static_name_fences_the_first(
-    bootstrap_servers: str, make_topic: MakeTopic, name: str
-) -> None:
-    topic = make_topic()
+def test_a_second_owner_of_a_static_name_fences_the_first(bootstrap_servers: str, topic: str, name: str) -> None:
     settings = {"group.id": name, "group.instance.id": "one", "heartbeat_interval_ms": 100}
     with consumer(bootstrap_servers, **settings) as first, consumer(bootstrap_servers, **settings) as second:
         first.subscribe([topic])
@@ -411,16 +368,7 @@ def test_members_go_on_after_a_restart(name: str, own_broker: Broker, members: C
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(10)
     settings = {"reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 100}
     both = [members(servers, name, name, **settings) for _ in range(2)]
-    wait_for(lambda: all(len(member.owned) == 1 for member in both))
-    for partition in range(2):
-        fill(servers, name, 10, partition)
-    wait_for(lambda: sum(len(member.seen) for member in both) >= 20)
-    own_broker.restart()
-    for partition in range(2):
-        fill(servers, name, 10, partition)
-    everything = {(partition, offset) for partition in range(2) for offset in range(20)}
-    wait_for(lambda: set(both[0].seen) | set(both[1].seen) == everything)
-    until(lambda: committed(servers, name, name, 2) == {0: 20, 1: 20})
+    both_go_on_after_a_restart(both, fill, committed, own_broker, name)
 
 
 # -- administration ---------------------------------------------------------------------------------------------------
@@ -461,8 +409,7 @@ def test_topics_partitions_and_configs(bootstrap_servers: str, admin: AdminClien
         assert refusal.value.args[0].code() in (KafkaError.INVALID_CONFIG, KafkaError.INVALID_REQUEST)
 
 
-def test_a_deleted_topic_is_gone(bootstrap_servers: str, admin: AdminClient, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_a_deleted_topic_is_gone(bootstrap_servers: str, admin: AdminClient, topic: str) -> None:
     fill(bootstrap_servers, topic, 10)
     admin.delete_topics([topic])[topic].result(10)
     assert topic not in admin.list_topics(timeout=10).topics
@@ -471,8 +418,7 @@ def test_a_deleted_topic_is_gone(bootstrap_servers: str, admin: AdminClient, mak
         assert reader.get_watermark_offsets(TopicPartition(topic, 0), timeout=10) == (0, 0)
 
 
-def test_delete_records_and_list_offsets(bootstrap_servers: str, admin: AdminClient, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_delete_records_and_list_offsets(bootstrap_servers: str, admin: AdminClient, topic: str) -> None:
     fill(bootstrap_servers, topic, 100)
     place = TopicPartition(topic, 0, 60)
     assert admin.delete_records([place])[place].result(10).low_watermark == 60

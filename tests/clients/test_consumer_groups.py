@@ -172,9 +172,8 @@ def test_a_topic_that_grows(
 
 
 def test_what_was_committed_is_not_read_again(
-    bootstrap_servers: str, name: str, make_topic: MakeTopic, members: Callable[..., Member]
+    bootstrap_servers: str, name: str, topic: str, members: Callable[..., Member]
 ) -> None:
-    topic = make_topic()
     send(bootstrap_servers, topic, [b"a", b"b"])
     first = members(bootstrap_servers, name, [topic])
     first.commits = True
@@ -238,9 +237,8 @@ def test_the_broker_is_restarted(own_broker: Broker, members: Callable[..., Memb
 
 
 def test_offsets_of_a_group_with_members_are_not_reset(
-    bootstrap_servers: str, name: str, make_topic: MakeTopic, members: Callable[..., Member], admin: AdminClient
+    bootstrap_servers: str, name: str, topic: str, members: Callable[..., Member], admin: AdminClient
 ) -> None:
-    topic = make_topic()
     member = members(bootstrap_servers, name, [topic])
     wait_for(lambda: shared(topic, 1, member))
     with pytest.raises(KafkaException, match="NON_EMPTY_GROUP"):

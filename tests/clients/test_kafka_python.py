@@ -19,6 +19,11 @@ from kafka.errors import (
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp
 
 from halfmoon.testing import Broker
+from tests.clients.group_life import (
+    a_static_member_comes_back,
+    both_go_on_after_a_restart,
+    two_share_and_the_next_one_goes_on,
+)
 from tests.clients.kafka_python import Member, reader
 from tests.clients.polling import DEADLINE_S, until, wait_for
 
@@ -67,8 +72,7 @@ def client(bootstrap_servers: str) -> Iterator[KafkaAdminClient]:
 
 
 @pytest.mark.parametrize("acks", [0, 1, "all"])
-def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: int | str) -> None:
-    topic = make_topic()
+def test_acks(bootstrap_servers: str, topic: str, acks: int | str) -> None:
     records = [{"value": b"%d" % number} for number in range(100)]
     ends = send(bootstrap_servers, topic, records, acks=acks, enable_idempotence=acks == "all")
     if acks != 0:
@@ -79,8 +83,7 @@ def test_acks(bootstrap_servers: str, make_topic: MakeTopic, acks: int | str) ->
 
 
 @pytest.mark.parametrize("codec", CODECS)
-def test_codecs(bootstrap_servers: str, make_topic: MakeTopic, codec: str | None) -> None:
-    topic = make_topic()
+def test_codecs(bootstrap_servers: str, topic: str, codec: str | None) -> None:
     body = [b"%d " % number * 200 for number in range(50)]
     ends = send(bootstrap_servers, topic, [{"value": value} for value in body], compression_type=codec, linger_ms=5)
     assert [end.offset for end in ends] == list(range(50))
@@ -89,8 +92,7 @@ def test_codecs(bootstrap_servers: str, make_topic: MakeTopic, codec: str | None
         assert [record.value for record in take(consumer, 50)] == body
 
 
-def test_keys_values_headers_and_times_come_back_as_sent(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_keys_values_headers_and_times_come_back_as_sent(bootstrap_servers: str, topic: str) -> None:
     headers = [("a", b"1"), ("a", b"2"), ("empty", b""), ("žluť", b"\x00\xff")]
     send(
         bootstrap_servers,
@@ -153,8 +155,7 @@ def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, make_top
 # -- consume ----------------------------------------------------------------------------------------------------------
 
 
-def test_from_an_offset_to_the_end_and_back(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_from_an_offset_to_the_end_and_back(bootstrap_servers: str, topic: str) -> None:
     fill(bootstrap_servers, topic, 100)
     place = TopicPartition(topic, 0)
     with closing(reader(bootstrap_servers)) as consumer:
@@ -185,8 +186,7 @@ def test_from_a_time(bootstrap_servers: str, make_topic: MakeTopic) -> None:
         assert consumer.offsets_for_times({full: 1_099_001}) == {full: None}
 
 
-def test_an_offset_outside_the_log(bootstrap_servers: str, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_an_offset_outside_the_log(bootstrap_servers: str, topic: str) -> None:
     fill(bootstrap_servers, topic, 10)
     place = TopicPartition(topic, 0)
     with closing(reader(bootstrap_servers)) as consumer:
@@ -216,20 +216,6 @@ def test_pause_and_resume(bootstrap_servers: str, make_topic: MakeTopic) -> None
 # -- groups -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def members() -> Iterator[Callable[..., Member]]:
-    started: list[Member] = []
-
-    def start(*arguments: Any, **settings: Any) -> Member:
-        started.append(Member(*arguments, **settings))
-        return started[-1]
-
-    yield start
-    for member in started:
-        if member.is_alive():
-            member.leave()
-
-
 def committed(servers: str, group: str, topic: str, partitions: int) -> dict[int, int | None]:
     with closing(reader(servers, group_id=group)) as consumer:
         return {number: consumer.committed(TopicPartition(topic, number)) for number in range(partitions)}
@@ -239,39 +225,13 @@ def test_two_members_share_and_the_next_one_goes_on(
     bootstrap_servers: str, make_topic: MakeTopic, name: str, members: Callable[..., Member]
 ) -> None:
     topic = make_topic(4)
-    first = members(bootstrap_servers, name, topic)
-    wait_for(lambda: first.owned == {0, 1, 2, 3})
-    second = members(bootstrap_servers, name, topic)
-    wait_for(lambda: len(first.owned) == len(second.owned) == 2 and not first.owned & second.owned)
-    for partition in range(4):
-        fill(bootstrap_servers, topic, 10, partition)
-    everything = {(partition, offset) for partition in range(4) for offset in range(10)}
-    wait_for(lambda: set(first.seen) | set(second.seen) == everything)
-    assert {partition for partition, _ in first.seen} == first.owned
-    first.leave()
-    wait_for(lambda: second.owned == {0, 1, 2, 3})
-    second.leave()
-    assert committed(bootstrap_servers, name, topic, 4) == dict.fromkeys(range(4), 10)
-    fill(bootstrap_servers, topic, 1, partition=2)
-    third = members(bootstrap_servers, name, topic)
-    wait_for(lambda: third.seen)
-    assert third.seen == [(2, 10)]
+    two_share_and_the_next_one_goes_on(members, fill, committed, bootstrap_servers, name, topic)
 
 
 def test_a_static_member_comes_back_without_a_rebalance(
     bootstrap_servers: str, make_topic: MakeTopic, name: str, members: Callable[..., Member]
 ) -> None:
-    topic = make_topic(2)
-    first = members(bootstrap_servers, name, topic, group_instance_id="one")
-    wait_for(lambda: first.owned)
-    second = members(bootstrap_servers, name, topic, group_instance_id="two")
-    wait_for(lambda: len(first.owned) == len(second.owned) == 1)
-    owned, rebalances = second.owned, first.rebalances
-    second.leave()
-    again = members(bootstrap_servers, name, topic, group_instance_id="two")
-    wait_for(lambda: again.owned)
-    assert again.owned == owned
-    assert first.rebalances == rebalances
+    a_static_member_comes_back(members, bootstrap_servers, name, make_topic(2), "group_instance_id")
 
 
 def test_members_go_on_after_a_restart(name: str, own_broker: Broker, members: Callable[..., Member]) -> None:
@@ -279,16 +239,7 @@ def test_members_go_on_after_a_restart(name: str, own_broker: Broker, members: C
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as client:
         client.create_topics({name: {"num_partitions": 2}})
     both = [members(servers, name, name) for _ in range(2)]
-    wait_for(lambda: all(len(member.owned) == 1 for member in both))
-    for partition in range(2):
-        fill(servers, name, 10, partition)
-    wait_for(lambda: sum(len(member.seen) for member in both) >= 20)
-    own_broker.restart()
-    for partition in range(2):
-        fill(servers, name, 10, partition)
-    everything = {(partition, offset) for partition in range(2) for offset in range(20)}
-    wait_for(lambda: set(both[0].seen) | set(both[1].seen) == everything)
-    until(lambda: committed(servers, name, name, 2) == {0: 20, 1: 20})
+    both_go_on_after_a_restart(both, fill, committed, own_broker, name)
 
 
 # -- administration ---------------------------------------------------------------------------------------------------
@@ -318,10 +269,7 @@ def test_topics_partitions_and_configs(client: KafkaAdminClient, name: str) -> N
     assert name not in client.list_topics()
 
 
-def test_delete_records_and_list_offsets(
-    bootstrap_servers: str, client: KafkaAdminClient, make_topic: MakeTopic
-) -> None:
-    topic = make_topic()
+def test_delete_records_and_list_offsets(bootstrap_servers: str, client: KafkaAdminClient, topic: str) -> None:
     fill(bootstrap_servers, topic, 100)
     place = TopicPartition(topic, 0)
     assert client.delete_records({place: 60})[place]["low_watermark"] == 60

@@ -54,8 +54,7 @@ LINES = b"".join(b"%d\n" % number for number in range(1_000))
 
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
-def test_acks(kcat: Kcat, make_topic: MakeTopic, acks: str) -> None:
-    topic = make_topic()
+def test_acks(kcat: Kcat, topic: str, acks: str) -> None:
     kcat.ok("-P", "-t", topic, "-X", f"acks={acks}", stdin=LINES)
     if acks == "0":  # nobody says when they are there
         until(lambda: kcat.read(topic) == LINES)
@@ -63,14 +62,12 @@ def test_acks(kcat: Kcat, make_topic: MakeTopic, acks: str) -> None:
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
-def test_codecs(kcat: Kcat, make_topic: MakeTopic, codec: str) -> None:
-    topic = make_topic()
+def test_codecs(kcat: Kcat, topic: str, codec: str) -> None:
     kcat.ok("-P", "-t", topic, "-z", codec, "-X", "enable.idempotence=true", stdin=LINES)
     assert kcat.read(topic, "-X", "check.crcs=true") == LINES
 
 
-def test_keys_headers_and_tombstones(kcat: Kcat, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_keys_headers_and_tombstones(kcat: Kcat, topic: str) -> None:
     kcat.ok("-P", "-t", topic, "-K", ":", "-Z", "-H", "a=b", "-H", "c=", stdin=b"key:value\ntombstone:\n:keyless\n")
     first, tombstone, keyless = kcat.read_json(topic)
     assert (first["key"], first["payload"], first["headers"]) == ("key", "value", ["a", "b", "c", ""])
@@ -88,8 +85,7 @@ def test_a_record_over_the_largest_size_is_refused(kcat: Kcat, make_topic: MakeT
     assert kcat.read(topic) == b"x" * 9_900 + b"\n"
 
 
-def test_offsets_and_times(kcat: Kcat, make_topic: MakeTopic) -> None:
-    topic = make_topic()
+def test_offsets_and_times(kcat: Kcat, topic: str) -> None:
     kcat.ok("-P", "-t", topic, stdin=LINES)
     assert kcat.ok("-Q", "-t", f"{topic}:0:-2") == f"{topic} [0] offset 0\n".encode()
     assert kcat.ok("-Q", "-t", f"{topic}:0:-1") == f"{topic} [0] offset 1000\n".encode()
@@ -99,8 +95,7 @@ def test_offsets_and_times(kcat: Kcat, make_topic: MakeTopic) -> None:
     assert kcat.ok("-C", "-t", topic, "-p", "0", "-o", "s@1", "-c", "1", "-q") == b"0\n"
 
 
-def test_a_group_resumes_at_its_commit(kcat: Kcat, make_topic: MakeTopic, name: str, admin: AdminClient) -> None:
-    topic = make_topic()
+def test_a_group_resumes_at_its_commit(kcat: Kcat, topic: str, name: str, admin: AdminClient) -> None:
     kcat.ok("-P", "-t", topic, stdin=LINES)
     read = ["-X", "auto.offset.reset=earliest", "-e", "-q"]
     assert kcat.ok("-G", name, *read, topic) == LINES

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.clients.conftest import admin, make_topic, name  # noqa: F401
+from tests.clients.conftest import admin, make_topic, name, topic  # noqa: F401
 from tests.clients.kafka_jvm.jvm import KafkaJvm
 
 

@@ -115,10 +115,7 @@ def counts(records: list[Any]) -> set[int]:
     return {record.deliveryCount().get() for record in records}
 
 
-def test_what_is_polled_counts_as_done_with_the_next_poll(
-    sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str
-) -> None:
-    topic = make_topic()
+def test_what_is_polled_counts_as_done_with_the_next_poll(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
     sent = fill(bootstrap_servers, topic, 100)
     consumer = sharing.consumer(topic, explicit=False)
     found = sharing.take(consumer, 100, None)
@@ -131,8 +128,7 @@ def test_what_is_polled_counts_as_done_with_the_next_poll(
     assert values(sharing.take(again, 3)) == more
 
 
-def test_accepted_records_do_not_come_again(sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str) -> None:
-    topic = make_topic()
+def test_accepted_records_do_not_come_again(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
     sent = fill(bootstrap_servers, topic, 20)
     consumer = sharing.consumer(topic)
     assert values(sharing.take(consumer, 20)) == sent
@@ -141,10 +137,7 @@ def test_accepted_records_do_not_come_again(sharing: Sharing, make_topic: MakeTo
     sharing.nothing_more(sharing.consumer(topic), 3.0)
 
 
-def test_released_records_come_again_and_say_so(
-    sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str
-) -> None:
-    topic = make_topic()
+def test_released_records_come_again_and_say_so(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
     sent = fill(bootstrap_servers, topic, 10)
     consumer = sharing.consumer(topic)
     first = sharing.take(consumer, 10, RELEASE)
@@ -155,8 +148,7 @@ def test_released_records_come_again_and_say_so(
     sharing.nothing_more(consumer)
 
 
-def test_rejected_records_do_not_come_again(sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str) -> None:
-    topic = make_topic()
+def test_rejected_records_do_not_come_again(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
     fill(bootstrap_servers, topic, 10)
     consumer = sharing.consumer(topic)
     sharing.take(consumer, 10, REJECT)
@@ -165,10 +157,7 @@ def test_rejected_records_do_not_come_again(sharing: Sharing, make_topic: MakeTo
     sharing.nothing_more(sharing.consumer(topic), 3.0)
 
 
-def test_a_record_is_delivered_five_times_at_most(
-    sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str
-) -> None:
-    topic = make_topic()
+def test_a_record_is_delivered_five_times_at_most(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
     fill(bootstrap_servers, topic, 1)
     consumer = sharing.consumer(topic)
     seen = [record.deliveryCount().get() for _ in range(LIMIT) for record in sharing.take(consumer, 1, RELEASE)]
@@ -200,9 +189,8 @@ def test_one_queue_and_many_consumers(sharing: Sharing, make_topic: MakeTopic, b
 
 
 def test_whoever_leaves_gives_back_what_it_has_not_answered(
-    sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str
+    sharing: Sharing, topic: str, bootstrap_servers: str
 ) -> None:
-    topic = make_topic()
     sent = fill(bootstrap_servers, topic, 10)
     consumer = sharing.consumer(topic)
     sharing.take(consumer, 10, None)
@@ -264,8 +252,7 @@ def test_how_the_group_is_described(sharing: Sharing, make_topic: MakeTopic, boo
     assert str(found.groupState().toString()) == "Stable"
 
 
-def test_the_command_line_tool(sharing: Sharing, make_topic: MakeTopic, bootstrap_servers: str) -> None:
-    topic = make_topic()
+def test_the_command_line_tool(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
     sent = fill(bootstrap_servers, topic, 10)
     consumer = sharing.consumer(topic, client_id="reader")
     sharing.take(consumer, 10)

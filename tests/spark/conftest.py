@@ -45,3 +45,9 @@ def make_topic(bootstrap: str) -> Callable[[int], str]:
         return name
 
     return make
+
+
+@pytest.fixture
+def topic(make_topic: Callable[[int], str]) -> str:
+    """A topic with one partition."""
+    return make_topic(1)

@@ -58,8 +58,7 @@ def test_topics_by_day_and_what_is_new_is_added(spark, bootstrap, make_topic, tm
     assert values(read_archive(spark, str(path), one)) == list(range(13))
 
 
-def test_a_record_is_kept_as_it_is(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic = make_topic()
+def test_a_record_is_kept_as_it_is(spark, bootstrap, topic, tmp_path: Path) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     headers = [("TAGS", b"old"), ("TAGS", b"new"), ("KEYS", b"a"), ("none", None), ("raw", b"\xff\x00")]
     producer.produce(topic, None, None, timestamp=NEW_YEAR_MS + 123, headers=headers)
@@ -73,8 +72,7 @@ def test_a_record_is_kept_as_it_is(spark, bootstrap, make_topic, tmp_path: Path)
     assert (first["partition"], first["offset"], first["topic"]) == (0, 0, topic)
 
 
-def test_timestamps_at_the_ends_of_time(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic = make_topic()
+def test_timestamps_at_the_ends_of_time(spark, bootstrap, topic, tmp_path: Path) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for at in (1, NEW_YEAR_MS * 1000):  # the second one is in microseconds, as some producers write it
         producer.produce(topic, b"1", timestamp=at)
@@ -214,8 +212,7 @@ def test_what_was_written_is_counted_before_anything_is_removed(spark, many, mon
 # -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_what_is_no_archive_and_what_is_not_in_it(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic = make_topic()
+def test_what_is_no_archive_and_what_is_not_in_it(spark, bootstrap, topic, tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="there is no archive in"):
         read_archive(spark, str(tmp_path / "none"))
     archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
@@ -228,8 +225,7 @@ def test_what_is_no_archive_and_what_is_not_in_it(spark, bootstrap, make_topic, 
         read_archive(spark, str(tmp_path))
 
 
-def test_one_process_writes_at_a_time(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic = make_topic()
+def test_one_process_writes_at_a_time(spark, bootstrap, topic, tmp_path: Path) -> None:
     with LocalFiles().locked(f"{tmp_path}/_lock"), pytest.raises(PipelineError, match="another process is writing to"):
         archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
     archive(spark, topic, str(tmp_path), bootstrap=bootstrap)
@@ -242,8 +238,7 @@ def test_a_reader_that_knows_of_fewer_batches_than_were_merged() -> None:
     assert archive_files.live([merged, *raw], 10) == [merged, raw[9], raw[10]]
 
 
-def test_an_archive_of_another_cluster(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic = make_topic()
+def test_an_archive_of_another_cluster(spark, bootstrap, topic, tmp_path: Path) -> None:
     archive_files.write_manifest(LocalFiles(), str(tmp_path), archive_files.Manifest("other"))
     with pytest.raises(PipelineError, match="is the archive of cluster other, and "):
         archive(spark, topic, str(tmp_path), bootstrap=bootstrap)

@@ -44,6 +44,15 @@ def lose(bootstrap: str, topic: str, partition: int, before: int) -> None:
     admin.delete_records([place])[place].result(10)
 
 
+@pytest.fixture
+def archived(spark, bootstrap, make_topic, tmp_path: Path) -> tuple[str, str]:
+    """A topic of ten records in two partitions, archived; and where."""
+    topic, path = make_topic(2), str(tmp_path)
+    produce(bootstrap, topic, range(10))
+    archive(spark, topic, path, bootstrap=bootstrap)
+    return topic, path
+
+
 def test_partitions_that_come_while_a_stream_runs_are_read_from_their_beginning(
     spark, bootstrap, make_topic, tmp_path: Path
 ) -> None:
@@ -68,20 +77,16 @@ def test_partitions_that_come_while_a_stream_runs_are_read_from_their_beginning(
     assert values(read_archive(spark, path)) == list(range(22))
 
 
-def test_partitions_that_came_between_two_runs(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic, path = make_topic(2), str(tmp_path)
-    produce(bootstrap, topic, range(10))
-    archive(spark, topic, path, bootstrap=bootstrap)
+def test_partitions_that_came_between_two_runs(spark, bootstrap, archived) -> None:
+    topic, path = archived
     grow(bootstrap, topic, 4)
     produce(bootstrap, topic, range(10, 30), 4)
     archive(spark, topic, path, bootstrap=bootstrap)
     assert values(read_archive(spark, path)) == list(range(30))
 
 
-def test_records_that_are_lost_before_they_are_read_end_a_stream(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic, path = make_topic(2), str(tmp_path)
-    produce(bootstrap, topic, range(10))
-    archive(spark, topic, path, bootstrap=bootstrap)
+def test_records_that_are_lost_before_they_are_read_end_a_stream(spark, bootstrap, archived) -> None:
+    topic, path = archived
     produce(bootstrap, topic, range(10, 30))
     lose(bootstrap, topic, 0, 8)
     with pytest.raises(PipelineError) as ended:
@@ -95,10 +100,8 @@ def test_records_that_are_lost_before_they_are_read_end_a_stream(spark, bootstra
     archive(spark, topic, path, bootstrap=bootstrap)
 
 
-def test_a_topic_that_is_deleted(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic, path = make_topic(2), str(tmp_path)
-    produce(bootstrap, topic, range(10))
-    archive(spark, topic, path, bootstrap=bootstrap)
+def test_a_topic_that_is_deleted(spark, bootstrap, archived) -> None:
+    topic, path = archived
     delete(bootstrap, topic)
     with pytest.raises(PipelineError, match=f"there is no topic '{topic}'"):
         archive(spark, topic, path, bootstrap=bootstrap)
@@ -115,10 +118,8 @@ def test_a_topic_that_is_deleted_while_a_stream_runs(spark, bootstrap, make_topi
     assert values(read_archive(spark, path)) == list(range(10))
 
 
-def test_a_topic_that_is_made_anew(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic, path = make_topic(2), str(tmp_path)
-    produce(bootstrap, topic, range(10))
-    archive(spark, topic, path, bootstrap=bootstrap)
+def test_a_topic_that_is_made_anew(spark, bootstrap, archived) -> None:
+    topic, path = archived
     delete(bootstrap, topic)
     Admin(bootstrap).ensure_topic(topic, 2)
     produce(bootstrap, topic, range(100, 104))
@@ -128,10 +129,8 @@ def test_a_topic_that_is_made_anew(spark, bootstrap, make_topic, tmp_path: Path)
     assert values(read_archive(spark, path)) == list(range(10))
 
 
-def test_an_archive_without_its_checkpoint(spark, bootstrap, make_topic, tmp_path: Path) -> None:
-    topic, path = make_topic(2), str(tmp_path)
-    produce(bootstrap, topic, range(10))
-    archive(spark, topic, path, bootstrap=bootstrap)
+def test_an_archive_without_its_checkpoint(spark, bootstrap, archived, tmp_path: Path) -> None:
+    topic, path = archived
     shutil.rmtree(tmp_path / "_checkpoint")
     with pytest.raises(PipelineError, match="has lost its checkpoint"):
         archive(spark, topic, path, bootstrap=bootstrap)

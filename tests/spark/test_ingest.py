@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from confluent_kafka import Producer
 
 from halfmoon.pipeline import PipelineError, queries
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.ingest import ingest
 from halfmoon.pipeline.queries import Queries
 from halfmoon.pipeline.topics import read_stream
-
-
-def produce(bootstrap: str, topic: str, numbers: range) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap})
-    for n in numbers:
-        producer.produce(topic, b"%d" % n, partition=n % 2)
-    assert producer.flush(20) == 0
+from tests.spark.test_changes import produce
 
 
 def test_a_second_run_reads_only_what_is_new(spark, bootstrap, make_topic, tmp_path) -> None:

@@ -34,8 +34,7 @@ def numbers(frame) -> list[int]:
     return sorted(int(bytes(row["value"])) for row in frame.select("value").collect())
 
 
-def test_columns(spark, bootstrap, make_topic) -> None:
-    topic = make_topic()
+def test_columns(spark, bootstrap, topic) -> None:
     headers = (("TAGS", b"old"), ("KEYS", b"a b"), ("TAGS", b"new"), ("none", None))
     produce(bootstrap, topic, Record(1_500, b"k", b"v", headers), Record(2_500, None, b"", ()))
     messages = read_topic(spark, topic, bootstrap=bootstrap)
@@ -49,8 +48,7 @@ def test_columns(spark, bootstrap, make_topic) -> None:
     assert sorted(row["at"] for row in times) == [1_500, 2_500]
 
 
-def test_a_null_value(spark, bootstrap, make_topic) -> None:
-    topic = make_topic()
+def test_a_null_value(spark, bootstrap, topic) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce(topic, None, b"gone")
     assert producer.flush(20) == 0
@@ -58,8 +56,7 @@ def test_a_null_value(spark, bootstrap, make_topic) -> None:
     assert (bytes(row["key"]), row["value"], row["data"]) == (b"gone", None, None)
 
 
-def test_json_values_are_typed_and_what_is_none_is_null(spark, bootstrap, make_topic) -> None:
-    topic = make_topic()
+def test_json_values_are_typed_and_what_is_none_is_null(spark, bootstrap, topic) -> None:
     values = (b'{"id": "o-1", "amount": 12.5}', b"no json", b'{"id": "o-2", "amount": "many"}')
     produce(bootstrap, topic, *(Record(1, None, value, ()) for value in values))
     frame = read_topic(spark, topic, bootstrap=bootstrap, schema="id STRING, amount DOUBLE").orderBy("offset")
@@ -71,8 +68,7 @@ AVRO = '{"type": "record", "name": "o", "fields": [{"name": "id", "type": "long"
 
 
 @pytest.mark.parametrize("framing", ["none", "confluent"])
-def test_avro_values_are_typed(spark, bootstrap, make_topic, framing: str) -> None:
-    topic = make_topic()
+def test_avro_values_are_typed(spark, bootstrap, topic, framing: str) -> None:
     prefix = b"\x00\x00\x00\x00\x07" if framing == "confluent" else b""
     produce(bootstrap, topic, Record(1, None, prefix + b"\x54\x04hi", ()), Record(1, None, prefix + b"\xff", ()))
     frame = read_topic(spark, topic, bootstrap=bootstrap, schema=Avro(AVRO, framing)).orderBy("offset")
@@ -80,8 +76,7 @@ def test_avro_values_are_typed(spark, bootstrap, make_topic, framing: str) -> No
 
 
 @pytest.mark.parametrize("ansi", ["true", "false"])
-def test_columns_with_and_without_ansi(spark, bootstrap, make_topic, ansi: str) -> None:
-    topic = make_topic()
+def test_columns_with_and_without_ansi(spark, bootstrap, topic, ansi: str) -> None:
     headers = (("TAGS", b"t"), ("bad", b"\xff"))
     produce(bootstrap, topic, Record(1, None, b'{"n": 1}', headers), Record(2, None, b"[]", ()))
     before = spark.conf.get("spark.sql.ansi.enabled")
@@ -149,8 +144,7 @@ def test_an_empty_topic(spark, bootstrap, make_topic) -> None:
         ({"tag": "a", "start": {"topic": {0: 1}}}, "a view has offsets of its own"),
     ],
 )
-def test_what_cannot_be_read_is_refused_at_once(spark, bootstrap, make_topic, arguments, said) -> None:
-    topic = make_topic()
+def test_what_cannot_be_read_is_refused_at_once(spark, bootstrap, topic, arguments, said) -> None:
     with pytest.raises(PipelineError) as refused:
         read_topic(spark, **{"topics": topic, "bootstrap": bootstrap} | arguments)
     assert str(refused.value).startswith(said)
@@ -252,8 +246,7 @@ def test_a_stream_with_a_filter(spark, bootstrap, make_topic, tmp_path: Path) ->
 # -- writing -----------------------------------------------------------------------------------------------------------
 
 
-def test_the_sink_writes_headers_and_leaves_out_nulls(spark, bootstrap, make_topic) -> None:
-    topic = make_topic()
+def test_the_sink_writes_headers_and_leaves_out_nulls(spark, bootstrap, topic) -> None:
     frame = spark.range(1).selectExpr("'k' AS key", "'v' AS value", "'red' AS tag", "CAST(NULL AS STRING) AS gone")
     properties = {"gone": F.col("gone"), "n": F.lit(7)}
     write_topic(frame, topic, bootstrap=bootstrap, tags=F.col("tag"), properties=properties)
@@ -273,8 +266,7 @@ def test_a_topic_is_copied_with_its_headers_into_the_same_partition(spark, boots
     assert (record.key, record.value, record.headers) == (b"k", b"v", (*headers, ("KEYS", b"copied")))
 
 
-def test_delays(spark, bootstrap, make_topic) -> None:
-    topic = make_topic()
+def test_delays(spark, bootstrap, topic) -> None:
     frame = spark.range(3).selectExpr("CAST(id AS STRING) AS value", "200 * (3 - id) AS wait")
     write_topic(frame.coalesce(1), topic, bootstrap=bootstrap, delay_ms=F.col("wait"))
     at = F.current_timestamp() + F.expr("INTERVAL 700 MILLISECONDS")

@@ -6,9 +6,8 @@ What the methods do, and raise, is said at those of the same names in halfmoon.c
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,23 +16,19 @@ from msgspec.structs import replace
 
 from halfmoon.client.aio.shell import Shell
 from halfmoon.client.base import (
-    DEFAULT_PRODUCER_GROUP,
     POLL_S,
     PULL_BATCH,
     Client,
     LitePullConsumerParts,
-    Namesrv,
     ProducerParts,
     PullConsumerParts,
     PushConsumerParts,
-    Topics,
     TransactionResult,
     checked_state,
     log,
     refused_by,
 )
 from halfmoon.client.engine.kernel import Cancelled, Pending
-from halfmoon.client.engine.listening import Listener
 from halfmoon.client.engine.pull_consuming import LitePulling, Pulling
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
@@ -41,17 +36,20 @@ from halfmoon.client.errors import ClientError, NotRunningError
 from halfmoon.client.making import chosen_delay
 from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
-from halfmoon.plugin import AnyAllocator, Queue
+from halfmoon.plugin import Queue
 
 C = TypeVar("C", bound="_Life")
 T = TypeVar("T")
 _AnyPulling = TypeVar("_AnyPulling", Pulling, LitePulling)
 
 
-class _Life(Client, ABC):
+class _Life(Client):
     """Starting, and closing."""
 
     _shell: Shell
+
+    def _new_shell(self) -> Shell:
+        return Shell()
 
     async def __aenter__(self: C) -> C:
         await self.start()
@@ -84,6 +82,26 @@ class _Life(Client, ABC):
         except Cancelled:
             raise NotRunningError("the client was closed meanwhile") from None
 
+    async def _begin(self, flow: Callable[[], Coroutine[Pending[Any], None, None]]) -> None:
+        """Start with a flow of the engine. If that fails, the client is closed."""
+        self._check_start()
+        self._shell.start()
+        try:
+            await self._run(flow())
+        except BaseException:
+            self._is_closed = True
+            await self._stop()
+            raise
+
+    async def _end(self, flow: Callable[[], Coroutine[Pending[Any], None, None]]) -> None:
+        """Close with a flow of the engine, unless it is closed."""
+        if self.is_running:
+            self._is_closed = True
+            try:
+                await self._run(flow())
+            finally:
+                await self._stop()
+
     async def _stop(self) -> None:
         if self._shell.is_running:
             self._shell.call(self._making.instance.close)
@@ -98,13 +116,6 @@ class Producer(ProducerParts, _Life):
 
     `options`: those of ProducerSettings. Raises ConfigError.
     """
-
-    def __init__(
-        self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: Namesrv = None, instance_name: str | None = None,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        self._shell = Shell()
-        super().__init__(self._shell, group, namesrv, instance_name, options)
 
     async def start(self) -> None:
         self._check_start()
@@ -217,35 +228,14 @@ class PushConsumer(PushConsumerParts, _Life):
     Option `threads` says how many calls of it run at a time.
     """
 
-    def __init__(
-        self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
-        instance_name: str | None = None, machine_room: str | None = None, allocator: AnyAllocator | None = None,
-        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
-        self._shell = Shell()
-        super().__init__(
-            self._shell, group, listener, topics, ordered=ordered, namesrv=namesrv, instance_name=instance_name,
-            machine_room=machine_room, allocator=allocator, offset_dir=offset_dir, options=options,
-        )  # fmt: skip
-        self._shell.most = self.settings.threads
+    def _new_shell(self) -> Shell:
+        return Shell(self.settings.threads)
 
     async def start(self) -> None:
-        self._check_start()
-        self._shell.start()
-        try:
-            await self._run(self._consuming.start())
-        except BaseException:
-            self._is_closed = True
-            await self._stop()
-            raise
+        await self._begin(self._consuming.start)
 
     async def close(self) -> None:
-        if self.is_running:
-            self._is_closed = True
-            try:
-                await self._run(self._consuming.close())
-            finally:
-                await self._stop()
+        await self._end(self._consuming.close)
 
 
 class _Asking(_Life, Generic[_AnyPulling]):
@@ -254,22 +244,10 @@ class _Asking(_Life, Generic[_AnyPulling]):
     _pulling: _AnyPulling
 
     async def start(self) -> None:
-        self._check_start()
-        self._shell.start()
-        try:
-            await self._run(self._pulling.start())
-        except BaseException:
-            self._is_closed = True
-            await self._stop()
-            raise
+        await self._begin(self._pulling.start)
 
     async def close(self) -> None:
-        if self.is_running:
-            self._is_closed = True
-            try:
-                await self._run(self._pulling.close())
-            finally:
-                await self._stop()
+        await self._end(self._pulling.close)
 
     async def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
         self._check_running()
@@ -284,10 +262,6 @@ class _Asking(_Life, Generic[_AnyPulling]):
 
 class PullConsumer(PullConsumerParts, _Asking[Pulling]):
     """Pulls when, what and from where its program says; progress is the program's business."""
-
-    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
-        self._shell = Shell()
-        super().__init__(self._shell, group, namesrv, instance_name)
 
     async def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -312,17 +286,6 @@ class PullConsumer(PullConsumerParts, _Asking[Pulling]):
 
 class LitePullConsumer(LitePullConsumerParts, _Asking[LitePulling]):
     """Pulls in the background; its program polls."""
-
-    def __init__(
-        self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
-        machine_room: str | None = None, allocator: AnyAllocator | None = None,
-        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
-        self._shell = Shell()
-        super().__init__(
-            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, machine_room=machine_room,
-            allocator=allocator, offset_dir=offset_dir, options=options,
-        )  # fmt: skip
 
     async def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
         until_s = time.monotonic() + timeout_s

@@ -52,8 +52,8 @@ class Shell:
     kernel: Kernel
     network: Network
 
-    def __init__(self) -> None:
-        self.most = 1
+    def __init__(self, most: int = 1) -> None:
+        self.most = most
         """Listeners at a time."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._dirty: set[_Protocol] = set()

@@ -19,7 +19,6 @@ from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.group_queries import RETRY_PREFIX, first_offset
 from halfmoon.client.engine.inspection import Inspection
 from halfmoon.client.engine.instance import Instance
-from halfmoon.client.engine.network import Connection
 from halfmoon.client.engine.offsets import OffsetStore
 from halfmoon.client.engine.process_queue import ProcessQueue
 from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
@@ -29,7 +28,6 @@ from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError
 from halfmoon.client.messages import RETRY_TOPIC, ReceivedMessage
 from halfmoon.plugin import AnyAllocator, Queue
 from halfmoon.remoting.codes import Code, RequestCode
-from halfmoon.remoting.command import Command
 from halfmoon.remoting.errors import MalformedFrame
 
 SILENT_MS = 120_000
@@ -144,9 +142,8 @@ class PushConsuming:
             if not subscription.topic.startswith(RETRY_PREFIX):
                 await self._check(subscription)
         instance.consumers[self.group] = self.said
-        instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
+        self.rebalancing.listen()
         Inspection(self).begin()
-        instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
         instance.start(self.settings.heartbeat_ms, self.settings.route_refresh_ms)
         await instance.heartbeat()
         instance.check_taken()
@@ -383,17 +380,6 @@ class PushConsuming:
         process_queue.begin_at = result.next_offset
         await self._remove(process_queue)
         self.rebalancing.soon()
-
-    # -- what brokers say --------------------------------------------------------------------------------------------
-
-    def _route_changed(self, topic: str) -> None:
-        if topic in self.subscriptions:
-            self.instance.tell_new()
-            self.rebalancing.soon()
-
-    def _members_changed(self, connection: Connection, command: Command) -> None:
-        if command.fields.get("consumerGroup") == self.group:
-            self.rebalancing.soon()
 
     async def begin_at(self, queue: Queue, offset: int) -> None:
         """Begin a queue of ours anew at another offset."""

@@ -7,7 +7,7 @@ from enum import Enum
 import msgspec
 
 from halfmoon.client.engine.instance import Instance
-from halfmoon.client.engine.offsets import OffsetStore
+from halfmoon.client.engine.offsets import OffsetStore, offset_in
 from halfmoon.client.errors import BrokerRefusedError, RouteError
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
@@ -89,12 +89,7 @@ async def offset_of(instance: Instance, code: int, queue: Queue, **fields: str) 
         raise RouteError(f"broker {queue.broker} has no master")
     said = {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker, **fields}
     answer = await instance.network.request(address, code, said, timeout_ms=TIMEOUT_MS)
-    if answer.code != Code.SUCCESS:
-        raise BrokerRefusedError(answer.code, answer.remark, queue.broker)
-    try:
-        return int(answer.fields["offset"])
-    except (KeyError, ValueError):
-        raise BrokerRefusedError(answer.code, f"an offset that is none: {answer.fields}", queue.broker) from None
+    return offset_in(answer, queue.broker)
 
 
 async def max_offset(instance: Instance, queue: Queue) -> int:

@@ -13,10 +13,21 @@ from halfmoon.client.engine.instance import Instance
 from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError, StorageError
 from halfmoon.plugin import Queue
 from halfmoon.remoting.codes import Code, RequestCode
+from halfmoon.remoting.command import Command
 
 TIMEOUT_MS = 3_000
 
 log = logging.getLogger("halfmoon.client.consumer")
+
+
+def offset_in(answer: Command, broker: str) -> int:
+    """The offset that a broker says. Raises BrokerRefusedError."""
+    if answer.code != Code.SUCCESS:
+        raise BrokerRefusedError(answer.code, answer.remark, broker)
+    try:
+        return int(answer.fields["offset"])
+    except (KeyError, ValueError):
+        raise BrokerRefusedError(answer.code, f"an offset that is none: {answer.fields}", broker) from None
 
 
 class OffsetFile(Protocol):
@@ -90,12 +101,7 @@ class BrokerOffsets(Table):
         )
         if answer.code == Code.QUERY_NOT_FOUND:
             return -1
-        if answer.code != Code.SUCCESS:
-            raise BrokerRefusedError(answer.code, answer.remark, queue.broker)
-        try:
-            return int(answer.fields["offset"])
-        except (KeyError, ValueError):
-            raise BrokerRefusedError(answer.code, f"an offset that is none: {answer.fields}", queue.broker) from None
+        return offset_in(answer, queue.broker)
 
     async def persist(
         self, queues: Iterable[Queue], *, surely: bool = False, again: bool = False

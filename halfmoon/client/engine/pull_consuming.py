@@ -25,7 +25,6 @@ from halfmoon.client.engine.group_queries import (
 )
 from halfmoon.client.engine.instance import CLIENT_LIMITS, HEARTBEAT_MS, Instance
 from halfmoon.client.engine.kernel import Pending
-from halfmoon.client.engine.network import Connection
 from halfmoon.client.engine.offsets import OffsetStore
 from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
 from halfmoon.client.engine.rebalancing import Rebalancing
@@ -34,8 +33,7 @@ from halfmoon.client.engine.subscriptions import Subscription
 from halfmoon.client.errors import BrokerRefusedError, ClientError, ConfigError
 from halfmoon.client.messages import ReceivedMessage
 from halfmoon.plugin import AnyAllocator, Queue
-from halfmoon.remoting.codes import Code, RequestCode
-from halfmoon.remoting.command import Command
+from halfmoon.remoting.codes import Code
 from halfmoon.remoting.errors import MalformedFrame
 
 HOLD_MS = 20_000
@@ -212,8 +210,7 @@ class LitePulling:
         for topic in {*self.subscriptions, *(queue.topic for queue in self._assigned)}:
             await instance.routes.learn(topic)
         instance.consumers[self.group] = self.said
-        instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
-        instance.routes.on_changed = lambda topic, route: self._route_changed(topic)
+        self.rebalancing.listen()
         instance.start(self.settings.heartbeat_ms, self.settings.route_refresh_ms)
         await instance.heartbeat()
         instance.check_taken()
@@ -299,15 +296,6 @@ class LitePulling:
         assigned = self._assigned.pop(queue)
         assigned.is_dropped = True
         assigned.cached.clear()
-
-    def _route_changed(self, topic: str) -> None:
-        if topic in self.subscriptions:
-            self.instance.tell_new()
-            self.rebalancing.soon()
-
-    def _members_changed(self, connection: Connection, command: Command) -> None:
-        if command.fields.get("consumerGroup") == self.group:
-            self.rebalancing.soon()
 
     # -- pulling -----------------------------------------------------------------------------------------------------
 

@@ -15,8 +15,12 @@ from typing import Protocol
 from halfmoon.client.engine.group_queries import assigned_by, members_of
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.kernel import Pending, Task
+from halfmoon.client.engine.network import Connection
+from halfmoon.client.engine.routes import Route
 from halfmoon.client.errors import BrokerRefusedError, ClientError, TopicUnknownError
 from halfmoon.plugin import AnyAllocator, Queue, allocate
+from halfmoon.remoting.codes import RequestCode
+from halfmoon.remoting.command import Command
 
 UNSETTLED_MS = 1_000
 """Until it is looked at again where a queue could not be taken, or given away, yet."""
@@ -59,6 +63,20 @@ class Rebalancing:
     def soon(self) -> None:
         """Not only when it is time."""
         self._asked.set(None)
+
+    def listen(self) -> None:
+        """Hear from brokers that members have come or gone, and that a topic's route has changed."""
+        self._instance.handlers[RequestCode.NOTIFY_CONSUMER_IDS_CHANGED] = self._members_changed
+        self._instance.routes.on_changed = self._route_changed
+
+    def _members_changed(self, connection: Connection, command: Command) -> None:
+        if command.fields.get("consumerGroup") == self._group:
+            self.soon()
+
+    def _route_changed(self, topic: str, route: Route) -> None:
+        if topic in self._topics():
+            self._instance.tell_new()
+            self.soon()
 
     def start(self) -> None:
         """From now on, until `stop`."""

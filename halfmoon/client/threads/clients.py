@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from threading import BoundedSemaphore
@@ -14,23 +13,20 @@ from typing import Any, Generic, Protocol, TypeVar
 from msgspec.structs import replace
 
 from halfmoon.client.base import (
-    DEFAULT_PRODUCER_GROUP,
     POLL_S,
     PULL_BATCH,
     Client,
     LitePullConsumerParts,
-    Namesrv,
     ProducerParts,
     PullConsumerParts,
     PushConsumerParts,
-    Topics,
     TransactionResult,
     checked_state,
     log,
     refused_by,
 )
 from halfmoon.client.engine.kernel import Cancelled, Pending
-from halfmoon.client.engine.listening import Listener, Status, Work
+from halfmoon.client.engine.listening import Status, Work
 from halfmoon.client.engine.pull_consuming import LitePulling, Pulling
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
@@ -40,7 +36,7 @@ from halfmoon.client.messages import Message, ReceivedMessage, SendResult
 from halfmoon.client.selectors import Selector
 from halfmoon.client.threads.pool import ListenerPool
 from halfmoon.client.threads.shell import Shell
-from halfmoon.plugin import AnyAllocator, Queue
+from halfmoon.plugin import Queue
 
 MOST_IN_FLIGHT = 10_000
 """Asynchronous sends of one producer that are not answered yet; more wait."""
@@ -54,10 +50,13 @@ T = TypeVar("T")
 _AnyPulling = TypeVar("_AnyPulling", Pulling, LitePulling)
 
 
-class _Life(Client, ABC):
+class _Life(Client):
     """Starting, and closing."""
 
     _shell: Shell
+
+    def _new_shell(self) -> Shell:
+        return Shell(self.group)
 
     def __enter__(self: C) -> C:
         self.start()
@@ -90,6 +89,28 @@ class _Life(Client, ABC):
         except Cancelled:
             raise NotRunningError("the client was closed meanwhile") from None
 
+    def _begin(self, flow: Callable[[], Coroutine[Pending[Any], None, None]]) -> None:
+        """Start with a flow of the engine. If that fails, the client is closed."""
+        self._check_start()
+        self._shell.start()
+        try:
+            self._run(flow())
+        except BaseException:
+            self._is_closed = True
+            self._stop()
+            raise
+
+    def _end(self, flow: Callable[[], Coroutine[Pending[Any], None, None]]) -> None:
+        """Close with a flow of the engine, unless it is closed."""
+        if not self.is_running:
+            return
+        self._shell.check_may_wait()
+        self._is_closed = True
+        try:
+            self._run(flow())
+        finally:
+            self._stop()
+
     def _stop(self) -> None:
         if self._shell.is_running:
             self._shell.call(self._making.instance.close)
@@ -105,18 +126,11 @@ class Producer(ProducerParts, _Life):
     `options`: those of ProducerSettings. Raises ConfigError.
     """
 
-    def __init__(
-        self, group: str = DEFAULT_PRODUCER_GROUP, *, namesrv: Namesrv = None, instance_name: str | None = None,
-        **options: Any,
-    ) -> None:  # fmt: skip
-        self._shell = Shell(group)
-        super().__init__(self._shell, group, namesrv, instance_name, options)
-        self._most_in_flight = MOST_IN_FLIGHT
-        self._in_flight = BoundedSemaphore(MOST_IN_FLIGHT)
-
     def start(self) -> None:
         """Nothing is asked of a broker yet; that begins with the first message. Raises NotRunningError."""
         self._check_start()
+        self._most_in_flight = MOST_IN_FLIGHT
+        self._in_flight = BoundedSemaphore(MOST_IN_FLIGHT)
         self._shell.start()
         self._shell.call(self._producing.begin)
 
@@ -304,43 +318,25 @@ class PushConsumer(PushConsumerParts, _Life):
     keeps its progress. `options`: those of ConsumerSettings. Raises ConfigError.
     """
 
-    def __init__(
-        self, group: str, listener: Listener, topics: Topics = (), *, ordered: bool = False, namesrv: Namesrv = None,
-        instance_name: str | None = None, machine_room: str | None = None, allocator: AnyAllocator | None = None,
-        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
-        self._shell = Shell(group)
-        super().__init__(
-            self._shell, group, listener, topics, ordered=ordered, namesrv=namesrv, instance_name=instance_name,
-            machine_room=machine_room, allocator=allocator, offset_dir=offset_dir, options=options,
-        )  # fmt: skip
-        self._pool = ListenerPool(group, self.settings.threads, self._finished)
-        self._shell.on_submit = self._pool.submit
+    def _new_shell(self) -> Shell:
+        shell = super()._new_shell()
+        self._pool = ListenerPool(self.group, self.settings.threads, self._finished)
+        shell.on_submit = self._pool.submit
+        return shell
 
     def start(self) -> None:
         """Messages come from now on. Raises BrokerRefusedError for an expression that is wrong, and where no broker
         takes the group; NotRunningError."""
-        self._check_start()
-        self._shell.start()
-        try:
-            self._run(self._consuming.start())
-        except BaseException:
-            self._is_closed = True
-            self._stop()
-            raise
+        self._begin(self._consuming.start)
 
     def close(self) -> None:
         """Listeners that run are waited for (`shutdown_ms`), progress is stored, queues are free for others. More than
         once does no harm."""
-        if not self.is_running:
-            return
-        self._shell.check_may_wait()
-        self._is_closed = True
-        try:
-            self._run(self._consuming.close())
-        finally:
-            self._pool.stop(1.0)
-            self._stop()
+        self._end(self._consuming.close)
+
+    def _stop(self) -> None:
+        self._pool.stop(1.0)
+        super()._stop()
 
     def _finished(self, work: Work, status: Status | None, error: BaseException | None) -> None:
         self._shell.post(work.finished, work, status, error)
@@ -354,24 +350,11 @@ class _Asking(_Life, Generic[_AnyPulling]):
     def start(self) -> None:
         """It can be asked from now on; one that pulls in the background begins to. Raises NotRunningError;
         BrokerRefusedError where no broker takes the group."""
-        self._check_start()
-        self._shell.start()
-        try:
-            self._run(self._pulling.start())
-        except BaseException:
-            self._is_closed = True
-            self._stop()
-            raise
+        self._begin(self._pulling.start)
 
     def close(self) -> None:
         """Progress is stored where that is automatic. More than once does no harm."""
-        if self.is_running:
-            self._shell.check_may_wait()
-            self._is_closed = True
-            try:
-                self._run(self._pulling.close())
-            finally:
-                self._stop()
+        self._end(self._pulling.close)
 
     def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
         self._check_running()
@@ -388,10 +371,6 @@ class _Asking(_Life, Generic[_AnyPulling]):
 
 class PullConsumer(PullConsumerParts, _Asking[Pulling]):
     """Pulls when, what and from where its program says; progress is the program's business."""
-
-    def __init__(self, group: str, *, namesrv: Namesrv = None, instance_name: str | None = None) -> None:
-        self._shell = Shell(group)
-        super().__init__(self._shell, group, namesrv, instance_name)
 
     def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -429,17 +408,6 @@ class LitePullConsumer(LitePullConsumerParts, _Asking[LitePulling]):
 
     `options`: those of LiteSettings. Raises ConfigError.
     """
-
-    def __init__(
-        self, group: str, topics: Topics = (), *, namesrv: Namesrv = None, instance_name: str | None = None,
-        machine_room: str | None = None, allocator: AnyAllocator | None = None,
-        offset_dir: str | os.PathLike[str] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
-        self._shell = Shell(group)
-        super().__init__(
-            self._shell, group, topics, namesrv=namesrv, instance_name=instance_name, machine_room=machine_room,
-            allocator=allocator, offset_dir=offset_dir, options=options,
-        )  # fmt: skip
 
     def poll(self, timeout_s: float = POLL_S, most: int = PULL_BATCH) -> list[ReceivedMessage]:
         """Messages of one queue, as many as are there; none after that time. They count as consumed. Raises

@@ -126,3 +126,13 @@ def live(shell: Any, namesrv: str) -> Iterator[Live]:
     made = Live(shell, namesrv)
     yield made
     made.close()
+
+
+@pytest.fixture
+def topic(live: Live) -> str:
+    return live.topic()
+
+
+@pytest.fixture
+def producer(live: Live) -> Any:
+    return live.producer()

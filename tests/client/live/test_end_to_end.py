@@ -51,9 +51,7 @@ def shared(consumers: Sequence[Any], topic: str) -> bool:
     return True
 
 
-def test_a_message_arrives_as_it_was_sent(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_message_arrives_as_it_was_sent(live: Live, topic: str, producer: Any) -> None:
     _, got = live.consume(topic)
     big = bytes(range(256)) * 100
     sent = producer.send(
@@ -72,9 +70,7 @@ def test_a_message_arrives_as_it_was_sent(live: Live) -> None:
     assert large.body == big
 
 
-def test_many_sends_at_once(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_many_sends_at_once(live: Live, topic: str, producer: Any) -> None:
     _, got = live.consume(topic)
     if live.shell.name == "threads":
         heard: list[Any] = []
@@ -99,18 +95,14 @@ def test_many_sends_at_once(live: Live) -> None:
     assert producer.in_flight == 0
 
 
-def test_one_way(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_one_way(live: Live, topic: str, producer: Any) -> None:
     _, got = live.consume(topic)
     for message in numbered(topic, 20):
         producer.send_oneway(message)
     assert numbers(got.wait(20)) == list(range(20))
 
 
-def test_a_batch(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_batch(live: Live, topic: str, producer: Any) -> None:
     _, got = live.consume({topic: "even"})
     messages = [
         Message(topic, b"%d" % number, tags="odd" if number % 2 else "even", keys=f"k{number}") for number in range(100)
@@ -122,9 +114,7 @@ def test_a_batch(live: Live) -> None:
     assert {message.message_id for message in got.messages} <= set(result.message_id.split(","))
 
 
-def test_tags_and_sql92(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_tags_and_sql92(live: Live, topic: str, producer: Any) -> None:
     _, by_tag = live.consume({topic: "Aa || C"}, "tags")
     sql = live.shell.make(
         "PushConsumer", live.name("sql"), (by_sql := Recorder()), namesrv=live.namesrv, consume_from=ConsumeFrom.FIRST
@@ -150,8 +140,7 @@ class Recorder:
         return Status.SUCCESS
 
 
-def test_a_wrong_expression_is_refused(live: Live) -> None:
-    topic = live.topic()
+def test_a_wrong_expression_is_refused(live: Live, topic: str) -> None:
     consumer = live.shell.make("PushConsumer", live.name("g"), Recorder(), namesrv=live.namesrv)
     consumer.subscribe(topic, sql="price >")
     with pytest.raises(BrokerRefusedError) as refused:
@@ -160,9 +149,7 @@ def test_a_wrong_expression_is_refused(live: Live) -> None:
     consumer.close()
 
 
-def test_delays_and_cancelling(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_delays_and_cancelling(live: Live, topic: str, producer: Any) -> None:
     _, got = live.consume(topic)
     producer.send(Message(topic, b"warm"))
     got.wait(1)
@@ -180,8 +167,7 @@ def test_delays_and_cancelling(live: Live) -> None:
     assert b"never" not in got.bodies
 
 
-def test_transactions(live: Live) -> None:
-    topic = live.topic()
+def test_transactions(live: Live, topic: str) -> None:
     _, got = live.consume(topic)
     checked: list[bytes] = []
 
@@ -209,9 +195,7 @@ def test_transactions(live: Live) -> None:
     assert {(message.tags, message.properties["p"]) for message in got.messages} == {("x", "q")}
 
 
-def test_failing_messages_come_again_and_are_dead_letters_in_the_end(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_failing_messages_come_again_and_are_dead_letters_in_the_end(live: Live, topic: str, producer: Any) -> None:
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status | None:
         context.delay_level = 1
@@ -231,9 +215,7 @@ def test_failing_messages_come_again_and_are_dead_letters_in_the_end(live: Live)
     assert {tuple(message.keys) for message in dead.messages} == {("key",)}
 
 
-def test_order_is_kept_by_two_consumers(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_order_is_kept_by_two_consumers(live: Live, topic: str, producer: Any) -> None:
     seen: list[tuple[str, int]] = []
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -253,9 +235,7 @@ def test_order_is_kept_by_two_consumers(live: Live) -> None:
     until(lambda: len(one.queues) and len(two.queues), 40)
 
 
-def test_an_ordered_message_that_fails_holds_up_what_is_behind_it(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_an_ordered_message_that_fails_holds_up_what_is_behind_it(live: Live, topic: str, producer: Any) -> None:
     queue = producer.queues(topic)[0]
     tries: list[int] = []
 
@@ -275,9 +255,7 @@ def test_an_ordered_message_that_fails_holds_up_what_is_behind_it(live: Live) ->
     assert tries == [0, 1, 2, 3]
 
 
-def test_a_group_shares_and_takes_over(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_group_shares_and_takes_over(live: Live, topic: str, producer: Any) -> None:
     one, got_one = live.consume(topic)
     two, got_two = live.consume(topic)
     until(lambda: shared([one, two], topic))
@@ -293,9 +271,7 @@ def test_a_group_shares_and_takes_over(live: Live) -> None:
     got_two.wait(28)
 
 
-def test_progress_outlives_a_consumer(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_progress_outlives_a_consumer(live: Live, topic: str, producer: Any) -> None:
     first, got = live.consume(topic)
     for message in numbered(topic, 20):
         producer.send(message)
@@ -309,9 +285,7 @@ def test_progress_outlives_a_consumer(live: Live) -> None:
     assert len(again) == 10
 
 
-def test_broadcasting(live: Live, tmp_path: Any) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_broadcasting(live: Live, topic: str, producer: Any, tmp_path: Any) -> None:
     options = {"model": "broadcasting", "offset_dir": tmp_path}
     one, got_one = live.consume(topic, instance_name="one", **options)
     _, got_two = live.consume(topic, instance_name="two", **options)
@@ -325,9 +299,7 @@ def test_broadcasting(live: Live, tmp_path: Any) -> None:
     assert again.wait(1) == [b"20"]
 
 
-def test_pulling(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_pulling(live: Live, topic: str, producer: Any) -> None:
     consumer = live.start("PullConsumer", live.name("g"))
     queue = producer.queues(topic)[2]
     for message in numbered(topic, 10, tags="x"):
@@ -348,9 +320,7 @@ def test_pulling(live: Live) -> None:
     assert consumer.offset_for_time(queue, time.time() - 3_600) == begin
 
 
-def test_lite_pulling(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_lite_pulling(live: Live, topic: str, producer: Any) -> None:
     consumer = live.start("LitePullConsumer", live.name("g"), {topic: "x"}, consume_from=ConsumeFrom.FIRST)
     for message in numbered(topic, 40, tags="x"):
         producer.send(message)
@@ -376,9 +346,7 @@ def test_lite_pulling(live: Live) -> None:
     assert [message.body for message in consumer.poll(5.0)] == [b"paused"]
 
 
-def test_what_a_consumer_says_of_itself(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_what_a_consumer_says_of_itself(live: Live, topic: str, producer: Any) -> None:
     consumer, got = live.consume(topic)
     for message in numbered(topic, 10):
         producer.send(message)

@@ -45,9 +45,7 @@ def live(namesrv: str) -> Any:
 # -- threads ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_future_cannot_be_cancelled_and_nothing_breaks(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_future_cannot_be_cancelled_and_nothing_breaks(topic: str, producer: Any) -> None:
     futures = [producer.send_async(Message(topic, b"x")) for _ in range(50)]
     assert not any(future.cancel() for future in futures)
     assert all(future.result(10) for future in futures)
@@ -88,17 +86,13 @@ def test_a_callback_may_send_on_and_may_not_wait(live: Live, monkeypatch: pytest
     assert b"never" not in got.bodies
 
 
-def test_what_a_callback_raises_is_logged(live: Live, caplog: pytest.LogCaptureFixture) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_what_a_callback_raises_is_logged(topic: str, producer: Any, caplog: pytest.LogCaptureFixture) -> None:
     producer.send_async(Message(topic, b"x"), callback=lambda result, error: 1 / 0).result(10)
     until(lambda: "ZeroDivisionError" in caplog.text)
     assert producer.send(Message(topic, b"y"))
 
 
-def test_a_listener_may_exit_and_the_pool_goes_on(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_listener_may_exit_and_the_pool_goes_on(live: Live, topic: str, producer: Any) -> None:
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
         context.delay_level = 1
@@ -116,8 +110,7 @@ def test_a_listener_may_exit_and_the_pool_goes_on(live: Live) -> None:
     assert time.monotonic() - began < 2
 
 
-def test_an_async_listener_is_told_where_it_belongs(live: Live, caplog: pytest.LogCaptureFixture) -> None:
-    topic = live.topic()
+def test_an_async_listener_is_told_where_it_belongs(live: Live, topic: str, caplog: pytest.LogCaptureFixture) -> None:
 
     async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
         return Status.SUCCESS
@@ -127,9 +120,7 @@ def test_an_async_listener_is_told_where_it_belongs(live: Live, caplog: pytest.L
     assert consumer.counters.failed >= 1
 
 
-def test_listeners_run_side_by_side(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_listeners_run_side_by_side(live: Live, topic: str, producer: Any) -> None:
     barrier = threading.Barrier(8, timeout=10)
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -142,9 +133,7 @@ def test_listeners_run_side_by_side(live: Live) -> None:
     until(lambda: consumer.counters.consumed == 17)
 
 
-def test_numbers_are_read_while_everything_moves(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_numbers_are_read_while_everything_moves(live: Live, topic: str, producer: Any) -> None:
     consumer, got = live.consume(topic)
     stop = threading.Event()
     errors: list[BaseException] = []
@@ -171,9 +160,7 @@ def test_numbers_are_read_while_everything_moves(live: Live) -> None:
     assert not errors
 
 
-def test_a_client_may_be_closed_by_its_listener(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_client_may_be_closed_by_its_listener(live: Live, topic: str, producer: Any) -> None:
     closed = threading.Event()
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -216,9 +203,9 @@ def test_a_start_that_fails_leaves_no_thread(namesrv: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["acknowledged", "delay_level"])
-def test_a_context_without_sense_is_a_failure(live: Live, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_context_without_sense_is_a_failure(
+    live: Live, topic: str, producer: Any, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
         if messages[0].body == b"bad" and messages[0].reconsume_times == 0:
@@ -233,9 +220,9 @@ def test_a_context_without_sense_is_a_failure(live: Live, name: str, caplog: pyt
     assert consumer.is_running
 
 
-def test_a_thread_that_does_not_start_is_not_the_end(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_thread_that_does_not_start_is_not_the_end(
+    live: Live, topic: str, producer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     refused: list[threading.Thread] = []
     start = threading.Thread.start
 
@@ -253,9 +240,7 @@ def test_a_thread_that_does_not_start_is_not_the_end(live: Live, monkeypatch: py
     assert refused
 
 
-def test_listeners_of_lost_queues_are_not_called(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_listeners_of_lost_queues_are_not_called(live: Live, topic: str, producer: Any) -> None:
     producer.send_batch([Message(topic, b"%d" % number) for number in range(100)])
     gate = threading.Event()
     called: list[bytes] = []
@@ -277,9 +262,7 @@ def test_listeners_of_lost_queues_are_not_called(live: Live) -> None:
     assert len(called) <= 2
 
 
-def test_a_client_is_not_used_after_a_fork(live: Live) -> None:
-    topic = live.topic()
-    producer = live.producer()
+def test_a_client_is_not_used_after_a_fork(topic: str, producer: Any) -> None:
     producer.send(Message(topic, b"parent"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -332,8 +315,7 @@ def test_a_node_that_does_not_read_does_not_slow_others_down() -> None:
 # -- asyncio ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_send_that_is_not_awaited_any_more_goes_on(live: Live) -> None:
-    topic = live.topic()
+def test_a_send_that_is_not_awaited_any_more_goes_on(live: Live, topic: str) -> None:
 
     async def run() -> None:
         async with aio.Producer("p", namesrv=live.namesrv) as producer:
@@ -350,8 +332,7 @@ def test_a_send_that_is_not_awaited_any_more_goes_on(live: Live) -> None:
     assert sorted(got.wait(3)) == [b"first", b"second", b"third"]
 
 
-def test_listeners_of_asyncio_are_cancelled_by_themselves_or_at_the_end(live: Live) -> None:
-    topic = live.topic()
+def test_listeners_of_asyncio_are_cancelled_by_themselves_or_at_the_end(live: Live, topic: str) -> None:
     seen: list[tuple[bytes, int]] = []
 
     async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -381,8 +362,7 @@ def test_listeners_of_asyncio_are_cancelled_by_themselves_or_at_the_end(live: Li
     assert 0.2 < asyncio.run(asyncio.wait_for(run(), 30)) < 3
 
 
-def test_a_close_that_is_cut_short_still_ends_everything(live: Live) -> None:
-    topic = live.topic()
+def test_a_close_that_is_cut_short_still_ends_everything(live: Live, topic: str) -> None:
 
     async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
         began.set()
@@ -404,8 +384,7 @@ def test_a_close_that_is_cut_short_still_ends_everything(live: Live) -> None:
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_a_listeners_exception_is_logged_as_it_is(live: Live, caplog: pytest.LogCaptureFixture) -> None:
-    topic = live.topic()
+def test_a_listeners_exception_is_logged_as_it_is(live: Live, topic: str, caplog: pytest.LogCaptureFixture) -> None:
 
     async def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
         raise ZeroDivisionError("in an async listener")
@@ -421,8 +400,7 @@ def test_a_listeners_exception_is_logged_as_it_is(live: Live, caplog: pytest.Log
     assert "TypeError" not in caplog.text
 
 
-def test_a_poll_that_is_cancelled_takes_nothing(live: Live) -> None:
-    topic = live.topic()
+def test_a_poll_that_is_cancelled_takes_nothing(live: Live, topic: str) -> None:
     group = live.name("g")
     got: list[bytes] = []
 
@@ -449,8 +427,7 @@ def test_a_poll_that_is_cancelled_takes_nothing(live: Live) -> None:
     assert asyncio.run(asyncio.wait_for(run(), 60)) == 30
 
 
-def test_a_plain_function_is_a_listener_too(live: Live) -> None:
-    topic = live.topic()
+def test_a_plain_function_is_a_listener_too(live: Live, topic: str) -> None:
     seen: list[bytes] = []
 
     def listener(messages: Sequence[ReceivedMessage], context: Context) -> Status:
@@ -465,8 +442,7 @@ def test_a_plain_function_is_a_listener_too(live: Live) -> None:
     asyncio.run(asyncio.wait_for(run(), 30))
 
 
-def test_no_more_listeners_at_a_time_than_were_agreed_on(live: Live) -> None:
-    topic = live.topic()
+def test_no_more_listeners_at_a_time_than_were_agreed_on(live: Live, topic: str) -> None:
     live.producer().send_batch([Message(topic, b"x")] * 60)
     running = most = total = 0
 

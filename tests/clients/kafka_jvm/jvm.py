@@ -1,8 +1,4 @@
-"""A JVM with Kafka's Java client, and what tests need to use it from Python.
-
-As with RocketMQ's client (tests/clients/rocketmq/java.py) the JVM is started as PySpark starts its own, with the client
-among `spark.jars.packages`: a mirror that is set up for Spark serves it too, and neither a compiler nor Maven is
-needed. No SparkContext is made.
+"""A JVM with Kafka's Java client (tests/clients/jvm.py), and what tests need to use it from Python.
 
 A KafkaConsumer or KafkaProducer is an object of Java's; its methods are called with Java's names and types (`Long`,
 `Duration`, `List` have helpers here). Each thread of Python has a thread of Java's.
@@ -10,12 +6,13 @@ A KafkaConsumer or KafkaProducer is an object of Java's; its methods are called 
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
+
+from tests.clients.jvm import Jvm
 
 VERSION = "4.3.1"
 CLIENTS = "org.apache.kafka.clients"
@@ -25,49 +22,11 @@ _TEXT = f"{COMMON}.serialization.StringSerializer"
 _FROM_TEXT = f"{COMMON}.serialization.StringDeserializer"
 
 
-class KafkaJvm:
+class KafkaJvm(Jvm):
     def __init__(self, folder: Path) -> None:
-        from pyspark import SparkConf
-        from pyspark.java_gateway import launch_gateway
-
-        (folder / "log4j2.properties").write_text("rootLogger.level = error\n")
-        conf = SparkConf(loadDefaults=False)
-        conf.set("spark.jars.packages", f"org.apache.kafka:kafka-clients:{VERSION}")
-        conf.set("spark.jars.excludes", ",".join(_IN_SPARK))
-        conf.set("spark.driver.memory", "512m")
-        conf.set(
-            "spark.driver.extraJavaOptions",
-            f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()} -XX:TieredStopAtLevel=1",
-        )
-        log_path = folder / "java.log"
-        with log_path.open("wb") as log:
-            try:
-                self.gateway: Any = launch_gateway(conf=conf, popen_kwargs={"stdout": log, "stderr": log})
-            except Exception as error:
-                raise AssertionError(f"no JVM with Kafka's client: {log_path.read_text()[-3_000:]}") from error
-        self.process: subprocess.Popen[bytes] = self.gateway.proc
-        self.jvm: Any = self.gateway.jvm
-
-    def stop(self) -> None:
-        assert self.process.stdin is not None
-        self.gateway._gateway_client.is_connected = False
-        self.process.stdin.close()  # Which ends it.
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.gateway.close()
-        self.gateway.shutdown()
+        super().__init__(folder, f"org.apache.kafka:kafka-clients:{VERSION}", _IN_SPARK, ["-XX:TieredStopAtLevel=1"])
 
     # Java's values.
-
-    def named(self, name: str) -> Any:
-        """A class by its full name; an inner one with a dollar sign."""
-        found = self.jvm
-        for part in name.split("."):
-            found = getattr(found, part)
-        return found
 
     def value(self, name: str, constant: str) -> Any:
         """A constant of an enum."""
@@ -75,12 +34,6 @@ class KafkaJvm:
 
     def ms(self, milliseconds: int) -> Any:
         return self.jvm.java.time.Duration.ofMillis(milliseconds)
-
-    def list(self, values: Iterable[Any]) -> Any:
-        made = self.jvm.java.util.ArrayList()
-        for value in values:
-            made.add(value)
-        return made
 
     def longs(self, *values: int) -> Any:
         """A list of Longs. A small number of Python's is an Integer, and in a list Java finds that out too late."""

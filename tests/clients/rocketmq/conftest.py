@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -47,3 +48,14 @@ def clients(request: pytest.FixtureRequest, java: Java, rocketmq_broker: Broker)
     made = Clients(java, rocketmq_broker, str(next(_runs)))
     yield made
     made.close()
+
+
+@pytest.fixture
+def topic(clients: Clients) -> str:
+    """A topic with one queue."""
+    return clients.topic()
+
+
+@pytest.fixture
+def producer(clients: Clients) -> Any:
+    return clients.producer()

@@ -1,13 +1,7 @@
-"""RocketMQ's own Java client, driven from Python: a JVM of the test run's, reached through py4j.
-
-Where its jars come from is Spark's affair: the JVM is started as PySpark starts its own, with RocketMQ's client and
-admin tools among `spark.jars.packages`, so a mirror that is set up for Spark serves them too. No compiler and no Maven
-is needed. What runs is a plain JVM with RocketMQ's classes: no SparkContext is made.
-"""
+"""RocketMQ's own Java client, driven from Python: a JVM (tests/clients/jvm.py) with it and its admin tools."""
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +12,7 @@ from unittest.mock import patch
 from py4j.protocol import Py4JJavaError, get_return_value
 
 from halfmoon.testing import Broker
+from tests.clients.jvm import Jvm
 
 VERSION = "5.3.3"
 _ELSEWHERE = [
@@ -37,30 +32,16 @@ COMMON = "org.apache.rocketmq.common"
 REMOTING = "org.apache.rocketmq.remoting.protocol"
 
 
-class Java:
+class Java(Jvm):
     """The JVM, and RocketMQ's classes in it."""
 
     def __init__(self, folder: Path) -> None:
-        from pyspark import SparkConf
-        from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
+        from pyspark.java_gateway import ensure_callback_server_started
 
-        (folder / "log4j2.properties").write_text("rootLogger.level = error\n")
-        options = [*_JAVA_OPTIONS, f"-Dlog4j2.configurationFile={(folder / 'log4j2.properties').as_uri()}"]
-        conf = SparkConf(loadDefaults=False)
-        conf.set("spark.jars.packages", f"org.apache.rocketmq:rocketmq-tools:{VERSION}")
-        conf.set("spark.jars.excludes", ",".join(_ELSEWHERE))
-        conf.set("spark.driver.memory", "512m")
-        conf.set("spark.driver.extraJavaOptions", " ".join(options))
-        log_path = folder / "java.log"
-        with log_path.open("wb") as log:
-            try:
-                self.gateway: Any = launch_gateway(conf=conf, popen_kwargs={"stdout": log, "stderr": log})
-            except Exception as error:
-                raise AssertionError(f"no JVM with RocketMQ's client: {log_path.read_text()[-3_000:]}") from error
+        super().__init__(folder, f"org.apache.rocketmq:rocketmq-tools:{VERSION}", _ELSEWHERE, _JAVA_OPTIONS)
         # RocketMQ's log files go there. Not from the start: Ivy's cache is in the real one.
-        self.gateway.jvm.java.lang.System.setProperty("user.home", str(folder))
+        self.jvm.java.lang.System.setProperty("user.home", str(folder))
         ensure_callback_server_started(self.gateway)
-        self.process: subprocess.Popen[bytes] = self.gateway.proc
         self._farewells = ThreadPoolExecutor(16)
         self._leaving: list[Future[None]] = []
 
@@ -76,23 +57,7 @@ class Java:
     def stop(self) -> None:
         self.settle()
         self._farewells.shutdown()
-        assert self.process.stdin is not None
-        self.gateway._gateway_client.is_connected = False
-        self.process.stdin.close()  # Which ends it.
-        try:
-            self.process.wait(10)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        self.gateway.close()
-        self.gateway.shutdown()
-
-    def named(self, name: str) -> Any:
-        """A class by its full name."""
-        found = self.gateway.jvm
-        for part in name.split("."):
-            found = getattr(found, part)
-        return found
+        super().stop()
 
     def serialize(self, kind: str) -> None:
         """Which header the requests of all clients have from now on: JSON or ROCKETMQ.
@@ -100,23 +65,17 @@ class Java:
         Otherwise a system property, read once per JVM.
         """
         types = self.named("org.apache.rocketmq.remoting.protocol.SerializeType")
-        command = self.gateway.jvm.java.lang.Class.forName(
+        command = self.jvm.java.lang.Class.forName(
             "org.apache.rocketmq.remoting.protocol.RemotingCommand",
             True,
-            self.gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader(),
+            self.jvm.java.lang.Thread.currentThread().getContextClassLoader(),
         )
         field = command.getDeclaredField("serializeTypeConfigInThisServer")
         field.setAccessible(True)
         field.set(None, types.valueOf(kind))
 
-    def list(self, values: Iterable[Any]) -> Any:
-        made = self.gateway.jvm.java.util.ArrayList()
-        for value in values:
-            made.add(value)
-        return made
-
     def set(self, values: Iterable[Any]) -> Any:
-        return self.gateway.jvm.java.util.HashSet(self.list(values))
+        return self.jvm.java.util.HashSet(self.list(values))
 
 
 def interface(name: str, **methods: Callable[..., Any]) -> Any:
@@ -246,13 +205,15 @@ class Clients:
         factory = producer.getDefaultMQProducerImpl().getMqClientFactory()
         self.java.let_go(factory.getMQClientAPIImpl().getRemotingClient())
 
-    def push(self, group: str | None = None) -> Any:
-        """A push consumer that begins at the first message, not yet started."""
+    def push(self, group: str | None = None, topic: str | None = None) -> Any:
+        """A push consumer that begins at the first message, of a topic if one is given; not yet started."""
         consumer = self.java.named(f"{CLIENT}.consumer.DefaultMQPushConsumer")(group or self.name("group"))
         consumer.setConsumeFromWhere(self.from_where("CONSUME_FROM_FIRST_OFFSET"))
         # Each thread of Java's that calls Python has a connection of its own, and the others wait for Python's lock.
         consumer.setConsumeThreadMin(2)
         consumer.setConsumeThreadMax(2)
+        if topic is not None:
+            consumer.subscribe(topic, "*")
         return self.prepare(consumer)
 
     def from_where(self, name: str) -> Any:

@@ -354,8 +354,7 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     clients: Clients, kafka: Kafka, cli: CommandLine
 ) -> None:
     topic, group = clients.topic(), f"{clients.name('group')}|shop"  # No topic of Kafka's can be called that.
-    consumer = clients.push(group)
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(group, topic)
     consumer.setMaxReconsumeTimes(1)
     is_mended = False
 
@@ -499,9 +498,10 @@ def test_a_large_batch_of_kafka_is_read_piece_by_piece(clients: Clients, kafka: 
     assert [content(message) for message in pulled] == values
 
 
-def test_a_header_of_the_adapters_own_that_kafka_sends_costs_no_message(clients: Clients, kafka: Kafka) -> None:
+def test_a_header_of_the_adapters_own_that_kafka_sends_costs_no_message(
+    clients: Clients, topic: str, kafka: Kafka
+) -> None:
     """With this one the Java client would decompress the body; where it cannot, it throws away all that follows."""
-    topic = clients.topic()
     kafka.send(topic, Record(b"1"), Record(b"2", None, [("__SYSFLAG", b"1")]), Record(b"3"))
     result = clients.puller().pull(clients.queue(topic, 0), "*", 0, 32)
     assert [content(message) for message in result.getMsgFoundList()] == [b"1", b"2", b"3"]
@@ -523,8 +523,7 @@ CHOSEN_BY_SQL = {
 }
 
 
-def test_tags_and_sql92_choose_among_what_kafka_has_sent(clients: Clients, kafka: Kafka) -> None:
-    topic = clients.topic()
+def test_tags_and_sql92_choose_among_what_kafka_has_sent(clients: Clients, topic: str, kafka: Kafka) -> None:
     got: dict[str, Got] = {expression: clients.consume(topic, expression) for expression in CHOSEN}
     got |= {expression: clients.consume(topic, clients.by_sql(expression)) for expression in CHOSEN_BY_SQL}
     kafka.send(topic, *ORDERS)
@@ -547,9 +546,10 @@ def test_tags_and_sql92_choose_among_what_kafka_has_sent(clients: Clients, kafka
             }[message.getQueueOffset()] | {"CLUSTER": "DefaultCluster"}
 
 
-def test_of_headers_with_one_name_consumers_see_the_one_that_filters_go_by(clients: Clients, kafka: Kafka) -> None:
+def test_of_headers_with_one_name_consumers_see_the_one_that_filters_go_by(
+    clients: Clients, topic: str, kafka: Kafka
+) -> None:
     """The last, for filters as for Kafka's clients. Java's consumers look at the tag again themselves."""
-    topic = clients.topic()
     kafka.send(topic, Record(b"twice", None, [("TAGS", b"old"), ("n", b"1"), ("n", b"2"), ("TAGS", b"new")]))
     kafka.send(topic, Record(b"once", None, [("TAGS", b"new"), ("n", b"2")]))
     by_sql = clients.sql_puller(topic).pull(clients.queue(topic, 0), clients.by_sql("n = 2"), 0, 32)
@@ -562,8 +562,7 @@ def test_of_headers_with_one_name_consumers_see_the_one_that_filters_go_by(clien
     assert len(old) == 0
 
 
-def test_a_delay_of_kafka_is_kept_before_java(clients: Clients, kafka: Kafka) -> None:
-    topic = clients.topic()
+def test_a_delay_of_kafka_is_kept_before_java(clients: Clients, topic: str, kafka: Kafka) -> None:
     got = clients.consume(topic)
     kafka.send(topic, Record(b"now"))
     got.wait(1)
@@ -592,8 +591,7 @@ def test_a_delay_of_kafka_is_kept_before_java(clients: Clients, kafka: Kafka) ->
 def test_groups_of_both_protocols_get_everything(clients: Clients, kafka: Kafka) -> None:
     topic, kafkas, javas = clients.topic(2), clients.name("group"), clients.name("group")
     member = kafka.member(kafkas, topic)
-    consumer = clients.push(javas)
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(javas, topic)
     got = clients.listen(consumer)
     producer = clients.producer()
     for number in range(10):
@@ -624,8 +622,7 @@ def test_a_group_goes_on_in_the_other_protocol(clients: Clients, kafka: Kafka) -
     producer = clients.producer()
 
     def consumed() -> tuple[Any, Got]:
-        consumer = clients.push(group)
-        consumer.subscribe(topic, "*")
+        consumer = clients.push(group, topic)
         return consumer, clients.listen(consumer)
 
     for queue in range(2):
@@ -704,8 +701,7 @@ def test_live_members_speak_one_protocol_at_a_time(clients: Clients, kafka: Kafk
     moved = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, 1)])
 
     # RocketMQ is first.
-    first = clients.push(group)
-    first.subscribe(topic, "*")
+    first = clients.push(group, topic)
     of_first = clients.listen(first)
     kafka.send(topic, Record(b"0"))
     of_first.wait(1)
@@ -770,8 +766,7 @@ def test_progress_of_live_rocketmq_members_is_not_deleted_by_kafkas_tools(client
     """As it would not be under a member of Kafka's that is subscribed to the topic."""
     topic, group = clients.topic(), clients.name("group")
     kafka.send(topic, Record(b"0"))
-    consumer = clients.push(group)
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(group, topic)
     clients.listen(consumer).wait(1)
     consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset()
     until(lambda: progress(clients, group, topic) == {0: 1})

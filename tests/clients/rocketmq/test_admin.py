@@ -16,8 +16,7 @@ def test_topics_groups_and_clients_are_shown(clients: Clients) -> None:
     producer, admin = clients.producer(), clients.admin
     for number in range(9):
         producer.send(clients.message(topic, "A", f"m{number}"))
-    consumer = clients.push(group)
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(group, topic)
     got = clients.listen(consumer)
     got.wait(9)
     assert topic in set(admin.fetchAllTopicList().getTopicList())
@@ -45,8 +44,7 @@ def test_offsets_are_set_back_while_the_consumer_runs(clients: Clients) -> None:
     producer = clients.producer()
     for number in range(9):
         producer.send(clients.message(topic, "A", f"m{number}"))
-    consumer = clients.push(group)
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(group, topic)
     got = clients.listen(consumer)
     got.wait(9)
     consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset()

@@ -45,9 +45,8 @@ SELECTED = {
 }
 
 
-def test_tags(clients: Clients) -> None:
+def test_tags(clients: Clients, producer: Any) -> None:
     topic = clients.topic(4)
-    producer = clients.producer()
     for number in range(30):
         producer.send(clients.message(topic, f"Tag{'ABC'[number % 3]}", f"m{number}"))
     producer.send(clients.message(topic, None, "untagged"))
@@ -59,9 +58,7 @@ def test_tags(clients: Clients) -> None:
     assert {expression: len(each) for expression, each in got.items()} == wanted
 
 
-def test_tags_with_the_same_hash(clients: Clients) -> None:
-    topic = clients.topic()
-    producer = clients.producer()
+def test_tags_with_the_same_hash(clients: Clients, topic: str, producer: Any) -> None:
     objects = clients.java.gateway.jvm.java.util.Objects
     assert objects.hashCode("Aa") == objects.hashCode("BB")
     for number in range(5):
@@ -72,9 +69,8 @@ def test_tags_with_the_same_hash(clients: Clients) -> None:
     assert sorted(got.bodies()) == [f"x{number}" for number in range(5)]
 
 
-def test_sql92(clients: Clients) -> None:
+def test_sql92(clients: Clients, producer: Any) -> None:
     topic = clients.topic(2)
-    producer = clients.producer()
     for content, tag, properties in ROWS:
         producer.send(clients.message(topic, tag, content, **properties))
     puller = clients.sql_puller(topic)
@@ -134,8 +130,7 @@ def test_pulls(clients: Clients) -> None:
     assert refusal(lambda: puller.pull(clients.queue(topic, 9), "*", 0, 32)) in (1, 29)
 
 
-def test_pulls_that_wait(clients: Clients) -> None:
-    topic = clients.topic()
+def test_pulls_that_wait(clients: Clients, topic: str) -> None:
     producer, puller = clients.producer(), clients.puller()
     queue = clients.queue(topic, 0)
     puller.setBrokerSuspendMaxTimeMillis(1_500)
@@ -177,9 +172,8 @@ def test_pulls_that_wait(clients: Clients) -> None:
     assert [body(message) for message in found[0].getMsgFoundList()] == ["match"]
 
 
-def test_lite_pulls(clients: Clients) -> None:
+def test_lite_pulls(clients: Clients, producer: Any) -> None:
     topic = clients.topic(4)
-    producer = clients.producer()
     for number in range(40):
         producer.send(clients.message(topic, "EO"[number % 2], f"m{number}"))
     subscribed = clients.lite()
@@ -218,9 +212,7 @@ def test_lite_pulls(clients: Clients) -> None:
     assert assigned.offsetForTimestamp(first, 0) == 0
 
 
-def test_where_new_groups_begin(clients: Clients) -> None:
-    topic = clients.topic()
-    producer = clients.producer()
+def test_where_new_groups_begin(clients: Clients, topic: str, producer: Any) -> None:
     for number in range(5):
         producer.send(clients.message(topic, "A", f"old{number}"))
     time.sleep(2.1)  # The client's time has seconds.

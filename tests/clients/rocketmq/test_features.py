@@ -14,9 +14,8 @@ pytestmark = pytest.mark.spark
 HEADERS = ["JSON", "ROCKETMQ"]
 
 
-def test_delay_levels(clients: Clients) -> None:
+def test_delay_levels(clients: Clients, producer: Any) -> None:
     topic = clients.topic(2)
-    producer = clients.producer()
     got = clients.consume(topic)
     sent: dict[str, float] = {}
     for level in 1, 2, 3:
@@ -36,9 +35,8 @@ def test_delay_levels(clients: Clients) -> None:
         assert message.getDelayTimeLevel() == int(body(message)[-1])
 
 
-def test_delays_of_any_time(clients: Clients) -> None:
+def test_delays_of_any_time(clients: Clients, producer: Any) -> None:
     topic = clients.topic(2)
-    producer = clients.producer()
     got = clients.consume(topic)
     begin_s, begin = time.time(), time.monotonic()
     asked: list[tuple[str, Any]] = [

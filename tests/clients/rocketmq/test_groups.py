@@ -44,8 +44,7 @@ def test_ordered(clients: Clients) -> None:
 
     consumers = []
     for number in range(2):
-        consumer = clients.push(group)
-        consumer.subscribe(topic, "*")
+        consumer = clients.push(group, topic)
         clients.listen(consumer, lambda message, context, n=number: decide(n, message), orderly=True)
         consumers.append(consumer)
     until(lambda: shared(consumers, topic, 8))
@@ -58,16 +57,14 @@ def test_ordered(clients: Clients) -> None:
     assert min(counts) > 0
 
 
-def test_an_ordered_queue_is_suspended_for_a_moment(clients: Clients) -> None:
-    topic = clients.topic()
+def test_an_ordered_queue_is_suspended_for_a_moment(clients: Clients, topic: str) -> None:
     attempts: list[str] = []
 
     def decide(message: Any, context: Any) -> str:
         attempts.append(f"{body(message)}/{message.getReconsumeTimes()}")
         return "SUSPEND_CURRENT_QUEUE_A_MOMENT" if attempts[-1] in ("m2/0", "m2/1") else "SUCCESS"
 
-    consumer = clients.push()
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(topic=topic)
     consumer.setSuspendCurrentQueueTimeMillis(300)
     got = clients.listen(consumer, decide, orderly=True)
     producer = clients.producer()
@@ -82,8 +79,7 @@ def test_an_ordered_queue_is_taken_over_at_once_when_its_consumer_stops(clients:
     topic, group = clients.topic(4), clients.name("group")
     consumers, got = [], []
     for _ in range(2):
-        consumer = clients.push(group)
-        consumer.subscribe(topic, "*")
+        consumer = clients.push(group, topic)
         got.append(clients.listen(consumer, orderly=True))
         consumers.append(consumer)
     until(lambda: shared(consumers, topic, 4))
@@ -102,8 +98,7 @@ def test_an_ordered_queue_is_taken_over_at_once_when_its_consumer_stops(clients:
 def test_messages_come_again_and_are_given_up_in_the_end(clients: Clients) -> None:
     topic, group = clients.topic(), clients.name("group")
     producer = clients.producer()
-    consumer = clients.push(group)
-    consumer.subscribe(topic, "*")
+    consumer = clients.push(group, topic)
     consumer.setMaxReconsumeTimes(3)
 
     def decide(message: Any, context: Any) -> str:
@@ -131,10 +126,8 @@ def test_messages_come_again_and_are_given_up_in_the_end(clients: Clients) -> No
     got.exactly(5, quiet_s=0.7)
 
 
-def test_retries_wait_longer_each_time(clients: Clients) -> None:
-    topic = clients.topic()
-    consumer = clients.push()
-    consumer.subscribe(topic, "*")
+def test_retries_wait_longer_each_time(clients: Clients, topic: str) -> None:
+    consumer = clients.push(topic=topic)
     consumer.setMaxReconsumeTimes(2)
     got = clients.listen(consumer, lambda message, context: "RECONSUME_LATER")
     clients.producer().send(clients.message(topic, "RT", "retry"))
@@ -156,8 +149,7 @@ def test_broadcasting_and_clustering(clients: Clients) -> None:
         consumer.setMessageModel(models.valueOf("BROADCASTING"))
         consumer.subscribe(topic, "*")
         broadcast.append(clients.listen(consumer))
-        consumer = clients.push(half_of_it)
-        consumer.subscribe(topic, "*")
+        consumer = clients.push(half_of_it, topic)
         clustered.append(clients.listen(consumer))
         sharing.append(consumer)
     until(lambda: shared(sharing, topic, 4))
@@ -227,8 +219,7 @@ def test_a_group_goes_on_where_it_was(clients: Clients) -> None:
     producer = clients.producer()
 
     def consumed() -> tuple[Any, Got]:
-        consumer = clients.push(group)
-        consumer.subscribe(topic, "*")
+        consumer = clients.push(group, topic)
         return consumer, clients.listen(consumer)
 
     for number in range(20):

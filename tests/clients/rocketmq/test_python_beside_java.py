@@ -85,8 +85,7 @@ def test_two_pythons_and_a_java_share_the_queues(clients: Clients, python: Calla
     topic, group = clients.topic(QUEUES), clients.name("group")
     seen = Seen()
     pythons = [consumer(python, group, seen, topic) for _ in range(2)]
-    java = clients.push(group)
-    java.subscribe(topic, "*")
+    java = clients.push(group, topic)
     got = clients.listen(java)
     until(lambda: shared(owners([java], pythons, topic)), 20)
     assert {len(each) for each in owners([java], pythons, topic)} == {2}
@@ -124,8 +123,7 @@ def test_order_is_kept_between_python_and_java(clients: Clients, python: Callabl
         take(body(message))
         return "SUCCESS"
 
-    java = clients.push(group)
-    java.subscribe(topic, "*")
+    java = clients.push(group, topic)
     clients.listen(java, decide, orderly=True)
     first = consumer(python, group, listener, topic, ordered=True)
     producer = python(Producer, clients.name("producers"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -25,9 +26,8 @@ def test_routes(clients: Clients) -> None:
     assert refusal(lambda: clients.admin.examineTopicRouteInfo("no-such-topic")) == TOPIC_NOT_EXIST
 
 
-def test_synchronously(clients: Clients) -> None:
+def test_synchronously(clients: Clients, producer: Any) -> None:
     topic = clients.topic(4)
-    producer = clients.producer()
     last: dict[int, int] = {}
     for number in range(20):
         sent = producer.send(clients.message(topic, "A", f"m{number}"))
@@ -41,9 +41,8 @@ def test_synchronously(clients: Clients) -> None:
     clients.consume(topic).exactly(20)
 
 
-def test_asynchronously(clients: Clients) -> None:
+def test_asynchronously(clients: Clients, producer: Any) -> None:
     topic = clients.topic(4)
-    producer = clients.producer()
     answers: list[bool] = []
     done = threading.Event()
 
@@ -62,18 +61,16 @@ def test_asynchronously(clients: Clients) -> None:
     assert set(got.bodies()) == {f"m{number}" for number in range(100)}
 
 
-def test_one_way(clients: Clients) -> None:
+def test_one_way(clients: Clients, producer: Any) -> None:
     topic = clients.topic(4)
-    producer = clients.producer()
     producer.send(clients.message(topic, "A", "first"))
     for number in range(20):
         producer.sendOneway(clients.message(topic, "A", f"o{number}"))
     clients.consume(topic).exactly(21)
 
 
-def test_to_a_queue_by_number_and_by_selector(clients: Clients) -> None:
+def test_to_a_queue_by_number_and_by_selector(clients: Clients, producer: Any) -> None:
     topic = clients.topic(4)
-    producer = clients.producer()
     assert len(producer.fetchPublishMessageQueues(topic)) == 4
     sent = producer.send(clients.message(topic, "A", "x"), clients.queue(topic, 3))
     assert sent.getMessageQueue().getQueueId() == 3
@@ -81,9 +78,7 @@ def test_to_a_queue_by_number_and_by_selector(clients: Clients) -> None:
     assert sent.getMessageQueue().getQueueId() == 2
 
 
-def test_batches(clients: Clients) -> None:
-    topic = clients.topic()
-    producer = clients.producer()
+def test_batches(clients: Clients, topic: str, producer: Any) -> None:
     batch = [clients.message(topic, "EO"[n % 2], f"b{n}", f"k{n}", n=str(n)) for n in range(20)]
     sent = producer.send(clients.java.list(batch))
     assert sent.getSendStatus().toString() == "SEND_OK"
@@ -102,9 +97,7 @@ def test_batches(clients: Clients) -> None:
     odd.exactly(10)
 
 
-def test_everything_of_a_message_comes_back(clients: Clients) -> None:
-    topic = clients.topic()
-    producer = clients.producer()
+def test_everything_of_a_message_comes_back(clients: Clients, topic: str, producer: Any) -> None:
     message = clients.message(topic, "T1", "héllo 世界", "k1 k2", **{"région": "杭州"})
     message.setFlag(77)
     before_ms = int(time.time() * 1_000)
@@ -128,9 +121,8 @@ def test_everything_of_a_message_comes_back(clients: Clients) -> None:
     assert bytes(by_tag["T3"].getBody()) == b"\0"
 
 
-def test_messages_are_found_by_key_and_by_both_ids(clients: Clients) -> None:
+def test_messages_are_found_by_key_and_by_both_ids(clients: Clients, producer: Any) -> None:
     topic = clients.topic(2)
-    producer = clients.producer()
     begin_ms = int(time.time() * 1_000) - 1_000
     sent = producer.send(clients.message(topic, "A", "findme", "order-1 order-2"))
     producer.send(clients.message(topic, "A", "other"))
@@ -143,8 +135,7 @@ def test_messages_are_found_by_key_and_by_both_ids(clients: Clients) -> None:
     assert refusal(lambda: clients.admin.queryMessage(topic, "nope", 10, begin_ms, end_ms)) == 208  # NO_MESSAGE
 
 
-def test_what_is_too_large_is_refused(clients: Clients) -> None:
-    topic = clients.topic()
+def test_what_is_too_large_is_refused(clients: Clients, topic: str) -> None:
     producer = clients.java.named(f"{CLIENT}.producer.DefaultMQProducer")(clients.name("producers"))
     producer.setMaxMessageSize(64 << 20)
     producer.setCompressMsgBodyOverHowmuch(1 << 30)

@@ -80,11 +80,8 @@ def test_an_open_transaction_described(
     assert list(administration.transaction(name).topicPartitions()) == []
 
 
-def test_the_epoch_rises_with_each_end(
-    java: JavaKit, administration: Administration, make_topic: MakeTopic, name: str
-) -> None:
+def test_the_epoch_rises_with_each_end(java: JavaKit, administration: Administration, topic: str, name: str) -> None:
     """KIP-890: what a transaction left behind on its way cannot come into the next one."""
-    topic = make_topic()
     producer = java.producer(name)
     seen = []
     for commit in (True, False, True):
@@ -100,9 +97,8 @@ def test_the_epoch_rises_with_each_end(
 
 
 def test_what_is_listed_can_be_narrowed_down(
-    java: JavaKit, administration: Administration, make_topic: MakeTopic, name: str
+    java: JavaKit, administration: Administration, topic: str, name: str
 ) -> None:
-    topic = make_topic()
     opened, ended = java.producer(f"{name}-open"), java.producer(f"{name}-ended")
     ended.transaction(topic, ["a"])
     opened.begin()
@@ -132,9 +128,8 @@ def test_an_id_that_nobody_has(administration: Administration, name: str) -> Non
     assert "TransactionalIdNotFoundException" in causes(caught.value)
 
 
-def test_fencing_producers(java: JavaKit, administration: Administration, make_topic: MakeTopic, name: str) -> None:
+def test_fencing_producers(java: JavaKit, administration: Administration, topic: str, name: str) -> None:
     """What it had open is aborted; it can do nothing more."""
-    topic = make_topic()
     producer = java.producer(name)
     producer.begin()
     producer.write(topic, ["lost"])
@@ -151,10 +146,9 @@ def test_fencing_producers(java: JavaKit, administration: Administration, make_t
 
 
 def test_aborting_a_transaction_that_hangs(
-    java: JavaKit, administration: Administration, make_topic: MakeTopic, name: str
+    java: JavaKit, administration: Administration, topic: str, name: str
 ) -> None:
     """By its partition: readers go on, and the records are not theirs to see."""
-    topic = make_topic()
     producer, other = java.producer(name), java.producer(f"{name}-other")
     producer.begin()
     producer.write(topic, ["lost"])

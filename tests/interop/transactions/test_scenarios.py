@@ -17,8 +17,7 @@ NOTHING = -1001
 pytestmark = pytest.mark.timeout(120)
 
 
-def test_what_is_committed_is_seen_by_all(kit: Kit, make_topic: MakeTopic, name: str) -> None:
-    topic = make_topic()
+def test_what_is_committed_is_seen_by_all(kit: Kit, topic: str, name: str) -> None:
     producer = kit.producer(name)
     producer.transaction(topic, ["a", "b"])
     producer.transaction(topic, ["c"])
@@ -26,8 +25,7 @@ def test_what_is_committed_is_seen_by_all(kit: Kit, make_topic: MakeTopic, name:
         kit.read(topic, isolation).gets(["a", "b", "c"])
 
 
-def test_what_is_aborted_is_seen_by_those_who_want_to(kit: Kit, make_topic: MakeTopic, name: str) -> None:
-    topic = make_topic()
+def test_what_is_aborted_is_seen_by_those_who_want_to(kit: Kit, topic: str, name: str) -> None:
     producer = kit.producer(name)
     producer.transaction(topic, ["a"], commit=False)
     producer.transaction(topic, ["b"])
@@ -37,9 +35,8 @@ def test_what_is_aborted_is_seen_by_those_who_want_to(kit: Kit, make_topic: Make
     kit.read(topic, UNCOMMITTED).gets(["a", "b", "c", "d", "e"])
 
 
-def test_an_open_transaction_holds_up_what_follows(kit: Kit, make_topic: MakeTopic, name: str) -> None:
+def test_an_open_transaction_holds_up_what_follows(kit: Kit, topic: str, name: str) -> None:
     """A committed record waits behind another's open transaction, and both come in the order of the log."""
-    topic = make_topic()
     first, second = kit.producer(f"{name}-1"), kit.producer(f"{name}-2")
     first.transaction(topic, ["before"])
     first.begin()
@@ -52,8 +49,7 @@ def test_an_open_transaction_holds_up_what_follows(kit: Kit, make_topic: MakeTop
     reading.gets(["before", "open", "behind"])
 
 
-def test_an_abort_lets_go_what_waited_behind_it(kit: Kit, make_topic: MakeTopic, name: str) -> None:
-    topic = make_topic()
+def test_an_abort_lets_go_what_waited_behind_it(kit: Kit, topic: str, name: str) -> None:
     first, second = kit.producer(f"{name}-1"), kit.producer(f"{name}-2")
     first.begin()
     first.write(topic, ["open"])
@@ -81,8 +77,7 @@ def test_partitions_and_topics_together(kit: Kit, make_topic: MakeTopic, name: s
     kit.read(other, COMMITTED).gets(["0", "2", "4"])
 
 
-def test_empty_transactions(kit: Kit, make_topic: MakeTopic, name: str) -> None:
-    topic = make_topic()
+def test_empty_transactions(kit: Kit, topic: str, name: str) -> None:
     producer = kit.producer(name)
     for _ in range(3):
         producer.begin()
@@ -93,9 +88,8 @@ def test_empty_transactions(kit: Kit, make_topic: MakeTopic, name: str) -> None:
     kit.read(topic).gets(["a"])
 
 
-def test_many_in_a_row(kit: Kit, make_topic: MakeTopic, name: str) -> None:
+def test_many_in_a_row(kit: Kit, topic: str, name: str) -> None:
     """Each begins while the markers of the one before are still being written; every third is aborted."""
-    topic = make_topic()
     producer = kit.producer(name)
     for number in range(60):
         producer.transaction(topic, [str(number)], commit=number % 3 != 1)
@@ -103,9 +97,8 @@ def test_many_in_a_row(kit: Kit, make_topic: MakeTopic, name: str) -> None:
     kit.read(topic, UNCOMMITTED).gets([str(number) for number in range(60)])
 
 
-def test_a_zombie_is_fenced(kit: Kit, make_topic: MakeTopic, name: str) -> None:
+def test_a_zombie_is_fenced(kit: Kit, topic: str, name: str) -> None:
     """Whoever takes the id aborts what the one before it had open, and that one can do nothing more."""
-    topic = make_topic()
     zombie = kit.producer(name)
     zombie.transaction(topic, ["before"])
     zombie.begin()
@@ -117,8 +110,7 @@ def test_a_zombie_is_fenced(kit: Kit, make_topic: MakeTopic, name: str) -> None:
     kit.read(topic, COMMITTED).gets(["before", "heir", "heir again"])
 
 
-def test_a_zombie_without_anything_open_is_fenced(kit: Kit, make_topic: MakeTopic, name: str) -> None:
-    topic = make_topic()
+def test_a_zombie_without_anything_open_is_fenced(kit: Kit, topic: str, name: str) -> None:
     zombie = kit.producer(name)
     zombie.transaction(topic, ["before"])
     heir = kit.producer(name)
@@ -127,8 +119,7 @@ def test_a_zombie_without_anything_open_is_fenced(kit: Kit, make_topic: MakeTopi
     kit.read(topic, COMMITTED).gets(["before", "heir"])
 
 
-def test_a_transaction_over_its_time_is_aborted(kit: Kit, make_topic: MakeTopic, name: str) -> None:
-    topic = make_topic()
+def test_a_transaction_over_its_time_is_aborted(kit: Kit, topic: str, name: str) -> None:
     late, other = kit.producer(f"{name}-late", timeout_ms=1_000), kit.producer(f"{name}-other")
     late.begin()
     late.write(topic, ["lost"])
