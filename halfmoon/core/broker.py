@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 
 from halfmoon.core.append import Produced
 from halfmoon.core.broker_configs import DynamicConfigs
@@ -32,7 +33,15 @@ from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
 from halfmoon.core.transaction_service import TransactionService
 from halfmoon.core.views import Views
+from halfmoon.services.cleaner import metrics as cleaner_metrics
+from halfmoon.services.delay import metrics as delay_metrics
+from halfmoon.services.keyindex import metrics as key_metrics
+from halfmoon.services.quotas import metrics as quota_metrics
 from halfmoon.services.sections import Sections
+from halfmoon.services.share import metrics as share_metrics
+from halfmoon.services.transactions import metrics as transaction_metrics
+from halfmoon.services.view import metrics as view_metrics
+from halfmoon.services.waiting import metrics as waiting_metrics
 
 __all__ = ["Broker", "Produced"]
 
@@ -89,7 +98,12 @@ class Broker(Kernel):
                 ),
                 warnings=lambda: [*self.dynamic_configs.warnings(), *self.group_configs.warnings()],
             ),
-            Feature("quotas", restore=self.quotas.apply),
+            Feature(
+                "quotas",
+                restore=self.quotas.apply,
+                families=quota_metrics.FAMILIES,
+                read_metrics=partial(quota_metrics.read, self.quotas),
+            ),
             Feature(
                 "groups",
                 restore=self.groups.restore,
@@ -102,6 +116,10 @@ class Broker(Kernel):
                 restore=self.transactions.restore,
                 timed=self.transactions,
                 retain=self.transactions.retain,
+                families=transaction_metrics.FAMILIES,
+                read_metrics=lambda put: transaction_metrics.read(
+                    self.transactions, len(self.state.transactions.by_name), put
+                ),
             ),
             Feature(
                 "share",
@@ -109,6 +127,8 @@ class Broker(Kernel):
                 start=shares.start,
                 timed=shares,
                 arrived=shares.arrived,
+                families=share_metrics.FAMILIES,
+                read_metrics=partial(share_metrics.read, shares),
                 topics=TopicPolicy(deleted=lambda topic: shares.forget_topic(topic.partitions)),
             ),
             Feature(
@@ -122,6 +142,8 @@ class Broker(Kernel):
                     configuring=views.check_change,
                     changed=views.topics_changed,
                 ),
+                families=view_metrics.FAMILIES,
+                read_metrics=lambda put: view_metrics.read(views.readings(), put),
                 problems=views.problems,
                 warnings=views.warnings,
             ),
@@ -129,10 +151,30 @@ class Broker(Kernel):
                 "waiting",
                 start=self._start_waiting,
                 arrived=lambda arrivals: deliveries.arrived(arrivals) if deliveries.queues else None,
+                families=waiting_metrics.FAMILIES,
+                read_metrics=partial(waiting_metrics.read, deliveries, self.rolling),
                 topics=TopicPolicy(reserves=lambda name: name in self.interception.waiting_topics),
             ),
-            Feature("keyindex", start=self.key_index.start, finish=self.key_index.finish, derived=self.key_index),
-            Feature("cleaner", stop=lambda: self.cleaner.stop(), problems=lambda: self.cleaner.problems()),
+            Feature(
+                "delay",
+                families=delay_metrics.FAMILIES,
+                read_metrics=partial(delay_metrics.read, self.cancelling),
+            ),
+            Feature(
+                "keyindex",
+                start=self.key_index.start,
+                finish=self.key_index.finish,
+                derived=self.key_index,
+                families=key_metrics.FAMILIES,
+                read_metrics=partial(key_metrics.read, self.key_index),
+            ),
+            Feature(
+                "cleaner",
+                stop=lambda: self.cleaner.stop(),
+                problems=lambda: self.cleaner.problems(),
+                families=cleaner_metrics.FAMILIES,
+                read_metrics=lambda put: cleaner_metrics.read(self.cleaner, put),
+            ),
         ]
 
     def _start_waiting(self) -> None:

@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.metrics import Family, Put
 from halfmoon.core.timers import Timed
 from halfmoon.schema.control import Binding
 
@@ -72,6 +73,9 @@ class Feature(Struct, frozen=True):
     topics: TopicPolicy | None = None
     topic_entries: Callable[[Topic], Mapping[str, str]] | None = None
     """Read-only rows that a topic's configurations show, such as how far a view has come."""
+    families: Sequence[Family] = ()
+    """Metrics, which `read_metrics` reads when somebody asks for them."""
+    read_metrics: Callable[[Put], None] | None = None
     problems: Callable[[], Sequence[str]] | None = None
     """What is wrong, a sentence each (/healthz turns red)."""
     warnings: Callable[[], Sequence[str]] | None = None
@@ -98,6 +102,8 @@ class Features:
         self.derived = bound([each.derived for each in features])
         self.timed = bound([each.timed for each in features])
         self.topic_entries = bound([each.topic_entries for each in features])
+        self.families = tuple(family for each in features for family in each.families)
+        self.read_metrics = bound([each.read_metrics for each in features])
         self.problems = bound([each.problems for each in features])
         self.warnings = bound([each.warnings for each in features])
         self.topics = TopicPolicies(bound([each.topics for each in features]))

@@ -7,19 +7,7 @@ alerts work here. What it says about replicas is left out: a single node has non
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
-
-Kind = Literal["counter", "gauge", "histogram"]
-
-
-class Family(NamedTuple):
-    """One metric. `name` is the one in the text; a histogram's without `_bucket`, `_sum` and `_count`."""
-
-    name: str
-    kind: Kind
-    meaning: str
-    labels: tuple[str, ...] = ()
-
+from halfmoon.core.metrics import Family
 
 _PARTITION = ("topic", "partition")
 _GROUP = ("group", "topic", "partition")
@@ -41,28 +29,11 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_log_end_position", "gauge", "Log position of the next frame."),
         Family("halfmoon_disk_log_bytes", "gauge", "Bytes of disk that the log's segments take."),
         Family("halfmoon_disk_segments", "gauge", "Segments of the log."),
-        Family("halfmoon_disk_clean_bytes", "gauge", "Bytes of disk that clean files take."),
-        Family("halfmoon_disk_clean_files", "gauge", "Clean files beside the log."),
-        Family("halfmoon_cleaner_tasks_total", "counter", "Times that the cleaner found something to do."),
-        Family("halfmoon_cleaner_failures_total", "counter", "Times that it could not be done."),
-        Family("halfmoon_cleaner_read_bytes_total", "counter", "Bytes that the cleaner has read."),
-        Family("halfmoon_cleaner_written_bytes_total", "counter", "Bytes of clean files that it has written."),
-        Family("halfmoon_cleaner_records_total", "counter", "Records that it has looked at, to compact them."),
-        Family("halfmoon_cleaner_kept_records_total", "counter", "Records that were left, of those."),
         Family("halfmoon_disk_free_bytes", "gauge", "Bytes free on the data directory's disk."),
         Family("halfmoon_disk_low", "gauge", "1 while record batches are refused for want of disk, else 0."),
         Family("halfmoon_cold_reads_total", "counter", "Reads that had to wait for the disk, in a thread."),
         Family("halfmoon_start_offset_moves_total", "counter", "Times that retention moved a start offset."),
         Family("halfmoon_refused_batches_total", "counter", "Produced batches that were refused.", ("reason",)),
-        Family("halfmoon_throttled_total", "counter", "Times that a quota made a client wait.", ("quota",)),
-        Family("halfmoon_throttle_seconds_total", "counter", "Time that quotas made clients wait.", ("quota",)),
-        Family("halfmoon_share_sessions", "gauge", "Share sessions that are open: one for each member that fetches."),
-        Family(
-            "halfmoon_share_dead_letters_total",
-            "counter",
-            "Dead letters of share groups, by what became of them.",
-            ("outcome",),
-        ),
         Family("halfmoon_held_requests", "gauge", "Requests that wait for messages now."),
         Family("halfmoon_holds_total", "counter", "Requests that were made to wait for messages."),
         Family("halfmoon_holds_ended_total", "counter", "Waiting requests by what ended the wait.", ("by",)),
@@ -88,26 +59,6 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_topics", "gauge", "Topics, internal ones included."),
         Family("halfmoon_partitions", "gauge", "Partitions of all topics."),
         Family("halfmoon_groups", "gauge", "Groups by state.", ("state",)),
-        Family("halfmoon_transactions_ongoing", "gauge", "Transactions of Kafka producers that are open."),
-        Family(
-            "halfmoon_transaction_oldest_seconds", "gauge", "Since when the oldest of them is open; 0 where none is."
-        ),
-        Family("halfmoon_transactions_ended_total", "counter", "Transactions that have ended.", ("result",)),
-        Family("halfmoon_transactional_ids", "gauge", "Transactional ids that are known."),
-        Family("halfmoon_view_lag", "gauge", "Source offsets that a view has still to look at.", ("view",)),
-        Family("halfmoon_view_looked_at_total", "counter", "Records of its source that a view looked at.", ("view",)),
-        Family("halfmoon_view_matched_total", "counter", "Records that matched, of those.", ("view",)),
-        Family("halfmoon_view_skipped_total", "counter", "Source offsets that a view came too late for.", ("view",)),
-        Family("halfmoon_view_malformed_batches_total", "counter", "Batches that a view cannot read.", ("view",)),
-        Family("halfmoon_view_filter_errors_total", "counter", "Records at which a view's filter raised.", ("view",)),
-        Family("halfmoon_waiting_messages", "gauge", "Messages that wait for their time."),
-        Family("halfmoon_delivery_late_seconds", "gauge", "How late the next message is that is due now."),
-        Family("halfmoon_delivered_messages_total", "counter", "Messages that were delivered after their wait."),
-        Family("halfmoon_undeliverable_messages_total", "counter", "Messages whose topic was gone when they were due."),
-        Family("halfmoon_cancelled_messages_total", "counter", "Waiting messages that were cancelled."),
-        Family("halfmoon_key_index_entries", "gauge", "Keys and messages that the key index knows."),
-        Family("halfmoon_key_index_behind_bytes", "gauge", "Bytes of the log that the key index has still to look at."),
-        Family("halfmoon_rolled_messages_total", "counter", "Waiting messages that were moved out of old segments."),
         Family("halfmoon_service_failures_total", "counter", "Times that a plugin's service failed.", ("service",)),
         Family("halfmoon_plugin_total", "counter", "Plugins' own counters.", ("plugin", "name")),
         Family("kafka_brokers", "gauge", "Number of brokers in the cluster."),

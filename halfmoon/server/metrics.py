@@ -16,8 +16,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from halfmoon.core.metrics import Family
 from halfmoon.server import series
-from halfmoon.server.catalogue import NARROW, Family
 from halfmoon.server.readings import Histogram, Readings, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -33,13 +33,13 @@ def render(readings: Readings) -> bytes:
 
 
 class NarrowCollector(Collector):
-    """catalogue.NARROW as prometheus-client wants it."""
+    """Families with few series, as prometheus-client wants them."""
 
     def __init__(self, readings: Readings) -> None:
         self._readings = readings
 
     def collect(self) -> Iterator[Metric]:
-        for family in NARROW.values():
+        for family in self._readings.families:
             if family.kind == "histogram":
                 yield _histogram(family, self._readings.histograms[family.name])
             else:

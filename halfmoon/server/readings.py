@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from halfmoon import __version__
+from halfmoon.core.metrics import Family
+from halfmoon.server.catalogue import NARROW
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
@@ -99,8 +101,10 @@ class GroupReading(NamedTuple):
 
 @dataclass(slots=True)
 class Readings:
-    """All of a scrape. `samples` and `histograms` are by the names in catalogue.NARROW."""
+    """All of a scrape. `samples` and `histograms` are by the names of `families`."""
 
+    families: list[Family] = field(default_factory=lambda: list(NARROW.values()))
+    """Those with a handful of series each."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
     topics: list[TopicReading] = field(default_factory=list)
@@ -131,8 +135,9 @@ async def take(node: Node) -> Readings:
     _read_log(broker, readings)
     _read_requests(node, readings)
     _read_plugins(node, readings)
-    _read_views(broker, readings)
-    _read_deliveries(broker, readings)
+    readings.families += broker.features.families
+    for read in broker.features.read_metrics:
+        read(readings.put)
     slices = _Slices()
     readings.topics = [await _topic(topic, slices) for topic in list(broker.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
@@ -169,31 +174,12 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_log_end_position", log.end)
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
-    cleaner = broker.cleaner
-    put("halfmoon_disk_clean_bytes", cleaner.files.bytes)
-    put("halfmoon_disk_clean_files", len(cleaner.files))
-    put("halfmoon_cleaner_tasks_total", cleaner.tasks)
-    put("halfmoon_cleaner_failures_total", cleaner.failures)
-    put("halfmoon_cleaner_read_bytes_total", cleaner.counts.read_bytes)
-    put("halfmoon_cleaner_written_bytes_total", cleaner.counts.written_bytes)
-    put("halfmoon_cleaner_records_total", cleaner.counts.records)
-    put("halfmoon_cleaner_kept_records_total", cleaner.counts.kept_records)
     put("halfmoon_disk_free_bytes", broker.fs.free_bytes())
     put("halfmoon_disk_low", log.low_disk)
     put("halfmoon_cold_reads_total", broker.reader.cold_reads)
     put("halfmoon_start_offset_moves_total", broker.housekeeping.start_offset_moves)
     for fault, count in broker.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)
-    transactions = broker.transactions
-    put("halfmoon_transactions_ongoing", transactions.ongoing)
-    put("halfmoon_transaction_oldest_seconds", transactions.oldest_ms / 1000)
-    put("halfmoon_transactions_ended_total", transactions.committed, "committed")
-    put("halfmoon_transactions_ended_total", transactions.aborted - transactions.timed_out, "aborted")
-    put("halfmoon_transactions_ended_total", transactions.timed_out, "timed out")
-    put("halfmoon_transactional_ids", len(broker.state.transactions.by_name))
-    for key, count in broker.quotas.throttled.items():
-        put("halfmoon_throttled_total", count, key)
-        put("halfmoon_throttle_seconds_total", broker.quotas.throttled_ms[key] / 1000, key)
 
 
 def _read_requests(node: Node, readings: Readings) -> None:
@@ -205,10 +191,6 @@ def _read_requests(node: Node, readings: Readings) -> None:
     put("halfmoon_holds_ended_total", hold.counters.woken_by_deadline, "deadline")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_check, "check")
     put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
-    shares = node.broker.shares
-    put("halfmoon_share_sessions", len(shares.sessions))
-    put("halfmoon_share_dead_letters_total", shares.letters.written, "written")
-    put("halfmoon_share_dead_letters_total", shares.letters.unwritten, "unwritten")
     names = {route.key: route.name for route in node.kafka.routes.values()}
     _read_listener("kafka", node.kafka.counters, names, readings)
     if node.rocketmq is not None:
@@ -254,29 +236,6 @@ def _read_plugins(node: Node, readings: Readings) -> None:
         readings.put("halfmoon_plugin_total", count, plugin, name)
     for service, failures in node.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
-
-
-def _read_views(broker: Broker, readings: Readings) -> None:
-    for view in broker.views.readings():
-        name, counters = view.name, view.counters
-        readings.put("halfmoon_view_lag", view.lag, name)
-        readings.put("halfmoon_view_looked_at_total", counters.looked_at, name)
-        readings.put("halfmoon_view_matched_total", counters.matched, name)
-        readings.put("halfmoon_view_skipped_total", counters.skipped, name)
-        readings.put("halfmoon_view_malformed_batches_total", counters.malformed, name)
-        readings.put("halfmoon_view_filter_errors_total", counters.filter_errors, name)
-
-
-def _read_deliveries(broker: Broker, readings: Readings) -> None:
-    deliveries = broker.deliveries
-    readings.put("halfmoon_waiting_messages", deliveries.waiting())
-    readings.put("halfmoon_delivery_late_seconds", deliveries.late_ms / 1000)
-    readings.put("halfmoon_delivered_messages_total", deliveries.delivered)
-    readings.put("halfmoon_undeliverable_messages_total", deliveries.lost_targets)
-    readings.put("halfmoon_rolled_messages_total", broker.rolling.rolled)
-    readings.put("halfmoon_cancelled_messages_total", broker.cancelling.settled)
-    readings.put("halfmoon_key_index_entries", broker.key_index.entries())
-    readings.put("halfmoon_key_index_behind_bytes", broker.key_index.behind_bytes)
 
 
 async def _topic(topic: Topic, slices: _Slices) -> TopicReading:

@@ -8,7 +8,10 @@ import json
 import re
 import socket
 import urllib.request
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
@@ -18,6 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from server_rig import batch, in_loop, node, until
 
 import halfmoon.testing
+from halfmoon import services
 from halfmoon.remoting import command as wire
 from halfmoon.server import metrics, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
@@ -43,9 +47,18 @@ def labels(**values: object) -> Labels:
     return frozenset((name, str(value)) for name, value in values.items())
 
 
+OF_FEATURES = [
+    family
+    for service in iter_modules(services.__path__)
+    if service.ispkg and find_spec(f"halfmoon.services.{service.name}.metrics")
+    for family in import_module(f"halfmoon.services.{service.name}.metrics").FAMILIES
+]
+
+
 def made_up() -> Readings:
     empty = Histogram((0.1,), (0, 0), 0.0)
-    return Readings(histograms={"halfmoon_flush_seconds": empty, "halfmoon_tick_seconds": empty})
+    histograms = {"halfmoon_flush_seconds": empty, "halfmoon_tick_seconds": empty}
+    return Readings([*NARROW.values(), *OF_FEATURES], histograms=histograms)
 
 
 # -- the documentation -------------------------------------------------------------------------------------------------
@@ -62,7 +75,7 @@ def test_the_documentation_lists_exactly_what_is_exported() -> None:
     assert {name: kind for name, (kind, _) in documented().items()} == exported
 
 
-@pytest.mark.parametrize("family", [*NARROW.values(), *WIDE.values()], ids=lambda family: family.name)
+@pytest.mark.parametrize("family", [*NARROW.values(), *OF_FEATURES, *WIDE.values()], ids=lambda family: family.name)
 def test_the_documentation_lists_the_labels(family: object) -> None:
     assert documented()[family.name][1] == list(family.labels)  # type: ignore[attr-defined]
 

@@ -1,0 +1,26 @@
+"""What a feature tells of itself in numbers: families of metrics beside the function that reads them.
+
+Names follow Prometheus' rules: base units (seconds, bytes), `_total` for what only grows. Reading is done in the event
+loop and takes microseconds; who serves the numbers makes text of them elsewhere.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, Protocol
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+class Family(NamedTuple):
+    """One metric. `name` is the one in the text; a histogram's without `_bucket`, `_sum` and `_count`."""
+
+    name: str
+    kind: Kind
+    meaning: str
+    labels: tuple[str, ...] = ()
+
+
+class Put(Protocol):
+    def __call__(self, name: str, value: float, *labels: str) -> None:
+        """A number of a family, with the values of its labels in their order."""
+        ...

@@ -1,0 +1,27 @@
+"""What client quotas tell in numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Protocol
+
+from halfmoon.core.metrics import Family, Put
+
+
+class Throttling(Protocol):
+    """What is read (service.Quotas)."""
+
+    throttled: Counter[str]
+    throttled_ms: Counter[str]
+
+
+FAMILIES = (
+    Family("halfmoon_throttled_total", "counter", "Times that a quota made a client wait.", ("quota",)),
+    Family("halfmoon_throttle_seconds_total", "counter", "Time that quotas made clients wait.", ("quota",)),
+)
+
+
+def read(quotas: Throttling, put: Put) -> None:
+    for key, count in quotas.throttled.items():
+        put("halfmoon_throttled_total", count, key)
+        put("halfmoon_throttle_seconds_total", quotas.throttled_ms[key] / 1000, key)

@@ -1,0 +1,39 @@
+"""What share groups tell in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sized
+from typing import Protocol
+
+from halfmoon.core.metrics import Family, Put
+
+
+class Letters(Protocol):
+    written: int
+    unwritten: int
+
+
+class Shares(Protocol):
+    """What is read (service.ShareService)."""
+
+    @property
+    def sessions(self) -> Sized: ...
+    @property
+    def letters(self) -> Letters: ...
+
+
+FAMILIES = (
+    Family("halfmoon_share_sessions", "gauge", "Share sessions that are open: one for each member that fetches."),
+    Family(
+        "halfmoon_share_dead_letters_total",
+        "counter",
+        "Dead letters of share groups, by what became of them.",
+        ("outcome",),
+    ),
+)
+
+
+def read(shares: Shares, put: Put) -> None:
+    put("halfmoon_share_sessions", len(shares.sessions))
+    put("halfmoon_share_dead_letters_total", shares.letters.written, "written")
+    put("halfmoon_share_dead_letters_total", shares.letters.unwritten, "unwritten")

@@ -1,0 +1,46 @@
+"""What views tell in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from halfmoon.core.metrics import Family, Put
+
+
+class Counters(Protocol):
+    looked_at: int
+    matched: int
+    skipped: int
+    malformed: int
+    filter_errors: int
+
+
+class Reading(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def lag(self) -> int: ...
+    @property
+    def counters(self) -> Counters: ...
+
+
+FAMILIES = (
+    Family("halfmoon_view_lag", "gauge", "Source offsets that a view has still to look at.", ("view",)),
+    Family("halfmoon_view_looked_at_total", "counter", "Records of its source that a view looked at.", ("view",)),
+    Family("halfmoon_view_matched_total", "counter", "Records that matched, of those.", ("view",)),
+    Family("halfmoon_view_skipped_total", "counter", "Source offsets that a view came too late for.", ("view",)),
+    Family("halfmoon_view_malformed_batches_total", "counter", "Batches that a view cannot read.", ("view",)),
+    Family("halfmoon_view_filter_errors_total", "counter", "Records at which a view's filter raised.", ("view",)),
+)
+
+
+def read(views: Iterable[Reading], put: Put) -> None:
+    for view in views:
+        name, counters = view.name, view.counters
+        put("halfmoon_view_lag", view.lag, name)
+        put("halfmoon_view_looked_at_total", counters.looked_at, name)
+        put("halfmoon_view_matched_total", counters.matched, name)
+        put("halfmoon_view_skipped_total", counters.skipped, name)
+        put("halfmoon_view_malformed_batches_total", counters.malformed, name)
+        put("halfmoon_view_filter_errors_total", counters.filter_errors, name)
