@@ -345,7 +345,8 @@ class Appender:
         turn = self._turn
         turn.unseen.append(Appended(partition, base_offset, span, position, len(batch), max_ms, now_ms))
         if not turn.dirty:
-            turn.appended()
+            turn.dirty = True
+            turn.on_dirty()
         return log.end
 
     def _note_keys(
