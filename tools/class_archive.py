@@ -46,9 +46,14 @@ def main() -> int:
 
 def identity() -> str:
     """What the archive is of: this Java, this pyspark, in this place."""
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if os.environ.get("JAVA_HOME") else "java"
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
+    version = subprocess.run([java(), "-version"], capture_output=True, text=True, check=True).stderr
     return f"{version}pyspark {importlib.metadata.version('pyspark')} {sys.prefix}\n"
+
+
+def java() -> str:
+    """As Spark finds it."""
+    home = os.environ.get("JAVA_HOME")
+    return str(Path(home, "bin", "java")) if home else "java"
 
 
 def make() -> None:

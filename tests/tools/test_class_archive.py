@@ -58,7 +58,7 @@ def test_a_jvm_that_cannot_use_it_says_nothing(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(java_options, "_ARCHIVE", tmp_path / "spark.jsa")
     assert "SharedArchiveFile" not in java_options.options()
     (tmp_path / "spark.jsa").write_text("no archive")
-    command = ["java", *java_options.options().split(), "-version"]
+    command = [class_archive.java(), *java_options.options().split(), "-version"]
     assert f"-XX:SharedArchiveFile={tmp_path}/spark.jsa" in command
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout == ""
