@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import signal
@@ -9,10 +10,11 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 from kafka.net.inet import KafkaNetSocket
 
-from tests import chance
+from tests import chance, java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,8 +26,7 @@ if "halfmoon" not in {entry.name for entry in importlib.metadata.entry_points(gr
 
 chance.load_profile()
 
-# Spark's JVMs live for a minute or two in tests: optimizing would take a quarter of their processor time.
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options.options())
 
 for _number, _default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(_number) is signal.SIG_IGN:
@@ -52,10 +53,28 @@ def _kafka_python_may_drop_sockets() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _fields_of_settings_are_looked_up_once() -> Iterator[None]:
+    """msgspec evaluates a struct's annotations anew each time. A broker reads its settings once; the tests of crashes
+    open some 20,000 brokers, and it was a quarter of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(msgspec.structs, "fields", functools.cache(msgspec.structs.fields))
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if chance.TIMES:
         for item in items:  # limits are for a run with the usual number of examples
             item.add_marker(pytest.mark.timeout(0), append=False)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from tests.scheduling import LongestFirst
+
+    return LongestFirst(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -155,7 +155,7 @@ class BrokerRig:
 
     def __init__(self, **settings: Any) -> None:
         """`settings` by dotted path with '__' for the dot, as `limits__max_connections=1`."""
-        given = {"log.segment_bytes": "8MiB", "log.low_disk_bytes": 0}
+        given = {"log.segment_bytes": "1MiB", "log.low_disk_bytes": 0}
         given |= {path.replace("__", "."): value for path, value in settings.items()}
         self.clock = VirtualClock()
         self.fs = FaultyFileSystem(random.Random(1))

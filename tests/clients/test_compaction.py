@@ -79,11 +79,17 @@ def with_confluent(servers: str, begin: int = 0) -> Found:
 
 
 def with_kafka_python(servers: str, begin: int = 0) -> Found:
-    consumer = KafkaConsumer(bootstrap_servers=servers, group_id=None, consumer_timeout_ms=1_500)
+    consumer = KafkaConsumer(bootstrap_servers=servers, group_id=None)
     place = PythonPartition(TOPIC, 0)
     consumer.assign([place])
     consumer.seek(place, begin)
-    found = [(record.offset, record.key, record.value) for record in consumer]
+    end = consumer.end_offsets([place])[place]
+    found: Found = []
+    deadline = time.monotonic() + 20
+    while consumer.position(place) < end:
+        assert time.monotonic() < deadline, (consumer.position(place), end)
+        for records in consumer.poll(timeout_ms=5_000).values():
+            found += [(record.offset, record.key, record.value) for record in records]
     assert consumer.position(place) == consumer.end_offsets([place])[place]
     consumer.close()
     return found

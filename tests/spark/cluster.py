@@ -24,6 +24,7 @@ from pathlib import Path
 import pyspark
 
 from halfmoon.pipeline import connector_coordinates
+from tests import java_options
 
 WORKERS = 2
 START_S = 60.0
@@ -33,8 +34,7 @@ END_S = 10.0
 EVERYWHERE = {
     # Web pages, block managers and drivers bind to it, not to the machine's outside address.
     "SPARK_LOCAL_IP": "127.0.0.1",
-    # None of these JVMs lives long enough to earn back what the optimizing compiler and its threads cost.
-    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "JAVA_TOOL_OPTIONS": java_options.options(),
 }
 
 

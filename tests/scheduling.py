@@ -1,0 +1,95 @@
+"""Which worker of a parallel run gets which tests, and when: `--dist loadfile` as this project needs it.
+
+A file stays together, since what a module sets up is set up once. Files that share a JVM of the whole run stay together
+as well: the JVM starts in one worker. What takes longest comes first, else the last worker ends minutes after the
+others. pytest-xdist's own order begins with the files of many tests, and those of a few long ones come last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from xdist.scheduler import LoadScopeScheduling
+
+_SESSION, _PROGRAMS, _ROCKETMQ = "Spark", "Spark's programs", "RocketMQ's Java client"
+_TOGETHER = {
+    # None of these needs the tests' own session.
+    "tests/spark/test_cluster.py": "tests/spark/test_cluster.py",
+    "tests/spark/test_connect.py": "tests/spark/test_connect.py",
+    "tests/spark/test_pipeline_commands.py": "tests/spark/test_pipeline_commands.py",
+    # Beside the session, they start programs with JVMs of their own.
+    "tests/spark/test_kill9_pipeline.py": _PROGRAMS,
+    "tests/spark/test_demo.py": _PROGRAMS,
+    "tests/spark/": _SESSION,
+    "tests/test_docs_pipeline.py": _SESSION,
+    "tests/clients/rocketmq/": _ROCKETMQ,
+}
+"""The first that a path begins with says what it belongs to. What is not named is a unit of its own."""
+
+EXPECTED_S = {
+    _SESSION: 180,
+    _PROGRAMS: 120,
+    _ROCKETMQ: 90,
+    "tests/spark/test_cluster.py": 60,
+    "tests/spark/test_pipeline_commands.py": 60,
+    "tests/crash/test_kill9.py": 50,
+    "tests/core/test_crash_compaction.py": 40,
+    "tests/limits/test_rocketmq.py": 36,
+    "tests/spark/test_connect.py": 35,
+    "tests/core/test_crash_points.py": 33,
+    "tests/client/live/test_end_to_end.py": 30,
+    "tests/fuzz/test_fuzz.py": 28,
+    "tests/crash/test_kill9_transactions.py": 27,
+    "tests/core/test_transaction_crashes.py": 26,
+    "tests/fuzz/test_fuzz_rocketmq.py": 25,
+    "tests/crash/test_kill9_rocketmq.py": 24,
+    "tests/clients/test_compaction.py": 22,
+    "tests/clients/test_quotas.py": 21,
+    "tests/crash/test_kill9_compaction.py": 20,
+    "tests/clients/test_confluent.py": 19,
+    "tests/core/test_deliveries.py": 18,
+    "tests/cli/test_consume.py": 17,
+    "tests/test_readme.py": 17,
+    "tests/clients/test_confluent_share.py": 15,
+    "tests/clients/test_kafka_python.py": 14,
+    "tests/examples/test_filter_jsonpath.py": 14,
+    "tests/core/test_producer_transactions_model.py": 13,
+    "tests/core/test_share_crashes.py": 12,
+    "tests/adapters/kafka/test_share_fetches_by_chance.py": 11,
+    "tests/core/test_transactions.py": 10,
+    "tests/core/test_crashes.py": 10,
+    "tests/core/test_cleaner_transactions_model.py": 9,
+    "tests/core/test_share_crash_points.py": 9,
+    "tests/server/test_start_errors.py": 8,
+    "tests/examples/test_orders.py": 8,
+}
+"""Seconds that the long units take on two quiet processors, roughly. Only the order counts. `make test` with
+`ARGS=--durations=50` says what else belongs here."""
+SHORT_TEST_S = 0.02
+"""What a test takes in a file that is not named."""
+
+
+def unit_of(node_id: str) -> str:
+    """The name of what stays together."""
+    path = node_id.partition("::")[0]
+    return next((unit for beginning, unit in _TOGETHER.items() if path.startswith(beginning)), path)
+
+
+class LongestFirst(LoadScopeScheduling):
+    """What `--dist loadfile` stands for in this project."""
+
+    def __init__(self, config: Any, log: Any = None) -> None:
+        super().__init__(config, log)
+        self.workqueue = _Longest()
+
+    def _split_scope(self, nodeid: str) -> str:
+        return unit_of(nodeid)
+
+
+class _Longest(OrderedDict[str, dict[str, bool]]):
+    """The units that nobody has yet. The scheduler takes from the front."""
+
+    def popitem(self, last: bool = True) -> tuple[str, dict[str, bool]]:
+        unit = max(self, key=lambda unit: EXPECTED_S.get(unit, SHORT_TEST_S * len(self[unit])))
+        return unit, self.pop(unit)
