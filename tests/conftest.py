@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import os
 import signal
@@ -10,7 +9,6 @@ import socket
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-import msgspec
 import pytest
 from kafka.net.inet import KafkaNetSocket
 
@@ -50,15 +48,6 @@ class _KafkaPythonSocket(socket.socket):
 def _kafka_python_may_drop_sockets() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KafkaNetSocket, "socket", lambda _, *address: _KafkaPythonSocket(*address))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _fields_of_settings_are_looked_up_once() -> Iterator[None]:
-    """msgspec evaluates a struct's annotations anew each time. A broker reads its settings once; the tests of crashes
-    open some 20,000 brokers, and it was a quarter of their time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(msgspec.structs, "fields", functools.cache(msgspec.structs.fields))
         yield
 
 

@@ -7,6 +7,7 @@ down to them is ours, because msgspec names neither the offending value nor the 
 
 from __future__ import annotations
 
+import functools
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,13 +15,16 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
-import msgspec
+import msgspec.structs
 from msgspec import Struct
 
 from halfmoon.core.errors import StartError
 from halfmoon.core.units import Unit
 
 SectionT = TypeVar("SectionT", bound=Struct)
+
+fields_of = functools.cache(msgspec.structs.fields)
+"""The fields of a struct type. msgspec evaluates its annotations anew each time, which is most of reading settings."""
 
 
 def _yaml_name(field: str) -> str:
@@ -65,7 +69,7 @@ def decode_section(section: type[SectionT], raw: object, path: str) -> SectionT:
     raw = {} if raw is None else raw
     if not isinstance(raw, Mapping):
         raise _refusal(path, raw, "settings, one to a line")
-    fields = {field.encode_name: field for field in msgspec.structs.fields(section)}
+    fields = {field.encode_name: field for field in fields_of(section)}
     refuse_unknown(raw, fields, path)
     values: dict[str, object] = {}
     for name, field in fields.items():
@@ -107,7 +111,7 @@ def decode(kind: Any, raw: object, path: str) -> Any:
 
 def leaves(section: type[Struct], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
     """Every setting of a section and of the sections in it, in the order they are written down."""
-    for field in msgspec.structs.fields(section):
+    for field in fields_of(section):
         present, nullable = _without_none(field.type)
         here = (*path, field.encode_name)
         if isinstance(present, type) and issubclass(present, Struct):
