@@ -30,9 +30,10 @@ from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
-from halfmoon.core.transaction_service import TransactionService
 from halfmoon.core.views import Views
 from halfmoon.services.sections import Sections
+from halfmoon.services.transactions.ending import TransactionEndings
+from halfmoon.services.transactions.service import TransactionService
 
 __all__ = ["Broker", "Produced"]
 
@@ -60,7 +61,10 @@ class Broker(Kernel):
         self.first_partition = self.administration.first_partition
         self.on_deadline = self.timers.arm
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
-        self.transactions = TransactionService(self)
+        endings = TransactionEndings(self.log, self.catalog, self.appender, self.turn, self.hold, clock)
+        self.transactions = TransactionService(
+            self.state.transactions, endings, self.log, self.appender, self.timers, clock, self.live, self.logger
+        )
         self.group_configs = GroupConfigs(self)
         self.dynamic_configs = DynamicConfigs(self)
         self.quotas = Quotas(self)
@@ -97,12 +101,7 @@ class Broker(Kernel):
                 retain=self.groups.retain,
                 warnings=self.groups.warnings,
             ),
-            Feature(
-                "transactions",
-                restore=self.transactions.restore,
-                timed=self.transactions,
-                retain=self.transactions.retain,
-            ),
+            self.transactions.feature(),
             Feature(
                 "share",
                 restore=shares.restore,

@@ -274,7 +274,7 @@ def test_transactions_that_ended_leave_no_deadlines(broker: Broker) -> None:
     for number in range(1_000):
         one.send("t", b"v")
         one.end(commit=bool(number % 2))
-    assert len(broker.transactions._due) <= 65
+    assert len(broker.transactions._timeouts) <= 65
     assert broker.transactions.next_deadline() is not None
 
 
@@ -458,15 +458,15 @@ def test_progress_is_told_when_the_commit_is_durable(broker: Broker) -> None:
     one = client(broker)
     one.commit_offsets("g", "t", 7)
     turn(broker)
-    assert broker.transactions.progress_position("g") == 0
+    assert broker.transactions.offsets_position("g") == 0
     end = one.commit()
-    assert broker.transactions.progress_position("g") == end > broker.durable_position
+    assert broker.transactions.offsets_position("g") == end > broker.durable_position
     one.commit_offsets("g", "t", 8)
     later = one.commit()
-    assert broker.transactions.progress_position("g") == later
-    assert broker.transactions.progress_position("other") == 0
+    assert broker.transactions.offsets_position("g") == later
+    assert broker.transactions.offsets_position("other") == 0
     turn(broker)
-    assert broker.transactions.progress_position("g") == 0
+    assert broker.transactions.offsets_position("g") == 0
 
 
 @STYLES
@@ -806,3 +806,17 @@ def test_ten_thousand_transactions_of_four_producers(broker: Broker) -> None:
             turn(broker)
     turn(broker)
     assert committed_values(broker, "t") == expected
+
+
+def test_without_a_guard_transactional_batches_are_refused_and_what_is_open_stays_open(broker: Broker) -> None:
+    one = client(broker)
+    one.send("t", b"a")
+    turn(broker)
+    guard, broker.appender.transaction_guard = broker.appender.transaction_guard, None
+    assert fault_of(lambda: one.send("t", b"b")) is Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    assert state(broker) is TransactionState.ONGOING
+    assert partition_of(broker, "t").stable_offset == 0
+    broker.appender.transaction_guard = guard
+    one.commit()
+    turn(broker)
+    assert committed_values(broker, "t") == [b"a"]
