@@ -19,7 +19,6 @@ from halfmoon.core.due_clock import DueClock
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.files import FileSystem
 from halfmoon.core.group_configs import GroupConfigs
-from halfmoon.core.group_service import GroupService
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.interception import Interception
@@ -31,6 +30,11 @@ from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
 from halfmoon.core.views import Views
+from halfmoon.services.groups.building import build_coordination
+from halfmoon.services.groups.consumer.settings import GroupOverrides
+from halfmoon.services.groups.journal import GroupJournal
+from halfmoon.services.groups.names import GroupNames
+from halfmoon.services.groups.service import GroupService
 from halfmoon.services.sections import Sections
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.service import TransactionService
@@ -60,7 +64,15 @@ class Broker(Kernel):
         self.delete_records = self.administration.delete_records
         self.first_partition = self.administration.first_partition
         self.on_deadline = self.timers.arm
-        self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
+        self.group_names = GroupNames()
+        coordination = build_coordination(
+            self.live, self.catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
+        )
+        journal = GroupJournal(coordination, self.appender, self.turn, self.timers, clock, self.logger)
+        self.groups = GroupService(
+            coordination, journal, self.state.groups, self.catalog, self.appender, self.group_names, clock, self.live,
+            self.state.transactions.unstable,
+        )  # fmt: skip
         endings = TransactionEndings(self.log, self.catalog, self.appender, self.turn, self.hold, clock)
         self.transactions = TransactionService(
             self.state.transactions, endings, self.log, self.appender, self.timers, clock, self.live, self.logger
@@ -94,13 +106,7 @@ class Broker(Kernel):
                 warnings=lambda: [*self.dynamic_configs.warnings(), *self.group_configs.warnings()],
             ),
             Feature("quotas", restore=self.quotas.apply),
-            Feature(
-                "groups",
-                restore=self.groups.restore,
-                timed=self.groups,
-                retain=self.groups.retain,
-                warnings=self.groups.warnings,
-            ),
+            self.groups.feature(),
             self.transactions.feature(),
             Feature(
                 "share",
@@ -133,6 +139,10 @@ class Broker(Kernel):
             Feature("keyindex", start=self.key_index.start, finish=self.key_index.finish, derived=self.key_index),
             Feature("cleaner", stop=lambda: self.cleaner.stop(), problems=lambda: self.cleaner.problems()),
         ]
+
+    def _group_overrides(self, group: str) -> GroupOverrides:
+        rules = self.group_configs.of(group)
+        return GroupOverrides(rules.consumer_session_timeout_ms, rules.consumer_heartbeat_interval_ms)
 
     def _start_waiting(self) -> None:
         for relays in (self.deliveries, self.rolling, self.cancelling):

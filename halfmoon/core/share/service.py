@@ -10,7 +10,7 @@ acknowledgement nor passes over a record that has none: what was acquired and no
 a group begins is written down, too, when it first looks at a partition: Kafka works it out anew after a restart as long
 as nothing was acknowledged, and with `latest` passes over what came meanwhile.
 
-Locks end by the timers of core/groups/deadlines.py, one a share partition. They are not in the wheel of waiting
+Locks end by the timers of core/deadlines.py, one a share partition. They are not in the wheel of waiting
 messages (core/due_times.py): a lock is over after a restart anyway, so it is in nobody's memory but ours.
 
 Who waits for records (core/hold.py) waits for share partitions, and is woken in the order of coming as long as there is
@@ -22,9 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from halfmoon.core.deadlines import Deadlines, Timer
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.groups.deadlines import Deadlines, Timer
-from halfmoon.core.groups.messages import GroupListing
 from halfmoon.core.share.dead_letters import DeadLetters
 from halfmoon.core.share.ledger import FINISHED, OWED, Ledger, Mark, Saved
 from halfmoon.core.share.membership import Beat, Pulse, ShareGroup, ShareMembers, Topics
@@ -33,6 +32,7 @@ from halfmoon.core.share.reading import Found, Loading, Lost, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
 from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition
 from halfmoon.schema import control
+from halfmoon.services.groups.names import GroupListing
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
@@ -81,6 +81,7 @@ class ShareService:
         self.letters = DeadLetters(broker, self)
         self.members = ShareMembers(self._save_epoch, self.settings.max_size)
         self._saved_at = 0
+        broker.group_names.register(self)
         """Where the last epoch of a group is written down."""
 
     def restore(self) -> None:
@@ -445,8 +446,12 @@ class ShareService:
         self._forget(self._at_work(group, partitions))
         return position
 
-    def delete(self, group: str) -> int:
-        """Forget a group that has no members; returns the log position to wait for. Raises BrokerError."""
+    def delete(self, group: str) -> int | None:
+        """Remove a group that has no members; the log position to wait for, or None if there is no such group. Raises
+        BrokerError."""
+        if not self.exists(group):
+            return None
+        self.check_empty(group)
         position = self._broker.append_control(control.GroupDeleted(group))
         self._forget(self.parts(group))
         self.members.forget(group)
@@ -462,8 +467,10 @@ class ShareService:
         found = (catalog.partition(*place) for place in self._broker.state.share.ledgers.get(group, {}))
         return [partition for partition in found if partition is not None]
 
-    def listed(self) -> list[GroupListing]:
-        """All share groups, for people."""
+    def listed(self, types: Sequence[str]) -> list[GroupListing]:
+        """See GroupKind."""
+        if types and GROUP_TYPE not in types:
+            return []
         state = self._broker.state.share
         found = []
         for name in sorted({*state.epochs, *state.ledgers}):
@@ -485,8 +492,5 @@ class ShareService:
 
     def check_name(self, group: str) -> None:
         """Raises BrokerError if a group of another kind has that name."""
-        groups = self._broker.groups
-        if self.exists(group):
-            return
-        if groups.describe(group) is not None or groups.describe_consumer(group) is not None:
+        if not self.exists(group) and self._broker.group_names.taken_by_another(group, self):
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} is not a share group.")

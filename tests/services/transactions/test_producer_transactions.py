@@ -767,7 +767,7 @@ def test_what_a_snapshot_says_of_an_id_follows_every_change(fs: FaultyFileSystem
     one.commit_offsets("g", "t", 7)
     assert saved().groups == ["g"]
     assert [(group, entries[0][2].offset) for group, entries in saved().pending] == [("g", 7)]
-    broker.groups.delete("g")
+    broker.group_names.delete("g")
     assert saved().pending == []
     one.commit()
     assert (saved().state, saved().partitions) == (TransactionState.COMPLETE_COMMIT, [])
