@@ -28,7 +28,6 @@ from halfmoon.core.messages import Messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
-from halfmoon.core.share.service import ShareService
 from halfmoon.core.views import Views
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
@@ -36,6 +35,12 @@ from halfmoon.services.groups.journal import GroupJournal
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.sections import Sections
+from halfmoon.services.share.dead_letters import DeadLetters
+from halfmoon.services.share.delivery import ShareDelivery
+from halfmoon.services.share.options import ShareOptions
+from halfmoon.services.share.parts import Parts
+from halfmoon.services.share.service import ShareService
+from halfmoon.services.share.sessions import ShareSessions
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.service import TransactionService
 
@@ -89,14 +94,14 @@ class Broker(Kernel):
         self.messages = Messages(self)
         self.deliveries = Deliveries(self)
         self.rolling = Rolling(self)
-        self.shares = ShareService(self)
+        self.shares = self._share_groups()
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
         self.appender.began_waiting = self.deliveries.waits_in
         self.bind(self._features())
 
     def _features(self) -> list[Feature]:
-        views, deliveries, shares = self.views, self.deliveries, self.shares
+        views, deliveries = self.views, self.deliveries
         return [
             Feature(
                 "configs",
@@ -108,14 +113,7 @@ class Broker(Kernel):
             Feature("quotas", restore=self.quotas.apply),
             self.groups.feature(),
             self.transactions.feature(),
-            Feature(
-                "share",
-                restore=shares.restore,
-                start=shares.start,
-                timed=shares,
-                arrived=shares.arrived,
-                topics=TopicPolicy(deleted=lambda topic: shares.forget_topic(topic.partitions)),
-            ),
+            self.shares.feature(),
             Feature(
                 "view",
                 start=views.start,
@@ -143,6 +141,22 @@ class Broker(Kernel):
     def _group_overrides(self, group: str) -> GroupOverrides:
         rules = self.group_configs.of(group)
         return GroupOverrides(rules.consumer_session_timeout_ms, rules.consumer_heartbeat_interval_ms)
+
+    def _share_groups(self) -> ShareService:
+        settings = self.settings.groups.share
+        configs = self.group_configs
+        options = ShareOptions(self.live, lambda group: configs.node_defaults() | configs.overrides(group))
+        parts = Parts(self.state.share, self.catalog, ShareSessions(settings.max_sessions))
+        delivery = ShareDelivery(
+            parts, self.appender, self.partition_reader, self.hold, self.timers, self.clock, options, self.logger
+        )
+        dead_letters = DeadLetters(
+            delivery, self.partition_reader, self.appender, self.relays, self.administration, self.logger
+        )
+        return ShareService(
+            self.state.share, self.catalog, delivery, dead_letters, self.appender, self.timers, self.clock,
+            self.group_names, settings.max_size,
+        )  # fmt: skip
 
     def _start_waiting(self) -> None:
         for relays in (self.deliveries, self.rolling, self.cancelling):

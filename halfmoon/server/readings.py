@@ -207,8 +207,8 @@ def _read_requests(node: Node, readings: Readings) -> None:
     put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
     shares = node.broker.shares
     put("halfmoon_share_sessions", len(shares.sessions))
-    put("halfmoon_share_dead_letters_total", shares.letters.written, "written")
-    put("halfmoon_share_dead_letters_total", shares.letters.unwritten, "unwritten")
+    put("halfmoon_share_dead_letters_total", shares.dead_letters.written, "written")
+    put("halfmoon_share_dead_letters_total", shares.dead_letters.unwritten, "unwritten")
     names = {route.key: route.name for route in node.kafka.routes.values()}
     _read_listener("kafka", node.kafka.counters, names, readings)
     if node.rocketmq is not None:

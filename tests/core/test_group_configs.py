@@ -8,8 +8,8 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
-from halfmoon.core.share.options import resolve as share_options
 from halfmoon.services.configs.state import ALL_NODES
+from halfmoon.services.share.options import resolve as share_options
 from tests.adapters.rig import BrokerRig
 
 DEFAULTS = {

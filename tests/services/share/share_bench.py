@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records import iter_records, parse_header
-from halfmoon.core.share.ledger import STATE_NAMES
-from halfmoon.core.share.reading import Found, Loading
-from halfmoon.core.share.service import Part
-from halfmoon.core.share.share_partition import Acknowledgement, Demand
+from halfmoon.services.share.delivery_state import STATE_NAMES
+from halfmoon.services.share.parts import Part
+from halfmoon.services.share.reading import Found, Loading
+from halfmoon.services.share.share_partition import Acknowledgement, Demand
 from tests.core.bench import partition_of
 
 GROUP = "g"
@@ -18,7 +18,7 @@ ENOUGH = 1 << 20
 
 
 def part_of(broker: Broker, topic: str, index: int = 0, group: str = GROUP) -> Part:
-    part = broker.shares.begin(group, partition_of(broker, topic, index), broker.shares.options(group))
+    part = broker.shares.delivery.begin(group, partition_of(broker, topic, index), broker.shares.options(group))
     assert isinstance(part, Part)
     return part
 
@@ -28,9 +28,9 @@ def fetch(
 ) -> Found | None:
     demand = Demand(most, batch_records, exactly)
     options = broker.shares.options(part.place.group)
-    found = broker.shares.fetch(part, member, demand, ENOUGH, options)
+    found = broker.shares.delivery.fetch(part, member, demand, ENOUGH, options)
     if isinstance(found, Loading):
-        return broker.shares.loaded(part, member, found, found.load(), demand, options)
+        return broker.shares.delivery.loaded(part, member, found, found.load(), demand, options)
     return found if found is not None and found.acquired else None
 
 
@@ -43,7 +43,7 @@ def given(found: Found | None) -> dict[int, int]:
 def acknowledge(broker: Broker, part: Part, member: str, first: int, last: int, *types: int) -> int:
     """Returns the log position to wait for."""
     batches = [Acknowledgement(first, last, types)]
-    return broker.shares.acknowledge(part, member, batches, broker.shares.options(part.place.group))
+    return broker.shares.delivery.acknowledge(part, member, batches, broker.shares.options(part.place.group))
 
 
 def letters(broker: Broker, topic: str) -> list[dict[str, bytes | None]]:

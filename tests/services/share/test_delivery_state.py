@@ -5,45 +5,45 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halfmoon.core.share.ledger import AVAILABLE, FINISHED, STATE_NAMES, Ledger, Run
+from halfmoon.services.share.delivery_state import AVAILABLE, FINISHED, STATE_NAMES, DeliveryState, Run
 
 _changes = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from([0, 2, 3, 4]), st.integers(0, 2)), max_size=20
 )
 
 
-def checked(ledger: Ledger) -> dict[int, tuple[int, int]]:
+def checked(delivery_state: DeliveryState) -> dict[int, tuple[int, int]]:
     """Offset → state and deliveries; and that the runs are as they should be."""
-    at, last = ledger.start, None
-    for run in ledger.runs:
+    at, last = delivery_state.start, None
+    for run in delivery_state.runs:
         assert run.first == at < run.end
         assert last is None or last[2:] != run[2:], "neighbours are alike"
         at, last = run.end, run
-    assert ledger.end == at
-    found = {offset: (run.state, run.deliveries) for run in ledger.runs for offset in range(run.first, run.end)}
+    assert delivery_state.end == at
+    found = {offset: (run.state, run.deliveries) for run in delivery_state.runs for offset in range(run.first, run.end)}
     states = [state for state, _ in found.values()]
-    assert ledger.counts == [states.count(state) for state in range(len(STATE_NAMES))]
+    assert delivery_state.counts == [states.count(state) for state in range(len(STATE_NAMES))]
     return found
 
 
 @given(st.integers(0, 10), _changes)
 def test_a_ledger_is_a_state_for_each_offset(start: int, changes: list[tuple[int, int, int, int]]) -> None:
-    ledger = Ledger(start)
+    delivery_state = DeliveryState(start)
     known: dict[int, tuple[int, int]] = {}
     begins = start
     for first, count, state, deliveries in changes:
-        mark, before = ledger.mark(), dict(known)
-        ledger.put([(first, first + count, state, deliveries)])
+        mark, before = delivery_state.mark(), dict(known)
+        delivery_state.put([(first, first + count, state, deliveries)])
         ends = max([begins, first + count, *(offset + 1 for offset in known)])
         begins = min(begins, first)
         known = {offset: known.get(offset, (AVAILABLE, 0)) for offset in range(begins, ends)}
         known |= dict.fromkeys(range(first, first + count), (state, 0 if state == FINISHED else deliveries))
-        assert checked(ledger) == known
-        after = ledger.mark()
-        ledger.back_to(mark)
-        assert checked(ledger) == before
-        ledger.back_to(after)
-    again = Ledger(ledger.start, ledger.saved())
+        assert checked(delivery_state) == known
+        after = delivery_state.mark()
+        delivery_state.back_to(mark)
+        assert checked(delivery_state) == before
+        delivery_state.back_to(after)
+    again = DeliveryState(delivery_state.start, delivery_state.saved())
     assert checked(again) == known
 
 
@@ -51,27 +51,27 @@ def test_a_ledger_is_a_state_for_each_offset(start: int, changes: list[tuple[int
 def test_what_lies_below_a_new_start_is_forgotten(
     start: int, changes: list[tuple[int, int, int, int]], moved: int
 ) -> None:
-    ledger = Ledger(start)
+    delivery_state = DeliveryState(start)
     for first, count, state, deliveries in changes:
-        ledger.put([(first, first + count, state, deliveries)])
-    known = checked(ledger)
-    ledger.begin_at(moved)
-    assert ledger.start == moved
+        delivery_state.put([(first, first + count, state, deliveries)])
+    known = checked(delivery_state)
+    delivery_state.begin_at(moved)
+    assert delivery_state.start == moved
     kept = {offset: what for offset, what in known.items() if offset >= moved}
-    assert {offset: what for offset, what in checked(ledger).items() if offset in known} == kept
+    assert {offset: what for offset, what in checked(delivery_state).items() if offset in known} == kept
 
 
 @given(_changes)
 @example([(0, 1, FINISHED, 0), (1, 1, FINISHED, 1)])
 def test_the_start_moves_over_what_is_finished(changes: list[tuple[int, int, int, int]]) -> None:
-    ledger = Ledger(0)
+    delivery_state = DeliveryState(0)
     for first, count, state, deliveries in changes:
-        ledger.put([(first, first + count, state, deliveries)])
-    known = checked(ledger)
-    ledger.finish()
-    assert all(known[offset][0] == FINISHED for offset in range(ledger.start))
-    assert ledger.start not in known or known[ledger.start][0] != FINISHED
-    assert checked(ledger) == {offset: what for offset, what in known.items() if offset >= ledger.start}
+        delivery_state.put([(first, first + count, state, deliveries)])
+    known = checked(delivery_state)
+    delivery_state.finish()
+    assert all(known[offset][0] == FINISHED for offset in range(delivery_state.start))
+    assert delivery_state.start not in known or known[delivery_state.start][0] != FINISHED
+    assert checked(delivery_state) == {offset: what for offset, what in known.items() if offset >= delivery_state.start}
 
 
 @given(st.integers(0, 10), _changes, st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5), st.integers(0, 3))))
@@ -79,10 +79,10 @@ def test_several_stretches_change_at_once(
     start: int, changes: list[tuple[int, int, int, int]], steps: list[tuple[int, int, int]]
 ) -> None:
     """As one after the other."""
-    ledger = Ledger(start)
+    delivery_state = DeliveryState(start)
     for first, count, state, deliveries in changes:
-        ledger.put([(first, first + count, state, deliveries)])
-    one_by_one = Ledger(ledger.start, ledger.saved())
+        delivery_state.put([(first, first + count, state, deliveries)])
+    one_by_one = DeliveryState(delivery_state.start, delivery_state.saved())
     stretches, at = [], 0
     for distance, count, deliveries in steps:
         stretches.append((at + distance, at + distance + count, deliveries))
@@ -91,17 +91,17 @@ def test_several_stretches_change_at_once(
     def how(run: Run, deliveries: int) -> Run:
         return run._replace(deliveries=deliveries)
 
-    ledger.change(stretches, how)
+    delivery_state.change(stretches, how)
     for stretch in stretches:
         one_by_one.change([stretch], how)
-    assert checked(ledger) == checked(one_by_one)
+    assert checked(delivery_state) == checked(one_by_one)
 
 
 def test_a_million_finished_records_behind_one_that_is_not_are_two_runs() -> None:
-    ledger = Ledger(0)
+    delivery_state = DeliveryState(0)
     for first in range(1, 1_000_001, 1000):
-        ledger.put([(first, first + 1000, FINISHED, 0)])
-    assert ledger.runs == [Run(0, 1, AVAILABLE), Run(1, 1_000_001, FINISHED)]
+        delivery_state.put([(first, first + 1000, FINISHED, 0)])
+    assert delivery_state.runs == [Run(0, 1, AVAILABLE), Run(1, 1_000_001, FINISHED)]
 
 
 def test_records_of_the_log_may_be_applied_again_from_any_of_them_on() -> None:
@@ -110,16 +110,16 @@ def test_records_of_the_log_may_be_applied_again_from_any_of_them_on() -> None:
         (0, [(0, 3, 2, 0)]), (3, [(5, 6, 0, 1)]), (3, [(4, 5, 2, 0)]), (3, [(7, 9, 3, 1)]), (6, [(3, 6, 2, 0)]),
         (6, [(6, 7, 4, 2)]),
     ]  # fmt: skip
-    whole = Ledger(0)
+    whole = DeliveryState(0)
 
-    def apply(ledger: Ledger, start: int, changed: list[tuple[int, int, int, int]]) -> None:
-        ledger.put(changed)
-        ledger.begin_at(start)
+    def apply(delivery_state: DeliveryState, start: int, changed: list[tuple[int, int, int, int]]) -> None:
+        delivery_state.put(changed)
+        delivery_state.begin_at(start)
 
     for start, changed in steps:
         apply(whole, start, changed)
     for at in range(len(steps)):
-        again = Ledger(whole.start, whole.saved())
+        again = DeliveryState(whole.start, whole.saved())
         for start, changed in steps[at:]:
             apply(again, start, changed)
         assert checked(again) == checked(whole)

@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE
+from halfmoon.services.share.share_partition import ACCEPT, REJECT, RELEASE
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
 from tests.core.relay_bench import deaths
@@ -66,7 +66,7 @@ def test_dying_at_any_operation_loses_no_answer_and_doubles_no_letter(after: str
         seen: set[int] = set()
         while part.start < end:
             found = given(fetch(broker, part, "z"))
-            assert found or part.owes
+            assert found or part.dead_letters_pending
             for offset in found:
                 assert told.get(offset, RELEASE) == RELEASE, f"offset {offset} was finished and came again"
                 acknowledge(broker, part, "z", offset, offset, ACCEPT)

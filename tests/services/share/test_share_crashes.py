@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.share.ledger import ACQUIRED, FINISHED
-from halfmoon.core.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from halfmoon.services.share.delivery_state import ACQUIRED, FINISHED
+from halfmoon.services.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
@@ -220,7 +220,9 @@ class ShareCrashes(RuleBasedStateMachine):
         if not hasattr(self, "broker"):
             return
         for index in INDEXES:
-            part = self.broker.shares._parts.get(GROUP, {}).get(self.broker.topic("t").partitions[index])  # type: ignore[union-attr]
+            part = self.broker.shares.delivery.parts._by_group.get(GROUP, {}).get(
+                self.broker.topic("t").partitions[index]
+            )  # type: ignore[union-attr]
             if part is None:
                 continue
             at = part.start

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.share.membership import Beat, Pulse, ShareMembers, Topics, spread
+from halfmoon.services.share.membership import HeartbeatRequest, HeartbeatResponse, ShareMembers, Topics, spread
 
 SESSION_MS = 45_000
 
@@ -34,11 +34,11 @@ class Bench:
         self.sizes |= sizes
         self.state += 1
 
-    def beat(self, member: str, epoch: int, *topics: str) -> Pulse:
-        beat = Beat("g", member, epoch, None, topics or None, "client", "/h")
+    def beat(self, member: str, epoch: int, *topics: str) -> HeartbeatResponse:
+        beat = HeartbeatRequest("g", member, epoch, None, topics or None, "client", "/h")
         return self.members.heartbeat(beat, self.topics, SESSION_MS, self.now_ms)
 
-    def join(self, member: str, *topics: str) -> Pulse:
+    def join(self, member: str, *topics: str) -> HeartbeatResponse:
         return self.beat(member, 0, *(topics or ("t",)))
 
     def fault(self, member: str, epoch: int, *topics: str) -> Fault:
@@ -52,20 +52,20 @@ class Bench:
 
 def test_who_joins_is_assigned_at_once_and_told_once() -> None:
     bench = Bench()
-    assert bench.join("a") == Pulse(1, {"t": (0, 1, 2, 3)})
-    assert bench.beat("a", 1) == Pulse(1, None)
-    assert bench.beat("a", 1, "t") == Pulse(1, {"t": (0, 1, 2, 3)})
+    assert bench.join("a") == HeartbeatResponse(1, {"t": (0, 1, 2, 3)})
+    assert bench.beat("a", 1) == HeartbeatResponse(1, None)
+    assert bench.beat("a", 1, "t") == HeartbeatResponse(1, {"t": (0, 1, 2, 3)})
     assert bench.saved == [("g", 1)]
 
 
 def test_others_hear_of_a_change_with_their_next_heartbeat() -> None:
     bench = Bench()
     bench.join("a")
-    assert bench.join("b") == Pulse(2, {"t": (1, 3)})
-    assert bench.beat("a", 1) == Pulse(2, {"t": (0, 2)})
-    assert bench.beat("a", 1) == Pulse(2, None)  # an answer that was lost: the epoch before will do
+    assert bench.join("b") == HeartbeatResponse(2, {"t": (1, 3)})
+    assert bench.beat("a", 1) == HeartbeatResponse(2, {"t": (0, 2)})
+    assert bench.beat("a", 1) == HeartbeatResponse(2, None)  # an answer that was lost: the epoch before will do
     bench.members.leave("g", "b", bench.topics)
-    assert bench.beat("a", 2) == Pulse(3, {"t": (0, 1, 2, 3)})
+    assert bench.beat("a", 2) == HeartbeatResponse(3, {"t": (0, 1, 2, 3)})
 
 
 def test_members_share_partitions_where_there_are_too_few() -> None:
@@ -79,22 +79,22 @@ def test_members_share_partitions_where_there_are_too_few() -> None:
 
 def test_topics_that_grow_come_and_go() -> None:
     bench = Bench()
-    assert bench.join("a", "t", "new") == Pulse(1, {"t": (0, 1, 2, 3)})
+    assert bench.join("a", "t", "new") == HeartbeatResponse(1, {"t": (0, 1, 2, 3)})
     bench.resize(other=3)
-    assert bench.beat("a", 1) == Pulse(1, None)
+    assert bench.beat("a", 1) == HeartbeatResponse(1, None)
     bench.resize(new=2)
-    assert bench.beat("a", 1) == Pulse(2, {"t": (0, 1, 2, 3), "new": (0, 1)})
+    assert bench.beat("a", 1) == HeartbeatResponse(2, {"t": (0, 1, 2, 3), "new": (0, 1)})
     bench.resize(new=3)
     assert bench.beat("a", 2).assignment == {"t": (0, 1, 2, 3), "new": (0, 1, 2)}
     del bench.sizes["t"]
     bench.state += 1
-    assert bench.beat("a", 3) == Pulse(4, {"new": (0, 1, 2)})
+    assert bench.beat("a", 3) == HeartbeatResponse(4, {"new": (0, 1, 2)})
 
 
 def test_a_subscription_may_change() -> None:
     bench = Bench()
     bench.join("a")
-    assert bench.beat("a", 1, "u") == Pulse(2, {"u": (0,)})
+    assert bench.beat("a", 1, "u") == HeartbeatResponse(2, {"u": (0,)})
 
 
 def test_what_is_refused() -> None:
@@ -116,7 +116,7 @@ def test_what_is_refused() -> None:
 def test_who_joins_again_keeps_its_place() -> None:
     bench = Bench()
     bench.join("a")
-    assert bench.join("a") == Pulse(1, {"t": (0, 1, 2, 3)})
+    assert bench.join("a") == HeartbeatResponse(1, {"t": (0, 1, 2, 3)})
 
 
 def test_the_silent_are_taken_out() -> None:
@@ -128,7 +128,7 @@ def test_the_silent_are_taken_out() -> None:
     bench.now_ms = 45_000
     assert bench.members.next_deadline() == 45_000
     assert bench.expire() == [("g", "b")]
-    assert bench.beat("a", 2) == Pulse(3, {"t": (0, 1, 2, 3)})
+    assert bench.beat("a", 2) == HeartbeatResponse(3, {"t": (0, 1, 2, 3)})
     bench.now_ms = 100_000
     assert bench.expire() == [("g", "a")]
     assert not bench.members.has_members("g")
@@ -140,7 +140,7 @@ def test_an_epoch_that_cannot_be_written_is_none() -> None:
     bench.join("a")
     bench.fails = True
     assert bench.fault("b", 0, "t") is Fault.KAFKA_STORAGE_ERROR
-    assert bench.beat("a", 1) == Pulse(1, None)
+    assert bench.beat("a", 1) == HeartbeatResponse(1, None)
     bench.now_ms = 50_000
     assert bench.expire() == []
     bench.fails = False

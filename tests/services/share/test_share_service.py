@@ -14,12 +14,12 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
-from halfmoon.core.share import dead_letters
-from halfmoon.core.share.ledger import Ledger, Run
-from halfmoon.core.share.membership import Beat
-from halfmoon.core.share.reading import Loading
-from halfmoon.core.share.service import Part, Place
-from halfmoon.core.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW, Demand
+from halfmoon.services.share import dead_letters
+from halfmoon.services.share.delivery_state import DeliveryState, Run
+from halfmoon.services.share.membership import HeartbeatRequest
+from halfmoon.services.share.parts import Part, Place
+from halfmoon.services.share.reading import Loading
+from halfmoon.services.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
 from tests.core.clean_bench import COMPACT, clean, put
@@ -66,9 +66,11 @@ def test_where_a_group_begins_and_that_it_stays_there(reset: str, first: int) ->
         partition = partition_of(bench.broker, "t")
         bench.broker.append(partition, memoryview(bytearray(build_batch(rows))), bench.clock.now_ms)
     turn(bench.broker)
-    begun = bench.broker.shares.begin(GROUP, partition_of(bench.broker, "t"), bench.broker.shares.options(GROUP))
+    begun = bench.broker.shares.delivery.begin(
+        GROUP, partition_of(bench.broker, "t"), bench.broker.shares.options(GROUP)
+    )
     if callable(begun):
-        begun = bench.broker.shares.begin_at(GROUP, partition_of(bench.broker, "t"), begun())
+        begun = bench.broker.shares.delivery.begin_at(GROUP, partition_of(bench.broker, "t"), begun())
     assert begun.start == first
     bench.send(3)
     bench.restart()  # nothing was acknowledged
@@ -145,29 +147,34 @@ def test_cold_records_are_read_in_a_thread_by_one_at_a_time() -> None:
     shares = bench.broker.shares
     part, options = part_of(bench.broker, "t"), shares.options(GROUP)
     demand = Demand(3, 500)
-    loading = shares.fetch(part, "a", demand, 1 << 20, options)
+    loading = shares.delivery.fetch(part, "a", demand, 1 << 20, options)
     assert isinstance(loading, Loading)
-    assert shares.fetch(part, "b", demand, 1 << 20, options) is None
-    assert given(shares.loaded(part, "a", loading, loading.load(), demand, options)) == {0: 1, 1: 1, 2: 1, 3: 1}
-    loading = shares.fetch(part, "b", demand, 1 << 20, options)
+    assert shares.delivery.fetch(part, "b", demand, 1 << 20, options) is None
+    assert given(shares.delivery.loaded(part, "a", loading, loading.load(), demand, options)) == {
+        0: 1,
+        1: 1,
+        2: 1,
+        3: 1,
+    }
+    loading = shares.delivery.fetch(part, "b", demand, 1 << 20, options)
     assert isinstance(loading, Loading)
-    shares.not_loaded(part)
-    loading = shares.fetch(part, "b", demand, 1 << 20, options)
+    shares.delivery.not_loaded(part)
+    loading = shares.delivery.fetch(part, "b", demand, 1 << 20, options)
     assert isinstance(loading, Loading)
-    assert given(shares.loaded(part, "b", loading, loading.load(), demand, options)) == {4: 1, 5: 1}
+    assert given(shares.delivery.loaded(part, "b", loading, loading.load(), demand, options)) == {4: 1, 5: 1}
 
 
 def load(bench: Bench, part: Part, most: int = 500) -> tuple[Loading, Demand]:
     """A fetch of member a that has to read from the disk."""
     demand = Demand(most, 500)
-    found = bench.broker.shares.fetch(part, "a", demand, ENOUGH, bench.broker.shares.options(GROUP))
+    found = bench.broker.shares.delivery.fetch(part, "a", demand, ENOUGH, bench.broker.shares.options(GROUP))
     assert isinstance(found, Loading)
     return found, demand
 
 
 def loaded(bench: Bench, part: Part, loading: Loading, demand: Demand) -> dict[int, int]:
     shares = bench.broker.shares
-    return given(shares.loaded(part, "a", loading, loading.load(), demand, shares.options(GROUP)))
+    return given(shares.delivery.loaded(part, "a", loading, loading.load(), demand, shares.options(GROUP)))
 
 
 def cold_bench(**share: Any) -> Bench:
@@ -198,7 +205,7 @@ def test_a_share_partition_that_was_replaced_while_it_was_read_for_is_of_no_effe
         broker.delete_topic(partition.topic)
     turn(broker)
     assert loaded(bench, part, loading, demand) == {}
-    shares.release(GROUP, "a")
+    shares.delivery.release(GROUP, "a")
     bench.pass_time(31_000)
     assert shares.next_deadline() is None
     bench.fs.cold = False
@@ -280,9 +287,9 @@ def test_what_a_damaged_disk_has_lost_is_passed_over_and_said(caplog: pytest.Log
     assert shown(part) == "start=6"
 
 
-def ledger_of(bench: Bench) -> Ledger:
-    (ledger,) = bench.broker.state.share.ledgers[GROUP].values()
-    return ledger
+def ledger_of(bench: Bench) -> DeliveryState:
+    (delivery_state,) = bench.broker.state.share.delivery_states[GROUP].values()
+    return delivery_state
 
 
 @pytest.mark.parametrize("dead_letters", [True, False])
@@ -330,15 +337,15 @@ def test_a_deleted_topic_is_forgotten_and_so_is_a_group() -> None:
     bench.broker.delete_topic(topic)
     shares = bench.broker.shares
     assert [partition.topic.name for partition in shares.looked_at(GROUP)] == ["u"]
-    assert [part.place.partition.topic.name for part in shares.parts(GROUP)] == ["u"]
+    assert [part.place.partition.topic.name for part in shares.delivery.parts.of_group(GROUP)] == ["u"]
     bench.broker.group_names.delete(GROUP)
     assert not shares.exists(GROUP)
     bench.restart()
     assert not bench.broker.shares.exists(GROUP)
 
 
-def beat(member: str, epoch: int = 0, group: str = GROUP) -> Beat:
-    return Beat(group, member, epoch, None, ("t",), "client", "/h")
+def beat(member: str, epoch: int = 0, group: str = GROUP) -> HeartbeatRequest:
+    return HeartbeatRequest(group, member, epoch, None, ("t",), "client", "/h")
 
 
 def test_a_group_has_one_kind() -> None:
@@ -444,7 +451,7 @@ def test_many_letters_are_written_in_several_batches() -> None:
     assert [letter["__dlq.errors.offset"] for letter in letters(bench.broker, "dlq.g")] == [
         b"%d" % at for at in range(510)
     ]
-    assert bench.broker.shares.letters.written == 510
+    assert bench.broker.shares.dead_letters.written == 510
 
 
 def test_a_group_may_want_no_copy_and_another_topic() -> None:
@@ -498,7 +505,7 @@ def test_a_record_that_is_gone_before_its_letter_is_written_holds_up_nothing() -
     bench.broker.delete_records(partition_of(bench.broker, "t"), 1)
     relay(bench.broker)
     assert [letter["__dlq.errors.offset"] for letter in letters(bench.broker, "dlq.g")] == [b"1"]
-    assert bench.broker.shares.letters.unwritten == 1
+    assert bench.broker.shares.dead_letters.unwritten == 1
     assert shown(part) == "start=2"
     bench.restart()
     assert shown(part_of(bench.broker, "t")) == "start=2"
@@ -514,7 +521,7 @@ def test_a_topic_that_cannot_take_letters_holds_up_nothing() -> None:
     acknowledge(bench.broker, part, "a", 0, 0, REJECT)
     relay(bench.broker)
     assert shown(part) == "start=1"
-    assert bench.broker.shares.letters.unwritten == 1
+    assert bench.broker.shares.dead_letters.unwritten == 1
 
 
 def test_letters_do_not_go_round_in_circles() -> None:
@@ -543,7 +550,7 @@ def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
     acknowledge(bench.broker, part, "a", 0, 0, REJECT)
     relay(bench.broker)
     assert shown(part) == "start=1"
-    assert bench.broker.shares.letters.unwritten == 1
+    assert bench.broker.shares.dead_letters.unwritten == 1
 
 
 def step(broker: Broker) -> None:
@@ -603,12 +610,12 @@ def test_a_mover_that_stands_over_deleted_records_leaves_a_reset_as_it_is() -> N
     part = part_of(broker, "t")
     fetch(broker, part, "a")
     acknowledge(broker, part, "a", 0, 299, REJECT)
-    while not shares.letters.written:
+    while not shares.dead_letters.written:
         step(broker)
     shares.reset(GROUP, [(partition, 290)])
     broker.delete_records(partition, 280)
     relay(broker)
-    assert shares.letters.unwritten == 0
+    assert shares.dead_letters.unwritten == 0
     bench.restart()
     assert part_of(bench.broker, "t").start == 290
 
@@ -623,7 +630,7 @@ def test_letters_of_records_that_a_fetch_finds_deleted_are_counted_too() -> None
     broker.delete_records(partition_of(broker, "t"), 3)
     fetch(broker, part, "a")
     relay(broker)
-    assert (shares.letters.written, shares.letters.unwritten) == (2, 3)
+    assert (shares.dead_letters.written, shares.dead_letters.unwritten) == (2, 3)
 
 
 def test_letters_of_small_batches_of_large_records_are_made_by_and_by() -> None:
@@ -640,9 +647,9 @@ def test_letters_of_small_batches_of_large_records_are_made_by_and_by() -> None:
     acknowledge(broker, part, "a", 0, 9, REJECT)
     most = 0
     while broker.relays.has_work:
-        before = broker.shares.letters.written
+        before = broker.shares.dead_letters.written
         step(broker)
-        most = max(most, broker.shares.letters.written - before)
+        most = max(most, broker.shares.dead_letters.written - before)
     turn(broker)
     assert most == 1
     assert [letter["__dlq.errors.offset"] for letter in letters(broker, "dlq.g")] == [b"%d" % at for at in range(10)]
@@ -659,7 +666,7 @@ def test_groups_take_turns_at_the_mover() -> None:
     while not letters(broker, "dlq.h"):
         step(broker)
         turn(broker)
-    assert shares.letters.written == 201
+    assert shares.dead_letters.written == 201
 
 
 @pytest.mark.parametrize("what", ["read", "written"])
@@ -678,7 +685,7 @@ def test_a_group_whose_letters_cannot_be_made_holds_up_no_other(what: str, monke
             raise BrokerError(Fault.INVALID_PARTITIONS, "there are too many")
         return first_partition(name)
 
-    def unreadable(slices: Any, place: Place, run: Run, *, copy: bool) -> dead_letters.Letters:
+    def unreadable(slices: Any, place: Place, run: Run, *, copy: bool) -> dead_letters.DeadLetterBatch:
         if place.group == "g":
             raise OSError("no such sector")
         return make(slices, place, run, copy=copy)
@@ -687,7 +694,7 @@ def test_a_group_whose_letters_cannot_be_made_holds_up_no_other(what: str, monke
         if what == "read":
             failing.setattr(dead_letters, "make", unreadable)
         else:
-            failing.setattr(broker, "first_partition", too_many)
+            failing.setattr(broker.administration, "first_partition", too_many)
         relay(broker)
         turn(broker)
         assert (len(letters(broker, "dlq.g")), len(letters(broker, "dlq.h"))) == (0, 500)
@@ -706,15 +713,15 @@ def test_what_is_owed_or_held_stays_in_memory_and_nothing_else() -> None:
     fetch(broker, part, "a")
     acknowledge(broker, part, "a", 0, 0, REJECT)
     shares.end_session(session)
-    assert shares.parts(GROUP) == [part]
+    assert shares.delivery.parts.of_group(GROUP) == [part]
     relay(broker)
-    assert shares.parts(GROUP) == []
+    assert shares.delivery.parts.of_group(GROUP) == []
     assert shares.next_deadline() is None
-    seen = shares.seen(GROUP, partition_of(broker, "t"))
-    assert (seen is not None and seen.start, shares.parts(GROUP)) == (1, [])
+    seen = shares.delivery.parts.seen(GROUP, partition_of(broker, "t"))
+    assert (seen is not None and seen.start, shares.delivery.parts.of_group(GROUP)) == (1, [])
     fetch(broker, part_of(broker, "t"), "b")  # who has no session: its lock ends
     bench.pass_time(30_000)
-    assert shares.parts(GROUP) == []
+    assert shares.delivery.parts.of_group(GROUP) == []
     assert given(fetch(broker, part_of(broker, "t"), "c")) == {1: 3, 2: 3}
 
 

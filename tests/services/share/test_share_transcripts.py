@@ -6,7 +6,7 @@ Commands (the time goes on with `tick` only; locks last 30 s):
     new [start=0] [limit=5] [locks=2000] [letters=yes] [renew=yes]      a share partition
     acquire MEMBER BATCHES [most=500] [batch=500] [exactly]             BATCHES: 0-9,10-19 of the log
     ack MEMBER FIRST-LAST:TYPES …                                       a accept, g gap, r release, x reject, n renew
-    release MEMBER      tick MS      pass FIRST-LAST         buried FIRST-LAST      drop OFFSET
+    release MEMBER      tick MS      pass FIRST-LAST         written FIRST-LAST      drop OFFSET
     wanted MOST                                                         where to read for so many records
     crash                                                               what is written down, taken up again
 """
@@ -16,8 +16,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.share.ledger import STATE_NAMES, Ledger, Saved
-from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition, Terms
+from halfmoon.services.share.delivery_state import STATE_NAMES, DeliveryState, Saved
+from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent, SharePartition, Terms
 from tests.transcript import check, transcripts
 
 TYPES = "garxn"
@@ -44,7 +44,7 @@ class Script:
             dead_letters=given.get("letters", "yes") == "yes", renew=given.get("renew", "yes") == "yes",
         )  # fmt: skip
         self.part = SharePartition(int(given.get("start", 0)))
-        self.kept = Ledger(self.part.start)
+        self.kept = DeliveryState(self.part.start)
 
     def run(self, line: str) -> str:
         command, *words = line.split()
@@ -102,8 +102,8 @@ class Script:
         self.part.pass_over([Extent(*span(plain[0]))])
         return ""
 
-    def do_buried(self, plain: list[str], given: dict[str, str]) -> str:
-        self.part.buried([Extent(*span(plain[0]))])
+    def do_written(self, plain: list[str], given: dict[str, str]) -> str:
+        self.part.dead_letters_written([Extent(*span(plain[0]))])
         return ""
 
     def do_drop(self, plain: list[str], given: dict[str, str]) -> str:

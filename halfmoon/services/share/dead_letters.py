@@ -1,37 +1,39 @@
 """Dead letters of share groups: what was rejected, or given out too often, is written to the group's dead-letter topic
 once (KIP-1191).
 
-A record that is owed a letter stays in its share partition as *rejected* or *exhausted*, which is in the log with the
-acknowledgement that said so. A mover (core/relay.py) reads it and appends the letter, with the proof of what it was
-made from in the same frame (provenance, form 6), which settles it. So what is owed is a function of the log, and a
-crash anywhere makes neither a second letter nor loses one.
+A record whose dead letter is pending stays in its share partition as *rejected* or *exhausted*, which is in the log
+with the acknowledgement that said so. A relay task (core/relay.py) reads it and appends the dead letter, with
+provenance of what it was made from in the same frame (form 6), which finishes the record. So what is pending is a
+function of the log, and a crash anywhere neither makes a second dead letter nor loses one.
 
-A letter has key, value, timestamp and headers of its record, and says where it comes from twice: by the headers of
+A dead letter has key, value, timestamp and headers of its record, and says where it comes from twice: by the headers of
 KIP-1191 (`ShareGroupDLQRecordHelper`), and by those of all other dead letters here (plugins/store/retry.py), so that
 `halfmoon dlq` shows and replays it like them. Its partition is the source's, modulo the number there are.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from halfmoon.core.append import Appender
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
+from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.provenance import GivenUp, SourceRun
 from halfmoon.core.record_codec import Headers, Record
 from halfmoon.core.records import build_batch, iter_records, parse_header
-from halfmoon.core.share.ledger import EXHAUSTED, Run
-from halfmoon.core.share.share_partition import Extent
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.relay import Load
-    from halfmoon.core.share.service import Part, Place, ShareService
+from halfmoon.core.relay import Load, Relays
+from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.services.share.delivery import ShareDelivery
+from halfmoon.services.share.delivery_state import EXHAUSTED, Run
+from halfmoon.services.share.parts import Part, Place
+from halfmoon.services.share.share_partition import Extent
 
 AT_ONCE = 200
-"""Letters in one batch at most, …"""
+"""Dead letters in one batch at most, …"""
 AT_ONCE_BYTES = 1 << 20
 """… made of so many bytes of the log, and of so many once these are decompressed. One record may be larger."""
 
@@ -44,64 +46,90 @@ Row = tuple[bytes | None, bytes | None, int, Headers]
 
 
 class DeadLetters:
-    def __init__(self, broker: Broker, shares: ShareService) -> None:
-        self._broker = broker
-        self._shares = shares
+    """A relay task (core/relay.py). It reads what is pending and appends dead letters."""
+
+    def __init__(
+        self,
+        delivery: ShareDelivery,
+        reader: PartitionReader,
+        appender: Appender,
+        relays: Relays,
+        topics: TopicAdministration,
+        logger: logging.Logger,
+    ) -> None:
+        self._delivery = delivery
+        self._parts = delivery.parts
+        self._reader = reader
+        self._appender = appender
+        self._relays = relays
+        self._topics = topics
+        self._logger = logger
         self.written = 0
         self.unwritten = 0
-        """Records of which no letter could be written."""
-        self._owing: dict[Part, None] = {}
+        """Records of which no dead letter could be written."""
+        self._pending: dict[Part, None] = {}
         self._failed: dict[Part, None] = {}
         """Those that are tried again after a pause."""
+        delivery.dead_letters = self
 
     def __str__(self) -> str:
         return "dead letters of share groups"
 
-    def owe(self, part: Part) -> None:
-        """The share partition owes some."""
-        self._owing[part] = None
-        self._broker.relays.wake(self)
+    def start(self) -> None:
+        """Take up what is pending since the last time."""
+        for part in self._parts.with_pending_dead_letters():
+            self.pending(part)
+        self._relays.add(self, self)
+
+    def pending(self, part: Part) -> None:
+        """Dead letters of this share partition are to be written."""
+        self._pending[part] = None
+        self._relays.wake(self)
+
+    def lost(self, count: int) -> None:
+        """So many records are gone before their dead letters were written."""
+        self.unwritten += count
 
     def run(self) -> Generator[Load | None, Any, None]:
-        """A batch of letters of one share partition, then of the next. What cannot be done now for one of them holds up
-        no other: it is tried again when they are done, after a pause."""
-        shares, owing = self._shares, self._owing
+        """A batch of dead letters of one share partition, then of the next. What cannot be done now for one of them
+        holds up no other: it is tried again when they are done, after a pause."""
+        delivery, pending = self._delivery, self._pending
         problem: HalfmoonError | OSError | None = None
-        owing.update(self._failed)
+        pending.update(self._failed)
         self._failed.clear()
-        while owing:
-            part = next(iter(owing))
-            del owing[part]
-            run = part.first_owed() if shares.is_at_work(part) else None
+        while pending:
+            part = next(iter(pending))
+            del pending[part]
+            run = part.first_pending_dead_letter() if self._parts.is_at_work(part) else None
             if run is None:
-                shares.put_away([part])
+                delivery.put_away([part])
                 continue
-            owing[part] = None
+            pending[part] = None
             try:
-                yield from self._bury(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
+                yield from self._write(part, run._replace(end=min(run.end, run.first + AT_ONCE)))
             except (HalfmoonError, OSError) as error:
                 problem = error
-                del owing[part]
+                del pending[part]
                 self._failed[part] = None
             yield None
         if problem is not None:
             raise problem
 
-    def _bury(self, part: Part, run: Run) -> Generator[Load | None, Any, None]:
-        """Write the letters of some records that stand together, or of the first of them."""
+    def _write(self, part: Part, run: Run) -> Generator[Load | None, Any, None]:
+        """Write the dead letters of some records that are next to each other, or of the first of them."""
         group, partition = part.place
-        options = self._shares.options(group)
+        options = self._delivery.options.of(group)
         if run.first < partition.start_offset:
-            self._give_up(part, run.first, min(run.end, partition.start_offset), "its records are gone")
+            self._skip(part, run.first, min(run.end, partition.start_offset), "its records are gone")
             return
         if partition.queue.damage_at(run.first):
-            self._give_up(part, run.first, run.first + 1, "its records are lost to a damaged disk")
+            self._skip(part, run.first, run.first + 1, "its records are lost to a damaged disk")
             return
         rows = partition.queue.rows_upto(run.first, run.end, AT_ONCE_BYTES)
-        read = self._broker.reader.read([(position, length) for _, _, position, length in rows])
+        read = self._reader.read_at([(position, length) for _, _, position, length in rows])
         end = min(run.end, rows[-1][0] + rows[-1][1]) if rows else run.end
 
-        def load() -> Letters | HalfmoonError | OSError:
+        def load() -> DeadLetterBatch | HalfmoonError | OSError:
             try:
                 slices = read.slices if read.cold is None else read.cold()
                 return make(slices, part.place, run._replace(end=end), copy=options.copy_records)
@@ -109,61 +137,61 @@ class DeadLetters:
                 return error  # raised in the thread it would end the run
 
         made = yield load
-        if not isinstance(made, Letters):
+        if not isinstance(made, DeadLetterBatch):
             raise made
-        if not self._shares.is_at_work(part) or part.start > run.first:
+        if not self._parts.is_at_work(part) or part.start > run.first:
             return  # the group was reset meanwhile, or the records are gone
         if made.batch is None:
-            self._give_up(part, run.first, made.end, "there are no such records")
+            self._skip(part, run.first, made.end, "there are no such records")
             return
         if not options.dead_letter_topic:
-            self._give_up(part, run.first, made.end, "no letters are wanted")
+            self._skip(part, run.first, made.end, "no letters are wanted")
             return
         try:
             target = self._target(options.dead_letter_topic, partition)
         except BrokerError as error:
             if error.fault in (Fault.KAFKA_STORAGE_ERROR, Fault.INVALID_PARTITIONS):
                 raise  # this may pass
-            self._give_up(part, run.first, made.end, str(error))
+            self._skip(part, run.first, made.end, str(error))
             return
         if target.topic is partition.topic:
-            self._give_up(part, run.first, made.end, "they would come to where they come from")
+            self._skip(part, run.first, made.end, "they would come to where they come from")
             return
         sources = tuple(
             SourceRun(partition.topic.number, partition.index, first, end - first) for first, end in made.sources
         )
-        self._broker.append_relayed(target, made.batch, given_up=GivenUp(group, sources))
+        self._appender.append_relayed(target, made.batch, given_up=GivenUp(group, sources))
         written = sum(source.count for source in sources)
         self.written += written
-        self._shares.buried(part, made.sources)
+        self._delivery.dead_letters_written(part, made.sources)
         if written < made.end - run.first:
-            self._give_up(part, run.first, made.end, "there are no others", but=written)
+            self._skip(part, run.first, made.end, "there are no others", but=written)
 
-    def _give_up(self, part: Part, first: int, end: int, reason: str, but: int = 0) -> None:
-        """What is still owed of these, all `but` so many."""
+    def _skip(self, part: Part, first: int, end: int, reason: str, but: int = 0) -> None:
+        """Write none for what is still pending of these, all `but` so many."""
         count = end - first - but
-        self._broker.logger.error(
+        self._logger.error(
             "event=no_dead_letter group=%s partition=%r first=%d count=%d reason=%s",
             part.place.group, part.place.partition, first, count, reason,
         )  # fmt: skip
-        self._shares.bury_unwritten(part, first, end)
+        self._delivery.finish_without_dead_letter(part, first, end)
         self.unwritten += count
 
     def _target(self, name: str, source: Partition) -> Partition:
-        topic = self._broker.first_partition(name).topic
+        topic = self._topics.first_partition(name).topic
         return topic.partitions[source.index % len(topic.partitions)]
 
 
-class Letters(NamedTuple):
-    """Some letters in a batch, None where there is nothing to make any of; the offsets that they are made of, and that
-    all below `end` are among them, if they can be read."""
+class DeadLetterBatch(NamedTuple):
+    """Some dead letters in a batch, None where there is nothing to make any of; the offsets that they are made of, and
+    that all below `end` are among them, if they can be read."""
 
     batch: bytearray | None
     sources: list[Extent]
     end: int
 
 
-def make(slices: Sequence[memoryview | bytes], place: Place, run: Run, *, copy: bool) -> Letters:
+def make(slices: Sequence[memoryview | bytes], place: Place, run: Run, *, copy: bool) -> DeadLetterBatch:
     """In a thread: batches may have to be decompressed, to many times their size. What cannot be read is left out, as
     nobody could read it."""
     group, partition = place
@@ -179,13 +207,13 @@ def make(slices: Sequence[memoryview | bytes], place: Place, run: Run, *, copy: 
                     continue
                 size += _size(record)
                 if rows and size > AT_ONCE_BYTES:
-                    return Letters(bytearray(build_batch(rows)), sources, offset)
-                rows.append(letter(group, partition, offset, record, run, copy=copy))
+                    return DeadLetterBatch(bytearray(build_batch(rows)), sources, offset)
+                rows.append(dead_letter(group, partition, offset, record, run, copy=copy))
                 if sources and sources[-1].end == offset:
                     sources[-1] = Extent(sources[-1].first, offset + 1)
                 else:
                     sources.append(Extent(offset, offset + 1))
-    return Letters(bytearray(build_batch(rows)) if rows else None, sources, run.end)
+    return DeadLetterBatch(bytearray(build_batch(rows)) if rows else None, sources, run.end)
 
 
 def _size(record: Record) -> int:
@@ -193,7 +221,7 @@ def _size(record: Record) -> int:
     return sum(len(piece) for piece in pieces if piece)
 
 
-def letter(group: str, partition: Partition, offset: int, record: Record, run: Run, *, copy: bool) -> Row:
+def dead_letter(group: str, partition: Partition, offset: int, record: Record, run: Run, *, copy: bool) -> Row:
     """The dead letter of a record; without `copy` only what KIP-1191 puts in it then: where it stands."""
     topic = partition.topic.name
     exhausted = run.state == EXHAUSTED

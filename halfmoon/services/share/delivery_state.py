@@ -12,7 +12,7 @@ record that is not finished, which a limit of locks bounds, however many are fin
 A change makes a new list and leaves the old one as it is, so a change that cannot be written down is taken back by
 putting the old list in its place (`mark`, `back_to`). It is made in one pass, however many stretches it has.
 
-Two kinds of ledger exist: the one in the catalog holds what control records have said, and never an acquired run; the
+There are two kinds: the one in the catalog holds what control records have said, and never an acquired run; the
 one of a running `SharePartition` also says who has acquired what, and until when.
 """
 
@@ -27,11 +27,11 @@ AVAILABLE = 0
 ACQUIRED = 1
 FINISHED = 2
 REJECTED = 3
-"""A dead letter is owed (KIP-1191: ARCHIVING), since a consumer has rejected the record."""
+"""Its dead letter is pending (KIP-1191: ARCHIVING), since a consumer has rejected the record."""
 EXHAUSTED = 4
-"""A dead letter is owed, since the record was given out as often as the group allows."""
+"""Its dead letter is pending, since the record was given out as often as the group allows."""
 
-OWED = frozenset((REJECTED, EXHAUSTED))
+DEAD_LETTER_PENDING = frozenset((REJECTED, EXHAUSTED))
 STATE_NAMES = ("available", "acquired", "finished", "rejected", "exhausted")
 
 
@@ -55,7 +55,7 @@ Settle = Callable[[Run, int], Run]
 _first = attrgetter("first")
 
 
-class Ledger:
+class DeliveryState:
     __slots__ = ("counts", "runs", "start")
 
     def __init__(self, start: int, saved: Iterable[Saved] = ()) -> None:
@@ -75,9 +75,9 @@ class Ledger:
         return self.counts[FINISHED]
 
     @property
-    def owes(self) -> bool:
+    def dead_letters_pending(self) -> bool:
         """Whether dead letters are to be written."""
-        return any(self.counts[state] for state in OWED)
+        return any(self.counts[state] for state in DEAD_LETTER_PENDING)
 
     def mark(self) -> Mark:
         return self.start, self.runs, list(self.counts)

@@ -1,21 +1,19 @@
-"""Reading for share partitions: whole batches as they lie in the log, and which of their records may be given out.
+"""Reading for share partitions: whole batches as they are in the log, and which of their records may be given out.
 
-Batches stay as they came: a fetch is answered with slices of the mapped log, and with the list of the offsets that the
+Batches stay unchanged: a fetch is answered with slices of the mapped log, and with the list of the offsets that the
 member has acquired in them. So nothing is decoded here but the header of a transactional batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
-from halfmoon.core.share.share_partition import Acquired, Extent
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
-    from halfmoon.core.catalog.topics import Partition
+from halfmoon.services.share.share_partition import Acquired, Extent
 
 _ATTRIBUTES_AT = 22
 """In a batch: the lower byte of its attributes (batch_header.HEADER)."""
@@ -93,8 +91,8 @@ class Lost(Extent):
 
 
 class Reading:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, reader: PartitionReader) -> None:
+        self._reader = reader
 
     def read(
         self, partition: Partition, first: int, end: int, limit: int, max_bytes: int, *, committed: bool
@@ -117,7 +115,7 @@ class Reading:
         if committed and partition.transactions is not None:
             aborted = AbortedBatches(partition.transactions.aborted_in(first, batches[-1].end))
         found = Found(first, batches, aborted)
-        read = self._broker.reader.read([(position, length) for _, _, position, length in rows])
+        read = self._reader.read_at([(position, length) for _, _, position, length in rows])
         if read.cold is not None:
             return Loading(read.cold, found, read.size)
         found.slices = read.slices

@@ -18,7 +18,7 @@
   it above the start and lets it pass below.
 
 It knows no clock, no disk and no other partition: times are monotonic milliseconds that the caller passes in, and what
-a method returns is what is to be written down (`ledger.Saved`) before anyone is told. Control records and what was
+a method returns is what is to be written down (`Saved`) before anyone is told. Control records and what was
 aborted never get out: the caller passes over them first (`pass_over`). That alone is not written down: after a crash
 they are met again. But what is written around them covers them.
 """
@@ -29,14 +29,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.share.ledger import (
+from halfmoon.services.share.delivery_state import (
     ACQUIRED,
     AVAILABLE,
+    DEAD_LETTER_PENDING,
     EXHAUSTED,
     FINISHED,
-    OWED,
     REJECTED,
-    Ledger,
+    DeliveryState,
     Mark,
     Run,
     Saved,
@@ -92,7 +92,7 @@ class Acknowledgement(NamedTuple):
     types: Sequence[int]
 
 
-class SharePartition(Ledger):
+class SharePartition(DeliveryState):
     __slots__ = ("next_deadline_ms",)
 
     def __init__(self, start: int, saved: Iterable[Saved] = ()) -> None:
@@ -275,20 +275,24 @@ class SharePartition(Ledger):
 
     # -- the ends ------------------------------------------------------------------------------------------------------
 
-    def first_owed(self) -> Run | None:
+    def first_pending_dead_letter(self) -> Run | None:
         """Of what a dead letter is to be written next."""
-        return next((run for run in self.runs if run.state in OWED), None) if self.owes else None
+        return (
+            next((run for run in self.runs if run.state in DEAD_LETTER_PENDING), None)
+            if self.dead_letters_pending
+            else None
+        )
 
-    def buried(self, extents: Sequence[Extent]) -> None:
+    def dead_letters_written(self, extents: Sequence[Extent]) -> None:
         """The dead letters of these, which ascend, are written, or cannot be."""
-        self._finish_those(extents, OWED)
+        self._finish_those(extents, DEAD_LETTER_PENDING)
 
     def drop_below(self, log_start: int) -> int:
         """The log begins there now: what was before it is gone. Returns how many dead letters are lost with it."""
         if log_start <= self.start:
             return 0
-        owed = (run for run in self.between(self.start, log_start) if run.state in OWED)
-        lost = sum(min(run.end, log_start) - run.first for run in owed)
+        pending = (run for run in self.between(self.start, log_start) if run.state in DEAD_LETTER_PENDING)
+        lost = sum(min(run.end, log_start) - run.first for run in pending)
         self.begin_at(log_start)
         self.finish()
         self._look_for_deadline()

@@ -28,7 +28,7 @@ Assignment = dict[str, tuple[int, ...]]
 """Topic → partitions."""
 
 
-class Beat(NamedTuple):
+class HeartbeatRequest(NamedTuple):
     """One heartbeat of a client. `topics` None: as before."""
 
     group: str
@@ -40,7 +40,7 @@ class Beat(NamedTuple):
     client_host: str
 
 
-class Pulse(NamedTuple):
+class HeartbeatResponse(NamedTuple):
     """The answer to one; `assignment` None: as before."""
 
     epoch: int
@@ -108,17 +108,23 @@ class ShareMembers:
         for name, epoch in epochs.items():
             self.groups[name] = ShareGroup(name, epoch)
 
-    def heartbeat(self, beat: Beat, topics: Topics, session_timeout_ms: int, now_ms: int) -> Pulse:
+    def heartbeat(
+        self, request: HeartbeatRequest, topics: Topics, session_timeout_ms: int, now_ms: int
+    ) -> HeartbeatResponse:
         """Not for those who leave. Raises BrokerError."""
-        group = self.groups.get(beat.group)
-        if beat.epoch == JOIN_EPOCH:
-            member, is_new = self._join(group, beat)
+        group = self.groups.get(request.group)
+        if request.epoch == JOIN_EPOCH:
+            member, is_new = self._join(group, request)
         else:
-            member, is_new = self._known(beat.group, beat.member_id), False
-            if beat.epoch > member.epoch or (beat.epoch < member.epoch and beat.epoch != member.previous_epoch):
-                raise BrokerError(Fault.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}, not {beat.epoch}")
+            member, is_new = self._known(request.group, request.member_id), False
+            if request.epoch > member.epoch or (
+                request.epoch < member.epoch and request.epoch != member.previous_epoch
+            ):
+                raise BrokerError(
+                    Fault.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}, not {request.epoch}"
+                )
         group = member.group
-        subscribed = member.topics if beat.topics is None else frozenset(beat.topics)
+        subscribed = member.topics if request.topics is None else frozenset(request.topics)
         changed = is_new or subscribed != member.topics
         if not changed and group.seen != topics.state:
             changed = any(topics.find(name) != size for name, size in group.size_of.items()) or any(
@@ -132,7 +138,7 @@ class ShareMembers:
             group.epoch += 1
         group.seen = topics.state
         member.topics = subscribed
-        member.rack, member.client_id, member.client_host = beat.rack, beat.client_id, beat.client_host
+        member.rack, member.client_id, member.client_host = request.rack, request.client_id, request.client_host
         if is_new:
             group.members[member.id] = member
             self.groups[group.name] = group
@@ -141,22 +147,22 @@ class ShareMembers:
         if member.epoch != group.epoch:
             member.previous_epoch, member.epoch = member.epoch, group.epoch
         self._sessions.set(member.timer, now_ms + session_timeout_ms)
-        if beat.epoch == JOIN_EPOCH or beat.topics is not None or member.told != member.assigned:
+        if request.epoch == JOIN_EPOCH or request.topics is not None or member.told != member.assigned:
             member.told = member.assigned
-            return Pulse(member.epoch, member.assigned)
-        return Pulse(member.epoch, None)
+            return HeartbeatResponse(member.epoch, member.assigned)
+        return HeartbeatResponse(member.epoch, None)
 
-    def _join(self, group: ShareGroup | None, beat: Beat) -> tuple[Member, bool]:
-        if not beat.topics:
+    def _join(self, group: ShareGroup | None, request: HeartbeatRequest) -> tuple[Member, bool]:
+        if not request.topics:
             raise BrokerError(Fault.INVALID_REQUEST, "who joins says what it subscribes to")
         if group is None:
-            group = ShareGroup(beat.group, 0)
-        member = group.members.get(beat.member_id)
+            group = ShareGroup(request.group, 0)
+        member = group.members.get(request.member_id)
         if member is not None:
             return member, False
         if len(group.members) >= self._max_size:
             raise BrokerError(Fault.GROUP_MAX_SIZE_REACHED, f"the group has {self._max_size} members")
-        return Member(group, beat.member_id), True
+        return Member(group, request.member_id), True
 
     def _known(self, group: str, member_id: str) -> Member:
         found = self.groups.get(group)
