@@ -20,7 +20,6 @@ from halfmoon.core.due_clock import DueClock
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.files import FileSystem
 from halfmoon.core.group_configs import GroupConfigs
-from halfmoon.core.group_service import GroupService
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.interception import Interception
@@ -30,16 +29,25 @@ from halfmoon.core.messages import Messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
-from halfmoon.core.share.service import ShareService
-from halfmoon.core.transaction_service import TransactionService
 from halfmoon.core.views import Views
 from halfmoon.services.cleaner import metrics as cleaner_metrics
 from halfmoon.services.delay import metrics as delay_metrics
+from halfmoon.services.groups.building import build_coordination
+from halfmoon.services.groups.consumer.settings import GroupOverrides
+from halfmoon.services.groups.journal import GroupJournal
+from halfmoon.services.groups.names import GroupNames
+from halfmoon.services.groups.service import GroupService
 from halfmoon.services.keyindex import metrics as key_metrics
 from halfmoon.services.quotas import metrics as quota_metrics
 from halfmoon.services.sections import Sections
-from halfmoon.services.share import metrics as share_metrics
-from halfmoon.services.transactions import metrics as transaction_metrics
+from halfmoon.services.share.dead_letters import DeadLetters
+from halfmoon.services.share.delivery import ShareDelivery
+from halfmoon.services.share.options import ShareOptions
+from halfmoon.services.share.parts import Parts
+from halfmoon.services.share.service import ShareService
+from halfmoon.services.share.sessions import ShareSessions
+from halfmoon.services.transactions.ending import TransactionEndings
+from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.view import metrics as view_metrics
 from halfmoon.services.waiting import metrics as waiting_metrics
 
@@ -68,8 +76,19 @@ class Broker(Kernel):
         self.delete_records = self.administration.delete_records
         self.first_partition = self.administration.first_partition
         self.on_deadline = self.timers.arm
-        self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
-        self.transactions = TransactionService(self)
+        self.group_names = GroupNames()
+        coordination = build_coordination(
+            self.live, self.catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
+        )
+        journal = GroupJournal(coordination, self.appender, self.turn, self.timers, clock, self.logger)
+        self.groups = GroupService(
+            coordination, journal, self.state.groups, self.catalog, self.appender, self.group_names, clock, self.live,
+            self.state.transactions.unstable,
+        )  # fmt: skip
+        endings = TransactionEndings(self.log, self.catalog, self.appender, self.turn, self.hold, clock)
+        self.transactions = TransactionService(
+            self.state.transactions, endings, self.log, self.appender, self.timers, clock, self.live, self.logger
+        )
         self.group_configs = GroupConfigs(self)
         self.dynamic_configs = DynamicConfigs(self)
         self.quotas = Quotas(self)
@@ -82,14 +101,14 @@ class Broker(Kernel):
         self.messages = Messages(self)
         self.deliveries = Deliveries(self)
         self.rolling = Rolling(self)
-        self.shares = ShareService(self)
+        self.shares = self._share_groups()
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
         self.appender.began_waiting = self.deliveries.waits_in
         self.bind(self._features())
 
     def _features(self) -> list[Feature]:
-        views, deliveries, shares = self.views, self.deliveries, self.shares
+        views, deliveries = self.views, self.deliveries
         return [
             Feature(
                 "configs",
@@ -104,33 +123,9 @@ class Broker(Kernel):
                 families=quota_metrics.FAMILIES,
                 read_metrics=partial(quota_metrics.read, self.quotas),
             ),
-            Feature(
-                "groups",
-                restore=self.groups.restore,
-                timed=self.groups,
-                retain=self.groups.retain,
-                warnings=self.groups.warnings,
-            ),
-            Feature(
-                "transactions",
-                restore=self.transactions.restore,
-                timed=self.transactions,
-                retain=self.transactions.retain,
-                families=transaction_metrics.FAMILIES,
-                read_metrics=lambda put: transaction_metrics.read(
-                    self.transactions, len(self.state.transactions.by_name), put
-                ),
-            ),
-            Feature(
-                "share",
-                restore=shares.restore,
-                start=shares.start,
-                timed=shares,
-                arrived=shares.arrived,
-                families=share_metrics.FAMILIES,
-                read_metrics=partial(share_metrics.read, shares),
-                topics=TopicPolicy(deleted=lambda topic: shares.forget_topic(topic.partitions)),
-            ),
+            self.groups.feature(),
+            self.transactions.feature(),
+            self.shares.feature(),
             Feature(
                 "view",
                 start=views.start,
@@ -176,6 +171,26 @@ class Broker(Kernel):
                 read_metrics=lambda put: cleaner_metrics.read(self.cleaner, put),
             ),
         ]
+
+    def _group_overrides(self, group: str) -> GroupOverrides:
+        rules = self.group_configs.of(group)
+        return GroupOverrides(rules.consumer_session_timeout_ms, rules.consumer_heartbeat_interval_ms)
+
+    def _share_groups(self) -> ShareService:
+        settings = self.settings.groups.share
+        configs = self.group_configs
+        options = ShareOptions(self.live, lambda group: configs.node_defaults() | configs.overrides(group))
+        parts = Parts(self.state.share, self.catalog, ShareSessions(settings.max_sessions))
+        delivery = ShareDelivery(
+            parts, self.appender, self.partition_reader, self.hold, self.timers, self.clock, options, self.logger
+        )
+        dead_letters = DeadLetters(
+            delivery, self.partition_reader, self.appender, self.relays, self.administration, self.logger
+        )
+        return ShareService(
+            self.state.share, self.catalog, delivery, dead_letters, self.appender, self.timers, self.clock,
+            self.group_names, settings.max_size,
+        )  # fmt: skip
 
     def _start_waiting(self) -> None:
         for relays in (self.deliveries, self.rolling, self.cancelling):

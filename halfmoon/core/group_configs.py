@@ -2,7 +2,7 @@
 
 A group stores only its overrides; what it does not say comes from the node's configuration of the same name with
 `group.` in front, and else from broker.yaml (`$.groups`). Whoever runs a group asks for what holds:
-`broker.group_configs.of(group)` has it typed for consumer groups, `core/share/options.py` for share groups.
+`broker.group_configs.of(group)` has it typed for consumer groups, `services/share/options.py` for share groups.
 
 Names and types are Kafka's (GroupConfig; 4.3). The two of dead-letter queues are KIP-1191's. Kafka lets an
 administrator set the bounds of each; here they are fixed, and wider, so that tests of users need not wait so long.
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
-from halfmoon.core.share.options import reset_ms
+from halfmoon.core.share_settings import reset_ms
 from halfmoon.core.topic_configs import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.schema.control import ResourceConfigsSet

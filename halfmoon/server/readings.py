@@ -251,7 +251,7 @@ async def _topic(topic: Topic, slices: _Slices) -> TopicReading:
 
 async def _read_groups(broker: Broker, readings: Readings, slices: _Slices) -> None:
     states: Counter[str] = Counter()
-    for listed in broker.groups.list():
+    for listed in broker.group_names.list():
         states[listed.state] += 1
         described = broker.groups.describe(listed.group)
         if described is not None:  # it may have gone while the loop turned

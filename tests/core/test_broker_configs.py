@@ -166,7 +166,7 @@ def test_the_most_members_shown_are_those_that_hold(rig: BrokerRig) -> None:
     assert BROKER_CONFIGS["group.max.size"].value(rig.broker.settings) == "10000"
     for expected in (10_000, 12_000):
         put(rig, NODE, group_max_size=str(expected))
-        assert (groups.consumer_settings.max_size, groups.coordinator.classic.settings.max_size) == (expected,) * 2
+        assert (groups.coordinator.settings.max_size, groups.coordinator.classic.settings.max_size) == (expected,) * 2
 
 
 def test_values_that_contradict_each_other(rig: BrokerRig) -> None:

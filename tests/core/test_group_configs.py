@@ -8,8 +8,8 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
-from halfmoon.core.share.options import resolve as share_options
 from halfmoon.services.configs.state import ALL_NODES
+from halfmoon.services.share.options import resolve as share_options
 from tests.adapters.rig import BrokerRig
 
 DEFAULTS = {
@@ -153,7 +153,7 @@ def test_what_makes_no_sense_beside_new_settings_is_not_obeyed_and_told(rig: Bro
     given = {"log.segment_bytes": "8MiB", "log.low_disk_bytes": 0}
     broker = Broker(rig.fs, load_settings(None, {}, given | short), rig.clock, bytes)
     broker.open()
-    assert broker.groups.consumer_settings.heartbeat_interval("g", 1) == 200
+    assert broker.groups.coordinator.settings.heartbeat_interval("g", 1) == 200
     assert broker.shares.options("g").heartbeat_interval_ms == 4_000
     (warning,) = broker.warnings()
     assert warning.startswith("group g: consumer.heartbeat.interval.ms (15000)")

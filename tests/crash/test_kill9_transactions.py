@@ -3,7 +3,7 @@
 Two producers write transactions of a few records each into all partitions, with a group's progress, and abort every
 third. A transaction whose commit was answered is there as a whole, in order, once; of one that was aborted nothing is
 seen by a reader of committed records, and nothing hangs in the end. Losing power is another test's business
-(tests/core/test_transaction_crashes.py).
+(tests/services/transactions/test_transaction_crashes.py).
 
 HALFMOON_TEST_SEED=N brings the same moments again, as far as threads allow.
 """

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from halfmoon.adapters.kafka import wire
-from halfmoon.core.share.share_partition import Acquired
+from halfmoon.services.share.share_partition import Acquired
 
 Buffer = bytes | bytearray | memoryview
 

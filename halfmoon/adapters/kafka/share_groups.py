@@ -8,13 +8,13 @@ from halfmoon.adapters.kafka.durable import later
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.share.share_partition import RENEW, Acknowledgement
+from halfmoon.services.share.share_partition import RENEW, Acknowledgement
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.share.options import Options
-    from halfmoon.core.share.sessions import Key
+    from halfmoon.services.share.options import Options
+    from halfmoon.services.share.sessions import Key
 
 NO_ID = bytes(16)
 
@@ -76,13 +76,13 @@ class Acknowledging:
         shares = self._broker.shares
         try:
             partition = find(self._broker, key)
-            part = shares.known(self._group, partition)
+            part = shares.delivery.parts.known(self._group, partition)
             if part is None:
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             given = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
             if not self._may_renew and any(RENEW in each.types for each in given):
                 raise BrokerError(Fault.INVALID_REQUEST, "the request does not say that it renews locks")
-            position = shares.acknowledge(part, self._member, given, self._options)
+            position = shares.delivery.acknowledge(part, self._member, given, self._options)
         except BrokerError as error:
             return Outcome.of(error)
         if position:

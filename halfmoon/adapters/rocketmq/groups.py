@@ -1,4 +1,4 @@
-"""Groups of RocketMQ's consumers, as the broker's groups see them (core/group_service.py: ForeignGroups)."""
+"""Groups of RocketMQ's consumers, as the broker's groups see them (services/groups/names.py: OtherProtocolGroups)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from halfmoon.adapters.rocketmq.members import Members
 from halfmoon.adapters.rocketmq.progress import Progress
-from halfmoon.core.groups.messages import MemberDescription
+from halfmoon.services.groups.names import MemberDescription
 
 
 class Groups:
@@ -29,5 +29,5 @@ class Groups:
     def groups(self) -> Iterable[str]:
         return list(self._members.consumers)
 
-    def write_progress(self, group: str) -> None:
+    def write_offsets(self, group: str) -> None:
         self._progress.write(group)

@@ -79,7 +79,7 @@ class Node:
     def start(self, address: tuple[str, int]) -> None:
         """The broker listens there."""
         self._port = address[1]
-        self.broker.groups.foreign = Groups(self.members, self.progress)
+        self.broker.group_names.other_protocol = Groups(self.members, self.progress)
         self.later(SWEEP_S, self._sweep)
 
     def spend(self, cost: int) -> None:

@@ -1,4 +1,4 @@
-"""Transactions of producers (KIP-98, KIP-360, KIP-890): batches in many partitions, and a group's progress, that count
+"""Transactions of producers (KIP-98, KIP-360, KIP-890): batches in many partitions, and a group's offsets, that count
 together or not at all.
 
 What these words mean here is what they mean in Kafka: a *transactional id* names a producer across restarts; its
@@ -10,10 +10,8 @@ with these.
 - `partition.py`: what one partition knows: which transactions are open in it, which were aborted.
 - `aborted.py`: the aborted ones, packed.
 - `marker.py`: the bytes of markers.
-- `entry.py`: what is known of one transactional id.
-- `rules.py`: what a request may do to it.
 
-What is done about it, in the log, is core/transaction_service.py. All partitions are here and the log is one, so the
-markers of a transaction, the progress it commits and its end are one frame group: a commit is atomic by itself, and
-there are no states of one that is prepared.
+Transactional ids, what a request may do to one, and how a transaction ends in the log are services/transactions. All
+partitions are here and the log is one, so the markers of a transaction, the offsets it commits and its end are one
+frame group: a commit is atomic, and there are no states of one that is prepared.
 """

@@ -8,12 +8,12 @@ from typing import ClassVar
 import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection, Places
-from halfmoon.core.groups.consumer.memory import RememberedGroup
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord
+from halfmoon.services.groups.consumer.persisted import PersistedGroup
 
-GroupProgress = dict[tuple[int, int], Committed]
+GroupOffsets = dict[tuple[int, int], Committed]
 """(topic number, partition) → what is committed there."""
 
 CommitWatcher = Callable[[str, tuple[int, int], int, int, bool], None]
@@ -38,10 +38,10 @@ class GroupsState(CatalogSection):
 
     def __init__(self, places: Places) -> None:
         self._places = places
-        self.offsets: dict[str, GroupProgress] = {}
+        self.offsets: dict[str, GroupOffsets] = {}
         self.groups: dict[str, tuple[GroupRecord, int]] = {}
         """Classic group → its last record, and when that was written (Unix ms)."""
-        self.consumer_groups: dict[str, RememberedGroup] = {}
+        self.consumer_groups: dict[str, PersistedGroup] = {}
         """Those of the new protocol (KIP-848)."""
         self.on_commit: list[CommitWatcher] = []
         """Called for each place before the new offset is there: by sections that keep something until then."""
@@ -58,7 +58,7 @@ class GroupsState(CatalogSection):
             name = record.change.group
             group = self.consumer_groups.get(name)
             if group is None:
-                group = self.consumer_groups[name] = RememberedGroup(name)
+                group = self.consumer_groups[name] = PersistedGroup(name)
             group.apply(record.change, record.wall_ms)
             self.groups.pop(name, None)
         elif isinstance(record, control.GroupDeleted):
@@ -72,25 +72,25 @@ class GroupsState(CatalogSection):
         known = {(n, p): committed for n, p, committed in entries if self._places.is_topic(n)}
         if not known:
             return
-        progress = self.offsets.setdefault(group, {})
+        offsets = self.offsets.setdefault(group, {})
         for watch in self.on_commit:
             for place, committed in known.items():
-                before = progress.get(place)
+                before = offsets.get(place)
                 watch(group, place, committed.offset, -1 if before is None else before.offset, reset)
-        progress.update(known)
+        offsets.update(known)
 
     def _delete_offsets(self, record: control.OffsetsDeleted) -> None:
-        progress = self.offsets.get(record.group)
-        if progress is None:
+        offsets = self.offsets.get(record.group)
+        if offsets is None:
             return
         for place in record.entries:
-            progress.pop(place, None)
-        if not progress:
+            offsets.pop(place, None)
+        if not offsets:
             del self.offsets[record.group]
 
     def topic_deleted(self, number: int, partitions: int) -> None:
-        for group, progress in list(self.offsets.items()):
-            kept = {place: committed for place, committed in progress.items() if place[0] != number}
+        for group, offsets in list(self.offsets.items()):
+            kept = {place: committed for place, committed in offsets.items() if place[0] != number}
             if kept:
                 self.offsets[group] = kept
             else:
@@ -98,7 +98,7 @@ class GroupsState(CatalogSection):
 
     def save(self, slot: str) -> object:
         if slot == "offsets":
-            return [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in self.offsets.items()]
+            return [(group, [(n, p, c) for (n, p), c in offsets.items()]) for group, offsets in self.offsets.items()]
         if slot == "groups":
             return list(self.groups.values())
         return [(group.whole(), group.saved_ms) for group in self.consumer_groups.values()]
@@ -111,5 +111,5 @@ class GroupsState(CatalogSection):
         else:
             self.consumer_groups = {}
             for whole, saved_ms in _consumer_groups.decode(saved):
-                remembered = self.consumer_groups[whole.group] = RememberedGroup(whole.group)
+                remembered = self.consumer_groups[whole.group] = PersistedGroup(whole.group)
                 remembered.apply(whole, saved_ms)

@@ -8,7 +8,7 @@ from typing import Protocol
 from halfmoon.core.metrics import Family, Put
 
 
-class Letters(Protocol):
+class DeadLetters(Protocol):
     written: int
     unwritten: int
 
@@ -19,7 +19,7 @@ class Shares(Protocol):
     @property
     def sessions(self) -> Sized: ...
     @property
-    def letters(self) -> Letters: ...
+    def dead_letters(self) -> DeadLetters: ...
 
 
 FAMILIES = (
@@ -35,5 +35,5 @@ FAMILIES = (
 
 def read(shares: Shares, put: Put) -> None:
     put("halfmoon_share_sessions", len(shares.sessions))
-    put("halfmoon_share_dead_letters_total", shares.letters.written, "written")
-    put("halfmoon_share_dead_letters_total", shares.letters.unwritten, "unwritten")
+    put("halfmoon_share_dead_letters_total", shares.dead_letters.written, "written")
+    put("halfmoon_share_dead_letters_total", shares.dead_letters.unwritten, "unwritten")

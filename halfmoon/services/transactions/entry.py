@@ -27,7 +27,7 @@ class TransactionalId:
         self.partitions: dict[tuple[int, int], None] = {}
         """What the transaction has been told to write to, in that order."""
         self.groups: dict[str, None] = {}
-        """Whose progress it has been told to commit."""
+        """Whose offsets it is to commit."""
         self.start_ms = -1
         """When the transaction began."""
         self.update_ms = update_ms

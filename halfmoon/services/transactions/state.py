@@ -10,7 +10,7 @@ import msgspec
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import TransactionalIdState, encode
-from halfmoon.services.groups.state import GroupProgress, GroupsState
+from halfmoon.services.groups.state import GroupOffsets, GroupsState
 from halfmoon.services.transactions import rules
 from halfmoon.services.transactions.entry import TransactionalId
 
@@ -34,7 +34,7 @@ class TransactionsState(CatalogSection):
         """In the order of their last use."""
         self.ongoing: dict[str, TransactionalId] = {}
         """Those whose transaction is."""
-        self.pending: dict[str, dict[str, GroupProgress]] = {}
+        self.pending: dict[str, dict[str, GroupOffsets]] = {}
         """Transactional id → group → offsets that count when the transaction commits."""
 
     def put(self, entry: TransactionalId) -> None:
@@ -60,8 +60,8 @@ class TransactionsState(CatalogSection):
             entry = self.by_name.get(record.name)
             if entry is not None:
                 entry.saved = None
-                progress = self.pending.setdefault(record.name, {}).setdefault(record.group, {})
-                progress.update({(number, index): committed for number, index, committed in record.entries})
+                offsets = self.pending.setdefault(record.name, {}).setdefault(record.group, {})
+                offsets.update({(number, index): committed for number, index, committed in record.entries})
         elif isinstance(record, control.TransactionEnded):
             self._ended(record)
         elif isinstance(record, control.TransactionalIdsExpired):
@@ -79,10 +79,10 @@ class TransactionsState(CatalogSection):
             return
         entry.end(record.identity, record.now_ms, committed=record.committed)
         self.put(entry)
-        for group, progress in pending.items() if record.committed else ():
+        for group, offsets in pending.items() if record.committed else ():
             entries = [
                 (number, index, msgspec.structs.replace(committed, commit_ms=record.now_ms))
-                for (number, index), committed in progress.items()
+                for (number, index), committed in offsets.items()
             ]
             self._groups.commit(group, entries)
 
@@ -136,7 +136,7 @@ class TransactionsState(CatalogSection):
         return TransactionalIdState(
             entry.name, entry.identity, entry.timeout_ms, entry.state, list(entry.partitions), list(entry.groups),
             entry.start_ms, entry.update_ms,
-            [(group, [(n, p, c) for (n, p), c in progress.items()]) for group, progress in pending.items()],
+            [(group, [(n, p, c) for (n, p), c in offsets.items()]) for group, offsets in pending.items()],
         )  # fmt: skip
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:

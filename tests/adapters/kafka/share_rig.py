@@ -8,7 +8,7 @@ from typing import Any
 from kafka_rig import Rig, RigClient
 
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeRequest, ShareFetchRequest
-from halfmoon.core.share.ledger import ACQUIRED
+from halfmoon.services.share.delivery_state import ACQUIRED
 from tests.core.bench import batch
 from tests.core.transaction_bench import TxnClient
 
@@ -120,7 +120,7 @@ def locked(rig: Rig, member: str | None = None) -> list[int]:
     """The offsets that somebody has acquired, or this member."""
     return [
         offset
-        for part in rig.broker.shares.parts("g")
+        for part in rig.broker.shares.delivery.parts.of_group("g")
         for run in part.runs
         if run.state == ACQUIRED and member in (None, run.member)
         for offset in range(run.first, run.end)

@@ -23,7 +23,7 @@ from share_rig import (
 
 from halfmoon.adapters.kafka.protocol import ShareFetchRequest
 from halfmoon.core.broker import Broker
-from halfmoon.core.share.service import LOOKS
+from halfmoon.services.share.delivery import LOOKS
 from tests.core.bench import batch
 from tests.core.transaction_bench import TxnClient
 
@@ -201,7 +201,7 @@ def test_acknowledgements_are_durable_before_the_answer(rig: Rig) -> None:
     assert part.acknowledge_error_code == 56
     rig.broker.log.failed = None
     assert member.fetch((0, 1, ACCEPT)) == []
-    assert rig.broker.shares.parts("g")[0].start == 2
+    assert rig.broker.shares.delivery.parts.of_group("g")[0].start == 2
 
 
 def test_internal_topics_are_closed(rig: Rig) -> None:
@@ -479,8 +479,8 @@ def test_a_group_that_nobody_fetches_for_is_not_in_memory(rig: Rig) -> None:
     for index, member in enumerate(members):
         member.fetch(index=index)
     members[0].acknowledge(0, 0, RELEASE, epoch=-1)
-    assert len(rig.broker.shares.parts("g")) == 2
+    assert len(rig.broker.shares.delivery.parts.of_group("g")) == 2
     members[1].client.connection.connection_lost(None)
     rig.turn()
-    assert rig.broker.shares.parts("g") == []
+    assert rig.broker.shares.delivery.parts.of_group("g") == []
     assert Member(rig, "c").fetch() == [(0, 2, 2)]

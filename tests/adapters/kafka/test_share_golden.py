@@ -13,7 +13,7 @@ from share_steps import BATCHES, DESCRIBE, FETCH, GOLDEN, HEARTBEAT, LIST_GROUPS
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.share_codec import SharedPart, encode
-from halfmoon.core.share.share_partition import Acquired
+from halfmoon.services.share.share_partition import Acquired
 from tests.core.bench import batch
 
 _FILE = json.loads(GOLDEN.read_text())

@@ -10,9 +10,9 @@ from rocketmq_rig import Rig, RigClient
 
 from halfmoon.core.config import RocketmqListener
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.groups.messages import Join, JoinResult
 from halfmoon.core.records import build_batch
 from halfmoon.remoting.codes import Code
+from halfmoon.services.groups.messages import Join, JoinResult
 
 IDS_CHANGED = 40
 
@@ -180,7 +180,7 @@ class TestOneProtocolAtATime:
         client.answers()
         client.well(15, consumerGroup="g", topic="orders", queueId=0, commitOffset=0)
         with pytest.raises(BrokerError, match="the group has members"):
-            rig.broker.groups.delete("g")
+            rig.broker.group_names.delete("g")
         client.close()
         assert self.join(rig).fault is None
 
@@ -237,20 +237,20 @@ class TestProgress:
         (partition,) = rig.topic("orders")
         client = rig.client()
         client.beat("c1", g=[("orders", "*")])
-        groups = rig.broker.groups
+        groups, names = rig.broker.groups, rig.broker.group_names
         described = groups.describe("g")
         assert described is not None
         assert (described.state, described.protocol_type) == ("Stable", "rocketmq")
         assert [(member.client_id, member.client_host) for member in described.members] == [("c1", "/127.0.0.1")]
-        assert [(each.group, each.state) for each in groups.list(["stable"])] == [("g", "Stable")]
-        assert groups.list(["Empty"]) == []
-        assert [each.group for each in groups.list(types=["Classic"])] == ["g"]
-        assert groups.list(types=["Consumer"]) == []
+        assert [(each.group, each.state) for each in names.list(["stable"])] == [("g", "Stable")]
+        assert names.list(["Empty"]) == []
+        assert [each.group for each in names.list(types=["Classic"])] == ["g"]
+        assert names.list(types=["Consumer"]) == []
         assert groups.check_offset_delete("g") is Fault.NON_EMPTY_GROUP
         with pytest.raises(BrokerError):
             groups.commit("g", -1, "", None, [(partition, 1, -1, "")])
         client.close()
-        assert groups.list() == []
+        assert names.list() == []
 
     def test_pulls_bring_it(self) -> None:
         rig = Rig()

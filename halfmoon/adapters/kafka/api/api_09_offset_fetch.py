@@ -63,7 +63,7 @@ def offset_fetch(ctx: Context, request: Any) -> object:
 def _answer(ctx: Context, response: object, groups: list[str]) -> object:
     """At once, or when all of it is durable that was committed by transactions: what was made of the messages goes with
     the commit, and whoever reads on behind them must not be told before."""
-    position = max((ctx.broker.transactions.progress_position(group) for group in groups), default=0)
+    position = max((ctx.broker.transactions.offsets_position(group) for group in groups), default=0)
     if position <= ctx.broker.durable_position:
         return response
     return ctx.after(position, response, lambda error: Close(f"progress was not written: {error}"))

@@ -1,4 +1,4 @@
-"""JoinGroup (11): become a member of a group's next generation. The rules are in core/groups/joining.py.
+"""JoinGroup (11): become a member of a group's next generation. The rules are in services/groups/joining.py.
 
 Versions: 1 rebalance time-out, 4 member id required (KIP-394), 5 static members (KIP-345), 7 protocol type in the
 answer (KIP-559), 8 reason (KIP-800), 9 skip assignment (KIP-814). The answer waits until the whole group has joined.
@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import JoinGroupResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
-from halfmoon.core.groups import Join, JoinResult
+from halfmoon.services.groups.messages import Join, JoinResult
 
 
 @api(11, "JoinGroup", 0, 9)

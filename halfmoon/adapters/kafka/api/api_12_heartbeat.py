@@ -16,7 +16,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import HeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
-from halfmoon.core.groups import BeatResult
+from halfmoon.services.groups.messages import HeartbeatResult
 
 PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 """How the names begin (KIP-511) of clients whose heartbeats may wait."""
@@ -29,13 +29,13 @@ def heartbeat(ctx: Context, request: Any) -> object:
     if fault is None and ctx.peer.software.startswith(PATIENT) and _is_steady(ctx):
         deferred = Deferred()
 
-        def answer(result: BeatResult) -> None:
+        def answer(result: HeartbeatResult) -> None:
             if not deferred.done:
                 deferred.hurry = None  # it refers to us
                 deferred.complete(HeartbeatResponse(throttle_time_ms=0, error_code=code(result.fault)))
 
         if groups.await_rebalance(group, member_id, answer):
-            deferred.hurry = lambda: answer(BeatResult(None))
+            deferred.hurry = lambda: answer(HeartbeatResult(None))
             return deferred
     return HeartbeatResponse(throttle_time_ms=0, error_code=code(fault))
 

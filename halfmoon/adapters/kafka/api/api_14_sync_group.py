@@ -10,7 +10,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import SyncGroupResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
-from halfmoon.core.groups import Sync, SyncResult
+from halfmoon.services.groups.messages import Sync, SyncResult
 
 
 @api(14, "SyncGroup", 0, 5)

@@ -13,8 +13,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
-from halfmoon.core.groups import GroupDescription
-from halfmoon.core.groups.views import GROUP_TYPE
+from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription
 
 GROUP_OPERATIONS = frozenset(
     {
@@ -41,7 +40,7 @@ def describe_groups(ctx: Context, request: Any) -> object:
         found = ctx.broker.groups.describe(group_id)
         if found is None:
             groups.append(_missing(ctx, group_id, "not found"))
-        elif found.type != GROUP_TYPE:
+        elif found.type != CLASSIC_TYPE:
             groups.append(_missing(ctx, group_id, "is not a classic group"))
         else:
             groups.append(_described(found, allowed))

@@ -18,6 +18,6 @@ def list_groups(ctx: Context, request: Any) -> object:
         ListGroupsResponse.ListedGroup(
             group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.type
         )
-        for group in ctx.broker.groups.list(request.states_filter, request.types_filter)
+        for group in ctx.broker.group_names.list(request.states_filter, request.types_filter)
     ]
     return ListGroupsResponse(throttle_time_ms=0, error_code=NONE, groups=groups)

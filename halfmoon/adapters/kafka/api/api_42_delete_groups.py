@@ -21,7 +21,7 @@ def delete_groups(ctx: Context, request: Any) -> object:
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=NONE)
         results.append(result)
         try:
-            position = later(position, ctx.broker.groups.delete(group_id))
+            position = later(position, ctx.broker.group_names.delete(group_id))
             deleted.append(result)
         except BrokerError as error:
             result.error_code = coordinator_code(error)

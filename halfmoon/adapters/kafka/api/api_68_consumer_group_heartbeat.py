@@ -1,5 +1,5 @@
 """ConsumerGroupHeartbeat (68): all that a member of a new consumer group has to say (KIP-848). The rules are in
-core/groups/consumer/heartbeats.py.
+services/groups/consumer/heartbeats.py.
 
 Version 1 adds patterns of topics, and members make up their own ids (KIP-1082). Topics stand here by id; a partition of
 a topic that does not exist any more is nobody's, so it is left out on the way in.
@@ -14,8 +14,9 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.core.errors import Fault
-from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat, HeartbeatResult
 from halfmoon.schema.groups import JOIN, Places
+from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
+from halfmoon.services.groups.messages import ConsumerHeartbeatResult
 
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 
@@ -23,7 +24,7 @@ _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 @api(68, "ConsumerGroupHeartbeat", 0, 1)
 def consumer_group_heartbeat(ctx: Context, request: Any) -> object:
     if ctx.api_version >= 1 and request.member_epoch == JOIN and not request.member_id:
-        return _response(ctx, HeartbeatResult(Fault.INVALID_REQUEST, "MemberId can't be empty."))
+        return _response(ctx, ConsumerHeartbeatResult(Fault.INVALID_REQUEST, "MemberId can't be empty."))
     topics = request.subscribed_topic_names
     beat = ConsumerHeartbeat(
         group=request.group_id,
@@ -57,7 +58,7 @@ def _owned(ctx: Context, owned: Any) -> Places | None:
     return frozenset(found)
 
 
-def _response(ctx: Context, result: HeartbeatResult) -> object:
+def _response(ctx: Context, result: ConsumerHeartbeatResult) -> object:
     assignment = None
     if result.assigned is not None:
         by_topic: dict[int, list[int]] = {}

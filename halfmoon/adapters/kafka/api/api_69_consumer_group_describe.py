@@ -16,7 +16,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
-from halfmoon.core.groups.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
+from halfmoon.services.groups.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 

@@ -16,7 +16,7 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import ShareGroupHeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.share.membership import LEAVE_EPOCH, Assignment, Beat
+from halfmoon.services.share.membership import LEAVE_EPOCH, Assignment, HeartbeatRequest
 
 _Assignment = ShareGroupHeartbeatResponse.Assignment
 _Topic = _Assignment.TopicPartitions
@@ -37,13 +37,13 @@ def share_group_heartbeat(ctx: Context, request: Any) -> object:
             answer = _answer(ctx, request, LEAVE_EPOCH, None)
         else:
             topics = request.subscribed_topic_names
-            pulse, position = shares.heartbeat(
-                Beat(
+            response, position = shares.heartbeat(
+                HeartbeatRequest(
                     request.group_id, request.member_id, request.member_epoch, request.rack_id,
                     None if topics is None else tuple(topics), ctx.client_id or "", ctx.peer.peer_host,
                 )
             )  # fmt: skip
-            answer = _answer(ctx, request, pulse.epoch, pulse.assignment)
+            answer = _answer(ctx, request, response.epoch, response.assignment)
     except BrokerError as error:
         return _refused(error)
     return ctx.after(position, answer, _refused)

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.share.membership import Assignment, ShareGroup
+    from halfmoon.services.share.membership import Assignment, ShareGroup
 
 _Group = ShareGroupDescribeResponse.DescribedGroup
 _Member = _Group.Member

@@ -29,13 +29,13 @@ from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
-from halfmoon.core.share.reading import Found, Loading
-from halfmoon.core.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession
-from halfmoon.core.share.share_partition import Demand
+from halfmoon.services.share.reading import Found, Loading
+from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession
+from halfmoon.services.share.share_partition import Demand
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.share.service import Part
+    from halfmoon.services.share.parts import Part
 
 log = logging.getLogger("halfmoon.kafka")
 
@@ -88,6 +88,7 @@ class Call:
         self._member: str = request.member_id
         broker = ctx.broker
         self._shares = broker.shares
+        self._delivery = broker.shares.delivery
         self._options = broker.shares.options(self._group)
         self._wanted = max(0, request.max_records)
         self._deadline_ms = broker.clock.mono_ms() + max(0, request.max_wait_ms)
@@ -171,7 +172,7 @@ class Call:
                 if refused is not None:
                     self._refused[key] = refused
                     continue
-                part = self._shares.begin(self._group, partition, self._options)
+                part = self._delivery.begin(self._group, partition, self._options)
                 if callable(part):
                     self._begin_in_thread(key, partition, part)
                 else:
@@ -191,12 +192,12 @@ class Call:
             max_bytes = min(self._request.max_bytes, MAX_RESPONSE_BYTES) - size
             if left <= 0 or (max_bytes <= 0 and size):
                 break
-            found = self._shares.fetch(part, self._member, self._demand(left), max_bytes, self._options)
+            found = self._delivery.fetch(part, self._member, self._demand(left), max_bytes, self._options)
             if isinstance(found, Loading):
                 self._acquire_after(part, found)
             elif found is not None:
                 self._found[_key(part.place.partition)] = found
-            elif self._shares.could_give(part, self._options):
+            elif self._delivery.could_give(part, self._options):
                 self._looks_on = True
             if found is not None:
                 left -= found.records
@@ -220,7 +221,7 @@ class Call:
 
     def _begin_in_thread(self, key: Key, partition: Partition, find_offset: Callable[[], int]) -> None:
         def then(offset: int) -> None:
-            self._shares.begin_at(self._group, partition, offset)
+            self._delivery.begin_at(self._group, partition, offset)
 
         self._loads.append(Load(key, find_offset, then, _nothing))
 
@@ -229,14 +230,14 @@ class Call:
 
         def then(slices: Any) -> None:
             if self._shares.sessions.get(self._group, self._member) is not self._session:
-                self._shares.not_loaded(part)
+                self._delivery.not_loaded(part)
                 return
             left = self._wanted - sum(found.records for found in self._found.values())
-            found = self._shares.loaded(part, self._member, loading, slices, self._demand(left), self._options)
+            found = self._delivery.loaded(part, self._member, loading, slices, self._demand(left), self._options)
             if found.acquired:
                 self._found[key] = found
 
-        self._loads.append(Load(key, loading.load, then, lambda: self._shares.not_loaded(part)))
+        self._loads.append(Load(key, loading.load, then, lambda: self._delivery.not_loaded(part)))
 
     def _load(self) -> None:
         loads, self._loads = self._loads, []

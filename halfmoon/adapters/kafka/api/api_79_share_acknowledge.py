@@ -15,7 +15,7 @@ from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.share.sessions import FIRST_EPOCH, LAST_EPOCH
+from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH
 
 _Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
 _Part = _Topic.PartitionData

@@ -61,7 +61,7 @@ def _part(ctx: Context, group: str, topic: Topic | None, index: int) -> object:
     epoch, error_code, message = 0, NONE, None
     try:
         partition = partition_of(topic, index)
-        part = ctx.broker.shares.seen(group, partition)
+        part = ctx.broker.shares.delivery.parts.seen(group, partition)
         if part is not None:
             start = max(part.start, partition.start_offset)
             lag = max(0, partition.high_watermark - start - part.finished_above)

@@ -1,0 +1,212 @@
+"""Share groups with a memory, as adapters see them: sessions, members, and what operators change.
+
+What happens to records is `delivery`; dead letters are written by `dead_letters`. Whether another kind of group has a
+name is asked of groups.names, the one thing that is known here of other groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from halfmoon.core.append import Appender
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.clock import Clock
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.features import Feature, TopicPolicy
+from halfmoon.core.timers import Timers
+from halfmoon.schema import control
+from halfmoon.services.groups.names import GroupListing, GroupNames
+from halfmoon.services.share import metrics
+from halfmoon.services.share.dead_letters import DeadLetters
+from halfmoon.services.share.delivery import ShareDelivery
+from halfmoon.services.share.membership import HeartbeatRequest, HeartbeatResponse, ShareGroup, ShareMembers, Topics
+from halfmoon.services.share.sessions import ShareSession
+from halfmoon.services.share.state import ShareState
+
+GROUP_TYPE = "share"
+EMPTY = "Empty"
+AGAIN_MS = 1_000
+"""Where it cannot be written down that a member is gone, it is tried again after so long."""
+
+
+class ShareService:
+    """All share groups of a broker."""
+
+    def __init__(
+        self,
+        state: ShareState,
+        catalog: Catalog,
+        delivery: ShareDelivery,
+        dead_letters: DeadLetters,
+        appender: Appender,
+        timers: Timers,
+        clock: Clock,
+        names: GroupNames,
+        max_size: int,
+    ) -> None:
+        """`max_size`: members of a group at most."""
+        self._state = state
+        self._catalog = catalog
+        self.delivery = delivery
+        self.dead_letters = dead_letters
+        self._parts = delivery.parts
+        self.sessions = delivery.parts.sessions
+        self.options = delivery.options.of
+        self._appender = appender
+        self._timers = timers
+        self._clock = clock
+        self._names = names
+        self.members = ShareMembers(self._save_epoch, max_size)
+        self._saved_at = 0
+        """Where the last epoch of a group is written down."""
+        names.register(self)
+
+    def feature(self) -> Feature:
+        return Feature(
+            "share",
+            restore=self.restore,
+            start=self.dead_letters.start,
+            timed=self,
+            arrived=self.delivery.arrived,
+            families=metrics.FAMILIES,
+            read_metrics=partial(metrics.read, self),
+            topics=TopicPolicy(deleted=lambda topic: self._forget_topic(topic.partitions)),
+        )
+
+    def restore(self) -> None:
+        """Take up what the log remembers of groups. Called once, before the first request."""
+        self.members.restore(self._state.epochs)
+
+    # -- sessions ------------------------------------------------------------------------------------------------------
+
+    def end_session(self, session: ShareSession) -> None:
+        self.sessions.end(session)
+        self.delivery.release(session.group, session.member)
+
+    def drop(self, owner: object) -> None:
+        """A connection is gone, and its sessions with it."""
+        for session in self.sessions.of_owner(owner):
+            self.end_session(session)
+
+    def member_gone(self, group: str, member: str) -> None:
+        session = self.sessions.get(group, member)
+        if session is not None:
+            self.sessions.end(session)
+        self.delivery.release(group, member)
+
+    # -- membership ----------------------------------------------------------------------------------------------------
+
+    def _save_epoch(self, group: str, epoch: int) -> None:
+        self._saved_at = self._appender.append_control(control.ShareGroupSaved(group, epoch))
+
+    def _topics(self) -> Topics:
+        catalog = self._catalog
+
+        def find(name: str) -> tuple[bytes, int] | None:
+            topic = catalog.by_name.get(name)
+            return None if topic is None or topic.internal else (topic.id, len(topic.partitions))
+
+        return Topics(catalog.changes, find)
+
+    def heartbeat(self, request: HeartbeatRequest) -> tuple[HeartbeatResponse, int]:
+        """The answer, and the log position to wait for before it is given. Raises BrokerError."""
+        self.check_name(request.group)
+        options = self.options(request.group)
+        now_ms = self._clock.mono_ms()
+        response = self.members.heartbeat(request, self._topics(), options.session_timeout_ms, now_ms)
+        self._timers.arm(now_ms + options.session_timeout_ms)
+        return response, self._saved_at
+
+    def leave(self, group: str, member: str) -> int:
+        """Returns the log position to wait for. Raises BrokerError."""
+        self.members.leave(group, member, self._topics())
+        self.member_gone(group, member)
+        return self._saved_at
+
+    def group(self, name: str) -> ShareGroup | None:
+        return self.members.groups.get(name)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def next_deadline(self) -> int | None:
+        found = (self._parts.locks.next_deadline(), self.members.next_deadline())
+        return min((deadline_ms for deadline_ms in found if deadline_ms is not None), default=None)
+
+    def expire(self, mono_ms: int) -> None:
+        """Take back what was held for too long, and what those held who were silent for too long."""
+        self.delivery.expire(mono_ms)
+        for group, member in self.members.expire(self._topics(), mono_ms, AGAIN_MS):
+            self.member_gone(group, member)
+
+    # -- operators -----------------------------------------------------------------------------------------------------
+
+    def _forget_topic(self, partitions: Sequence[Partition]) -> None:
+        """The topic is deleted."""
+        for partition in partitions:
+            self.delivery.forget(self._parts.of_partition(partition))
+
+    def reset(self, group: str, starts: Sequence[tuple[Partition, int]]) -> int:
+        """Reset the group: it begins there, whatever it has done before; returns the log position to wait for. Raises
+        BrokerError."""
+        record = control.ShareReset(group, [(p.topic.number, p.index, offset) for p, offset in starts])
+        position = self._appender.append_control(record)
+        self.delivery.forget(self._parts.at(group, [partition for partition, _ in starts]))
+        return position
+
+    def forget(self, group: str, partitions: Sequence[Partition]) -> int:
+        """The group knows nothing of these any more; returns the log position to wait for. Raises BrokerError."""
+        record = control.ShareForgotten(group, [(p.topic.number, p.index) for p in partitions])
+        position = self._appender.append_control(record)
+        self.delivery.forget(self._parts.at(group, partitions))
+        return position
+
+    def delete(self, group: str) -> int | None:
+        """Remove a group that has no members; the log position to wait for, or None if there is no such group. Raises
+        BrokerError."""
+        if not self.exists(group):
+            return None
+        self.check_empty(group)
+        position = self._appender.append_control(control.GroupDeleted(group))
+        self.delivery.forget(self._parts.of_group(group))
+        self.members.forget(group)
+        return position
+
+    def exists(self, group: str) -> bool:
+        state = self._state
+        return group in state.epochs or group in state.delivery_states
+
+    def looked_at(self, group: str) -> list[Partition]:
+        """The partitions of which the group knows something."""
+        catalog = self._catalog
+        found = (catalog.partition(*place) for place in self._state.delivery_states.get(group, {}))
+        return [partition for partition in found if partition is not None]
+
+    def listed(self, types: Sequence[str]) -> list[GroupListing]:
+        """See GroupKind."""
+        if types and GROUP_TYPE not in types:
+            return []
+        state = self._state
+        found = []
+        for name in sorted({*state.epochs, *state.delivery_states}):
+            group = self.members.groups.get(name)
+            described = EMPTY if group is None else group.state
+            found.append(GroupListing(name, GROUP_TYPE, described, GROUP_TYPE))
+        return found
+
+    def check_changeable(self, group: str) -> None:
+        """Raises BrokerError unless there is such a group, without members."""
+        if not self.exists(group):
+            raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} not found.")
+        self.check_empty(group)
+
+    def check_empty(self, group: str) -> None:
+        """Raises BrokerError(NON_EMPTY_GROUP)."""
+        if self.members.has_members(group):
+            raise BrokerError(Fault.NON_EMPTY_GROUP, "The group is not empty.")
+
+    def check_name(self, group: str) -> None:
+        """Raises BrokerError if a group of another kind has that name."""
+        if not self.exists(group) and self._names.taken_by_another(group, self):
+            raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {group} is not a share group.")

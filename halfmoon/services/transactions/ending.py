@@ -1,0 +1,122 @@
+"""How transactions end in the log: markers, and the record that the transaction has ended.
+
+    [marker, …, TransactionEnded]   one frame group, one flush
+
+With the record the offsets count that the transaction commits. So after a crash all of it is there or nothing.
+
+Knows no requests and no time-outs: it is told which identity the producer has afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from halfmoon.core.append import Appender, Piece
+from halfmoon.core.batch_header import parse_header
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.clock import Clock
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.hold import HoldService
+from halfmoon.core.transactions import marker
+from halfmoon.core.turn import Turn
+from halfmoon.schema import control
+from halfmoon.schema.transactions import Identity
+from halfmoon.services.transactions import rules
+from halfmoon.services.transactions.entry import TransactionalId
+
+
+class TransactionEndings:
+    """Of one broker. Positions are those of the log to wait for."""
+
+    def __init__(
+        self, log: CommitLog, catalog: Catalog, appender: Appender, turn: Turn, hold: HoldService, clock: Clock
+    ) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._appender = appender
+        self._turn = turn
+        self._hold = hold
+        self._clock = clock
+        self._of_group: dict[str, int] = {}
+        """Group → the position of the last end that commits offsets of it, until that is durable."""
+
+    def end(self, entry: TransactionalId, identity: Identity, *, commit: bool) -> int:
+        """End a transaction; `identity` is its producer's from then on. Raises BrokerError(KAFKA_STORAGE_ERROR);
+        nothing has changed then."""
+        now_ms = self._clock.wall_ms()
+        written = [partition for place in entry.partitions if (partition := self._open_at(place, entry)) is not None]
+        batch = marker.build(
+            entry.producer_id, rules.marker_epoch(entry, identity), self._log.generation, now_ms, committed=commit
+        )
+        record = control.TransactionEnded(entry.name, identity, commit, now_ms)
+        groups = tuple(entry.groups)
+        offsets = [partition.next_offset for partition in written]
+        pieces = [_marker(partition, batch) for partition in written]
+        position = self._appender.append_group(pieces, now_ms, last=record)
+        for piece, offset in zip(pieces, offsets, strict=True):
+            _marked(piece, offset, now_ms, committed=commit)
+        self._of_group |= dict.fromkeys(groups, position)
+        self._turn.when_durable(position, lambda error: None if error else self._counts(written, groups, position))
+        return position
+
+    def _open_at(self, place: tuple[int, int], entry: TransactionalId) -> Partition | None:
+        """The partition, where the transaction has written something that is still there."""
+        partition = self._catalog.partition(*place)
+        if partition is None or partition.transactions is None:
+            return None
+        return partition if entry.producer_id in partition.transactions.open else None
+
+    def _counts(self, written: Iterable[Partition], groups: Iterable[str], position: int) -> None:
+        """An end is durable."""
+        self._hold.look_at(written)
+        for group in groups:
+            if self._of_group.get(group) == position:
+                del self._of_group[group]
+
+    def position_of(self, group: str) -> int:
+        """The position of the last end that commits offsets of the group; 0 if that is durable."""
+        return self._of_group.get(group, 0)
+
+    # -- in one partition ----------------------------------------------------------------------------------------------
+
+    def abort_in(self, partition: Partition, producer_id: int, epoch: int) -> int:
+        """Abort what a producer has open in one partition. Raises BrokerError."""
+        position = self._append_abort(partition, producer_id, epoch, self._clock.wall_ms())
+        self._turn.when_durable(position, lambda error: None if error else self._hold.look_at([partition]))
+        return position
+
+    def _append_abort(self, partition: Partition, producer_id: int, epoch: int, now_ms: int) -> int:
+        batch = marker.build(producer_id, epoch, self._log.generation, now_ms, committed=False)
+        piece, offset = _marker(partition, batch), partition.next_offset
+        position = self._appender.append_group([piece], now_ms)
+        _marked(piece, offset, now_ms, committed=False)
+        return position
+
+    def abort_unowned(self, ongoing: Mapping[str, TransactionalId]) -> list[tuple[Partition, int]]:
+        """Abort transactions that are open in a partition and that no transactional id knows of: corruption has taken
+        its records. Returns partition and producer id of each. Raises BrokerError."""
+        now_ms = self._clock.wall_ms()
+        known = {(entry.producer_id, place) for entry in ongoing.values() for place in entry.partitions}
+        aborted = []
+        for partition in self._catalog.partitions():
+            place = partition.topic.number, partition.index
+            for producer_id in () if partition.transactions is None else tuple(partition.transactions.open):
+                if (producer_id, place) not in known:
+                    state = partition.producers.by_id.get(producer_id) if partition.producers is not None else None
+                    self._append_abort(partition, producer_id, 0 if state is None else state.epoch, now_ms)
+                    aborted.append((partition, producer_id))
+        return aborted
+
+
+def _marker(partition: Partition, batch: bytearray) -> Piece:
+    view = memoryview(bytearray(batch))
+    return Piece(partition, view, parse_header(view), original_span=0)
+
+
+def _marked(piece: Piece, offset: int, now_ms: int, *, committed: bool) -> None:
+    """A marker was appended."""
+    partition, header = piece.partition, piece.header
+    partition.transaction_ended(
+        header.producer_id, header.producer_epoch, offset, partition.queue.end_offset, now_ms, committed=committed
+    )
