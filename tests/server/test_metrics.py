@@ -209,8 +209,8 @@ async def test_a_group_that_goes_while_it_is_read_is_left_out(tmp_path: Path) ->
         topic, _ = app.broker.create_topic("t", 1)
         for group in ("a", "b"):
             app.broker.groups.commit(group, -1, "", None, [(topic.partitions[0], 0, 0, "")])
-        listed = app.broker.groups.list
-        app.broker.groups.list = lambda: [*listed(), *listed()[:1]]  # type: ignore[method-assign]
+        listed = app.broker.group_names.list
+        app.broker.group_names.list = lambda: [*listed(), *listed()[:1]]  # type: ignore[method-assign]
         original = app.broker.groups.describe
         app.broker.groups.describe = lambda group: None if group == "a" else original(group)  # type: ignore[method-assign]
         assert [group.name for group in (await readings.take(app)).groups] == ["b"]

@@ -114,10 +114,10 @@ def test_a_log_that_takes_nothing(client, monkeypatch):
     def full(record):
         raise BrokerError(Fault.KAFKA_STORAGE_ERROR)
 
-    append = client.broker.append_control
-    monkeypatch.setattr(client.broker, "append_control", full)
+    append = client.broker.appender.append_control
+    monkeypatch.setattr(client.broker.appender, "append_control", full)
     assert beat(client).error_code == 15
-    monkeypatch.setattr(client.broker, "append_control", append)
+    monkeypatch.setattr(client.broker.appender, "append_control", append)
     assert beat(client, "n").error_code == 0
     remembered = client.broker.state.groups.consumer_groups["g"]
     assert set(remembered.members) == {"m", "n"}, "what was not written then is now"
