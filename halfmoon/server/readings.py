@@ -132,7 +132,7 @@ async def take(node: Node) -> Readings:
     _read_requests(node, readings)
     _read_plugins(node, readings)
     _read_views(broker, readings)
-    _read_deliveries(broker, readings)
+    _read_waiting(broker, readings)
     slices = _Slices()
     readings.topics = [await _topic(topic, slices) for topic in list(broker.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
@@ -267,14 +267,14 @@ def _read_views(broker: Broker, readings: Readings) -> None:
         readings.put("halfmoon_view_filter_errors_total", counters.filter_errors, name)
 
 
-def _read_deliveries(broker: Broker, readings: Readings) -> None:
-    deliveries = broker.deliveries
-    readings.put("halfmoon_waiting_messages", deliveries.waiting())
-    readings.put("halfmoon_delivery_late_seconds", deliveries.late_ms / 1000)
-    readings.put("halfmoon_delivered_messages_total", deliveries.delivered)
-    readings.put("halfmoon_undeliverable_messages_total", deliveries.lost_targets)
-    readings.put("halfmoon_rolled_messages_total", broker.rolling.rolled)
-    readings.put("halfmoon_cancelled_messages_total", broker.cancelling.settled)
+def _read_waiting(broker: Broker, readings: Readings) -> None:
+    waiting = broker.waiting
+    readings.put("halfmoon_waiting_messages", waiting.waiting())
+    readings.put("halfmoon_delivery_late_seconds", waiting.late_ms / 1000)
+    readings.put("halfmoon_delivered_messages_total", waiting.delivered)
+    readings.put("halfmoon_undeliverable_messages_total", waiting.undeliverable)
+    readings.put("halfmoon_rolled_messages_total", waiting.moved)
+    readings.put("halfmoon_cancelled_messages_total", broker.cancelling.completed)
     readings.put("halfmoon_key_index_entries", broker.key_index.entries())
     readings.put("halfmoon_key_index_behind_bytes", broker.key_index.behind_bytes)
 

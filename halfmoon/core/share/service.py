@@ -11,7 +11,7 @@ a group begins is written down, too, when it first looks at a partition: Kafka w
 as nothing was acknowledged, and with `latest` passes over what came meanwhile.
 
 Locks end by the timers of core/groups/deadlines.py, one a share partition. They are not in the wheel of waiting
-messages (core/due_times.py): a lock is over after a restart anyway, so it is in nobody's memory but ours.
+messages (services/waiting/due_times.py): a lock is over after a restart anyway, so it is in nobody's memory but ours.
 
 Who waits for records (core/hold.py) waits for share partitions, and is woken in the order of coming as long as there is
 something for the next: one record wakes one of two hundred.
