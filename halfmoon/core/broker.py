@@ -8,30 +8,23 @@ from functools import partial
 
 from halfmoon.core.append import Produced
 from halfmoon.core.broker_configs import DynamicConfigs
-from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.cleaner import Cleaner
 from halfmoon.core.clock import Clock
 from halfmoon.core.config import Settings
-from halfmoon.core.deliveries import Deliveries
 from halfmoon.core.dispatch import Dispatch
-from halfmoon.core.diverting import Diverting
-from halfmoon.core.due_clock import DueClock
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.files import FileSystem
 from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
-from halfmoon.core.interception import Interception
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.key_index import KeyIndex
 from halfmoon.core.messages import Messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
-from halfmoon.core.rolling import Rolling
 from halfmoon.core.views import Views
 from halfmoon.services.cleaner import metrics as cleaner_metrics
-from halfmoon.services.delay import metrics as delay_metrics
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -49,7 +42,8 @@ from halfmoon.services.share.sessions import ShareSessions
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.view import metrics as view_metrics
-from halfmoon.services.waiting import metrics as waiting_metrics
+from halfmoon.services.delay.cancelling import Cancelling
+from halfmoon.services.waiting.service import WaitingService
 
 __all__ = ["Broker", "Produced"]
 
@@ -93,22 +87,23 @@ class Broker(Kernel):
         self.dynamic_configs = DynamicConfigs(self)
         self.quotas = Quotas(self)
         self.views = Views(self)
-        self.due_clock = DueClock(clock)
-        self.diverting = Diverting(self)
-        self.interception = Interception(self)
         self.key_index = KeyIndex(self)
-        self.cancelling = Cancelling(self)
         self.messages = Messages(self)
-        self.deliveries = Deliveries(self)
-        self.rolling = Rolling(self)
+        self.waiting = WaitingService(
+            self.log, self.turn, self.catalog, self.appender, self.partition_reader, self.administration, self.relays,
+            clock, self.state.attempts, self.logger,
+        )  # fmt: skip
+        self.cancelling = Cancelling(
+            self.log, self.catalog, self.appender, self.relays, clock, self.state.cancels, self.key_index, self.waiting
+        )
+        self.waiting.cancelled_by(self.cancelling)
         self.shares = self._share_groups()
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
-        self.appender.began_waiting = self.deliveries.waits_in
         self.bind(self._features())
 
     def _features(self) -> list[Feature]:
-        views, deliveries = self.views, self.deliveries
+        views = self.views
         return [
             Feature(
                 "configs",
@@ -142,19 +137,8 @@ class Broker(Kernel):
                 problems=views.problems,
                 warnings=views.warnings,
             ),
-            Feature(
-                "waiting",
-                start=self._start_waiting,
-                arrived=lambda arrivals: deliveries.arrived(arrivals) if deliveries.queues else None,
-                families=waiting_metrics.FAMILIES,
-                read_metrics=partial(waiting_metrics.read, deliveries, self.rolling),
-                topics=TopicPolicy(reserves=lambda name: name in self.interception.waiting_topics),
-            ),
-            Feature(
-                "delay",
-                families=delay_metrics.FAMILIES,
-                read_metrics=partial(delay_metrics.read, self.cancelling),
-            ),
+            self.waiting.feature(),
+            self.cancelling.feature(),
             Feature(
                 "keyindex",
                 start=self.key_index.start,
@@ -192,10 +176,6 @@ class Broker(Kernel):
             self.group_names, settings.max_size,
         )  # fmt: skip
 
-    def _start_waiting(self) -> None:
-        for relays in (self.deliveries, self.rolling, self.cancelling):
-            relays.start()
-
     def open(  # type: ignore[override]
         self, progress: Callable[[int, int], None] | None = None, *, unset_configs: Collection[str] = ()
     ) -> Report:
@@ -214,21 +194,12 @@ class Broker(Kernel):
         return self.report
 
     def start_relays(self) -> None:
-        """Begin to move messages. Before, say which filter languages there are (`views.languages`), what interceptors
-        (`interception`), and who decides about what waits (`deliveries.relays`)."""
+        """Begin to move messages. Before, say which filter languages there are (`views.languages`), and give
+        `waiting` its interceptors and relays (`use`)."""
         self.start()
 
     def close(self) -> None:  # type: ignore[override]
         super().close(self.housekeeping.finish)
-
-    @property
-    def interception(self) -> Interception:
-        """To be replaced before the first batch is appended, where plugins have interceptors."""
-        return self._interception
-
-    @interception.setter
-    def interception(self, interception: Interception) -> None:
-        self._interception = self.appender.interceptor = interception
 
     @property
     def dirty(self) -> bool:

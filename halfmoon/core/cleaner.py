@@ -16,7 +16,7 @@ finished file is published by one control record; then reads find it, and what i
 when the record is on disk. Offsets, and what frames say of where their batches come from, do not change. What settles a
 waiting message may go with its frame: the set of those that wait is in the snapshot at the head of each segment.
 
-Messages that wait for a time are not moved: they go to the tail of their queue (core/rolling.py).
+Messages that wait for a time are not moved: they go to the tail of their queue (services/waiting/reclaim.py).
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class Housekeeping:
             if segment.end > upto and self._lives(segment.start, segment.end, waiting=False):
                 break
             upto = segment.end
-        self._broker.rolling.consider(upto)
+        self._broker.waiting.reclaim.consider(upto)
 
     def _free_condemned(self) -> None:
         if self._broker.log.flushed >= self._condemned_at:

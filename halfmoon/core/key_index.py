@@ -267,6 +267,10 @@ class KeyIndex:
 
         return search
 
+    def find_key(self, topic_number: int, key: bytes) -> Callable[[], list[int]]:
+        """As `find`, for messages to this topic with this key."""
+        return self.find([key_file.key_hash(topic_number, key)])
+
     # -- following ---------------------------------------------------------------------------------------------------
 
     def run(self) -> Steps:

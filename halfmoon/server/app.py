@@ -26,7 +26,6 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.config import RocketmqListener, Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
-from halfmoon.core.interception import Interception
 from halfmoon.core.plugins import Plugins, load_plugins
 from halfmoon.core.units import Address
 from halfmoon.plugins import BUILT_IN
@@ -128,8 +127,7 @@ class App:
         broker.cleaner.execute = cleaning.run
         self._undo.append(cleaning.stop)
         broker.views.languages = self.plugins.filters
-        broker.interception = Interception(broker, self.plugins.interceptors)
-        broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
+        broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.groups.allocators = self.plugins.allocators
         broker.start_relays()
         self.relaying = Relaying(broker.relays, loop)

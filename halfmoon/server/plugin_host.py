@@ -63,14 +63,13 @@ class Host:
     def catch_up(self, topic: str) -> None:
         found = self._broker.topic(topic)
         if found is not None:
-            self._broker.deliveries.catch_up(found)
+            self._broker.waiting.catch_up(found)
 
     def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
         found = self._broker.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        where = found.partitions[partition]
-        return offset < where.queue.end_offset and offset in (where.pending or ())
+        return self._broker.waiting.is_waiting(found.partitions[partition], offset)
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
         found = self._broker.topic(topic)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.services.acls.state import AclsState
 from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.delay.state import CancelsState
 from halfmoon.services.groups.state import GroupsState
 from halfmoon.services.quotas.state import QuotasState
+from halfmoon.services.retry.state import NackedState
 from halfmoon.services.share.state import ShareState
 from halfmoon.services.transactions.state import TransactionsState
-from halfmoon.services.waiting.cancels import CancelsState
-from halfmoon.services.waiting.nacked import NackedState
 from halfmoon.services.waiting.state import AttemptsState
 
 

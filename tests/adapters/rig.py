@@ -12,7 +12,6 @@ from typing import Any
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
-from halfmoon.core.interception import Interception
 from halfmoon.core.plugins import load_plugins
 from halfmoon.core.records import build_batch
 from halfmoon.plugins import BUILT_IN
@@ -168,8 +167,7 @@ class BrokerRig:
         broker = self.broker
         self.plugins = load_plugins(self.settings, BUILT_IN, called=CALLED_HOOKS)
         broker.views.languages = self.plugins.filters
-        broker.interception = Interception(broker, self.plugins.interceptors)
-        broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
+        broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.start_relays()
         self.plugins.attach(Host(broker, Path("state")))
 

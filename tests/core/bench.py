@@ -17,7 +17,6 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor, Relay
 from halfmoon.core.housekeeping import Job
-from halfmoon.core.interception import Interception
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
@@ -78,8 +77,7 @@ def open_broker(
     broker = Broker(fs, settings, clock, dice.randbytes)
     broker.open()
     broker.views.languages = languages
-    broker.interception = Interception(broker, interceptors)
-    broker.deliveries.relays = {relay.source: relay for relay in relays}
+    broker.waiting.use(interceptors, relays)
     broker.start_relays()
     return broker
 

@@ -373,7 +373,7 @@ def test_what_was_moved(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     while not broker.housekeeping.retain():
         pass
     relay(broker)
-    assert broker.rolling.rolled == 1
+    assert broker.waiting.moved == 1
     (message,) = find(broker, "t", b"a").messages
     assert message.offset == 1
     assert history(broker, message.topic, 1, 17)[-1] == "moved SCHEDULE_TOPIC_XXXX-17@1 for t-0"

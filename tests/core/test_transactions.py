@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core import deliveries
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import check_topic
@@ -21,6 +20,7 @@ from halfmoon.plugins.store.transaction import (
     halfmoon_relays,
 )
 from halfmoon.server.plugin_host import Host
+from halfmoon.services.waiting import delivering
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
@@ -318,8 +318,8 @@ def test_a_commit_right_after_a_restart(fs: FaultyFileSystem, clock: VirtualCloc
 
 
 def roll(broker: Broker) -> None:
-    broker.rolling._upto = broker.log.end
-    broker.relays.wake(broker.rolling)
+    broker.waiting.reclaim._upto = broker.log.end
+    broker.relays.wake(broker.waiting.reclaim)
     relay(broker)
 
 
@@ -327,7 +327,7 @@ def test_a_commit_after_the_message_was_moved(broker: Broker) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     roll(broker)
-    assert broker.rolling.rolled == 1
+    assert broker.waiting.moved == 1
     end(broker, "commit", "k")
     assert values(broker, "orders") == [b"v"]
     assert waiting(broker) == 0
@@ -429,7 +429,7 @@ def test_ends_are_remembered_of_an_idempotent_producer(broker: Broker) -> None:
 
 
 def test_messages_too_large_to_be_committed_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deliveries, "RELEASED_BYTES", 10_000)
+    monkeypatch.setattr(delivering, "RELEASED_BYTES", 10_000)
     for key in "abc":
         send(broker, "orders", (key.encode() + bytes(4_000), half(key)))
     send(broker, "orders", (b"d" + bytes(11_000), half("d")))

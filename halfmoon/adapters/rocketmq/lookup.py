@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.store_times import frame_at
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
 from halfmoon.core.messages import Found, Steps
 from halfmoon.core.record_codec import Record
 from halfmoon.core.records import HEADER_BYTES, build_batch, iter_records, parse_header
-from halfmoon.core.store_times import frame_at
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import place_of
 
@@ -32,7 +32,7 @@ def find(broker: Broker, physical: int) -> Steps[Standing]:
     number, offset = place_of(physical)
     partition = broker.catalog.by_queue_number.get(number)
     if partition is not None and partition.start_offset <= offset < partition.stable_offset:
-        whole = yield from frame_at(broker, partition, offset)
+        whole = yield from frame_at(broker.log, partition, offset)
         if whole is not None and not partition.shows(parse_header(whole.payload), offset, whole.frame.position):
             whole = None
         for record in iter_records(whole.payload, created=True) if whole is not None else ():

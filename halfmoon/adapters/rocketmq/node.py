@@ -14,11 +14,11 @@ from halfmoon.adapters.rocketmq.filters import Filters
 from halfmoon.adapters.rocketmq.groups import Groups
 from halfmoon.adapters.rocketmq.members import Client, Members
 from halfmoon.adapters.rocketmq.progress import Progress
+from halfmoon.adapters.rocketmq.queue_locks import QueueLocks
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.queue_locks import QueueLocks
 from halfmoon.core.units import format_duration
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host

@@ -8,11 +8,11 @@ from halfmoon.core.metrics import Family, Put
 
 
 class Cancelling(Protocol):
-    settled: int
+    completed: int
 
 
 FAMILIES = (Family("halfmoon_cancelled_messages_total", "counter", "Waiting messages that were cancelled."),)
 
 
 def read(cancelling: Cancelling, put: Put) -> None:
-    put("halfmoon_cancelled_messages_total", cancelling.settled)
+    put("halfmoon_cancelled_messages_total", cancelling.completed)

@@ -1,47 +1,54 @@
-"""Which delayed messages are cancelled and not found yet, as the log says it."""
+"""What this service asks of who cancels waiting messages. Without such a feature, nothing is cancelled."""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-import msgspec
+from halfmoon.core.errors import BrokerError, Fault
 
-from halfmoon.core.catalog.section import CatalogSection, Places
-from halfmoon.schema import control
+if TYPE_CHECKING:
+    from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.schema.control import Cancelled
 
-_cancels = msgspec.msgpack.Decoder(list[tuple[int, bytes, int]])
+
+class Cancels(Protocol):
+    """Knows which messages are cancelled and not found yet."""
+
+    asked: int
+    """How often something was cancelled."""
+
+    @property
+    def any_open(self) -> bool:
+        """Whether there is any of which the messages are not found yet."""
+        ...
+
+    def cancelled(self, topic: Topic, keys: Sequence[bytes]) -> Cancelled:
+        """The record by which messages to `topic` with these UNIQ_KEYs are not delivered from now on; then call
+        `was_asked`. Raises BrokerError."""
+        ...
+
+    def was_asked(self) -> None:
+        """Such a record was appended."""
+        ...
+
+    def complete_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
+        """Complete those messages of a batch at offset `base` of `waiting`, which is to go to `target`, that are
+        cancelled. Raises BrokerError."""
+        ...
 
 
-class CancelsState(CatalogSection):
-    slots: ClassVar = ("cancels",)
-    records: ClassVar = (control.Cancelled, control.CancelsDone)
+class NoCancels:
+    """Where no feature cancels messages."""
 
-    def __init__(self, places: Places) -> None:
-        self._places = places
-        self.cancels: dict[int, dict[bytes, int]] = {}
-        """Topic number → UNIQ_KEY of messages that are not to be delivered, and below which log position they were
-        sent; until all have been found that wait."""
+    asked = 0
+    any_open = False
 
-    def apply(self, record: control.Record) -> None:
-        if isinstance(record, control.Cancelled):
-            if self._places.is_topic(record.number):
-                keys = self.cancels.setdefault(record.number, {})
-                for key in record.keys:
-                    keys[key] = max(record.position, keys.get(key, 0))
-        elif isinstance(record, control.CancelsDone):
-            for number, key in record.cancels:
-                keys = self.cancels.get(number, {})
-                keys.pop(key, None)
-                if not keys:
-                    self.cancels.pop(number, None)
+    def cancelled(self, topic: Topic, keys: Sequence[bytes]) -> Cancelled:
+        raise BrokerError(Fault.INVALID_RECORD, "messages cannot be cancelled: the feature that does it is off")
 
-    def topic_deleted(self, number: int, partitions: int) -> None:
-        self.cancels.pop(number, None)
+    def was_asked(self) -> None:
+        pass
 
-    def save(self, slot: str) -> object:
-        return [(number, key, at) for number, keys in self.cancels.items() for key, at in keys.items()]
-
-    def restore(self, slot: str, saved: msgspec.Raw) -> None:
-        self.cancels = {}
-        for number, key, at in _cancels.decode(saved):
-            self.cancels.setdefault(number, {})[key] = at
+    def complete_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
+        pass

@@ -7,17 +7,18 @@ from typing import Protocol
 from halfmoon.core.metrics import Family, Put
 
 
-class Deliveries(Protocol):
-    delivered: int
-    lost_targets: int
+class Waiting(Protocol):
+    """What is read (service.WaitingService)."""
 
     @property
     def late_ms(self) -> int: ...
+    @property
+    def delivered(self) -> int: ...
+    @property
+    def undeliverable(self) -> int: ...
+    @property
+    def moved(self) -> int: ...
     def waiting(self) -> int: ...
-
-
-class Reclaim(Protocol):
-    rolled: int
 
 
 FAMILIES = (
@@ -29,9 +30,9 @@ FAMILIES = (
 )
 
 
-def read(deliveries: Deliveries, reclaim: Reclaim, put: Put) -> None:
-    put("halfmoon_waiting_messages", deliveries.waiting())
-    put("halfmoon_delivery_late_seconds", deliveries.late_ms / 1000)
-    put("halfmoon_delivered_messages_total", deliveries.delivered)
-    put("halfmoon_undeliverable_messages_total", deliveries.lost_targets)
-    put("halfmoon_rolled_messages_total", reclaim.rolled)
+def read(waiting: Waiting, put: Put) -> None:
+    put("halfmoon_waiting_messages", waiting.waiting())
+    put("halfmoon_delivery_late_seconds", waiting.late_ms / 1000)
+    put("halfmoon_delivered_messages_total", waiting.delivered)
+    put("halfmoon_undeliverable_messages_total", waiting.undeliverable)
+    put("halfmoon_rolled_messages_total", waiting.moved)

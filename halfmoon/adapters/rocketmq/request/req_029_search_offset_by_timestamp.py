@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
-from halfmoon.core.store_times import first_stored_since
+from halfmoon.adapters.rocketmq.store_times import first_stored_since
 
 
 @request(29, "SEARCH_OFFSET_BY_TIMESTAMP")
@@ -19,4 +19,4 @@ def handle(call: Call) -> None:
             offset = max(offset - 1, partition.start_offset)
         return Answer(fields={"offset": str(offset)})
 
-    call.work_out(first_stored_since(call.broker, partition, store_ms + upper), answered)
+    call.work_out(first_stored_since(call.broker.log, partition, store_ms + upper), answered)

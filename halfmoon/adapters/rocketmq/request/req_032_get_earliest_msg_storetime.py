@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.store_times import frame_at
 from halfmoon.core.frame_reading import WholeFrame
-from halfmoon.core.store_times import frame_at
 
 
 @request(32, "GET_EARLIEST_MSG_STORETIME")
@@ -15,4 +15,4 @@ def handle(call: Call) -> None:
     def answered(whole: WholeFrame | None) -> Answer:
         return Answer(fields={"timestamp": str(-1 if whole is None else whole.frame.store_ms)})
 
-    call.work_out(frame_at(call.broker, partition, partition.start_offset), answered)
+    call.work_out(frame_at(call.broker.log, partition, partition.start_offset), answered)

@@ -12,9 +12,9 @@ from halfmoon.adapters.rocketmq import fastjson
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.store_times import first_stored_since
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.messages import Steps
-from halfmoon.core.store_times import first_stored_since
 from halfmoon.remoting.codes import Code
 
 
@@ -47,5 +47,5 @@ def _offsets(call: Call, partitions: Sequence[Partition], offset: int, store_ms:
         elif store_ms < 0:
             found.append(partition.stable_offset)
         else:
-            found.append((yield from first_stored_since(call.broker, partition, store_ms)))
+            found.append((yield from first_stored_since(call.broker.log, partition, store_ms)))
     return found

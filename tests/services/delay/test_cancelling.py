@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core import cancelling
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.plugins.store import delay
 from halfmoon.plugins.store.delay import CANCEL, LEVEL_TOPIC, NAMES, Delays
+from halfmoon.services.delay import cancelling
+from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, pass_ms, send, values
@@ -45,12 +46,12 @@ def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: Broker, clock
     relay(broker)
     assert send(broker, "t", cancel("2"), cancel("nobody")) == -1
     relay(broker)
-    assert broker.deliveries.waiting() == 2
+    assert broker.waiting.waiting() == 2
     assert broker.state.cancels.cancels == {}
     pass_ms(broker, clock, 5_000)
     assert values(broker, "t") == [b"a", b"c"]
     assert values(broker, "t", 1) == []
-    assert broker.cancelling.settled == 2
+    assert broker.cancelling.completed == 2
 
 
 def test_of_a_large_frame_one_is_cancelled(broker: Broker, clock: VirtualClock) -> None:
@@ -73,7 +74,7 @@ def test_of_a_large_frame_many_are_cancelled(
     relay(broker)
     send(broker, "t", *[cancel(f"key-{at}") for at in range(0, 100, 7)])
     relay(broker)
-    assert broker.deliveries.waiting() == 100 - 15
+    assert broker.waiting.waiting() == 100 - 15
     pass_ms(broker, clock, 2_000)
     assert values(broker, "t") == [b"%d" % at for at in range(100) if at % 7]
 
@@ -93,7 +94,7 @@ def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, cl
     broker.key_index._gaps.clear()
     pass_ms(broker, clock, cancelling.AGAIN_MS)
     assert broker.state.cancels.cancels == {}
-    assert broker.cancelling.settled == 1
+    assert broker.cancelling.completed == 1
 
 
 def test_what_is_sent_afterwards_is_not_meant(broker: Broker, clock: VirtualClock) -> None:
@@ -201,7 +202,7 @@ def test_a_batch_that_cancels_is_one_group_at_the_end_of_a_segment(fs: FaultyFil
         turn(broker)
         again = reopen(fs.kill(), clock)
         assert again.health() == []
-        assert again.deliveries.waiting() == 2
+        assert again.waiting.waiting() == 2
         assert values(again, "t")[-1] == b"kept"
 
 
@@ -212,7 +213,7 @@ def test_it_counts_for_what_is_being_gathered(broker: Broker, clock: VirtualCloc
     relay(broker)
     clock.now_ms += 1_500
     broker.relays.expire(clock.now_ms)
-    step_until(broker, lambda: broker.deliveries.is_gathering)
+    step_until(broker, lambda: broker.waiting.deliveries.is_gathering)
     for at in (0, 20, 39):
         send(broker, "t", cancel(str(at)))
         turn(broker)
@@ -261,11 +262,11 @@ def test_it_counts_for_what_is_being_moved(fs: FaultyFileSystem, clock: VirtualC
         pass
     jobs(broker)
     broker.housekeeping.drop_segments()
-    step_until(broker, lambda: broker.rolling.rolled == 2)
+    step_until(broker, lambda: broker.waiting.moved == 2)
     send(broker, "t", cancel("0"), cancel("4"))
     relay(broker)
     pass_ms(broker, clock, 100_000)
-    assert broker.rolling.rolled == 4
+    assert broker.waiting.moved == 4
     assert [value for value in values(broker, "t") if value and value.startswith(b"x")] == [b"x1", b"x2", b"x3"]
 
 
@@ -283,7 +284,7 @@ def test_one_key_of_very_many_messages(broker: Broker, clock: VirtualClock) -> N
     relay(broker)
     send(broker, "t", cancel("1"))
     relay(broker)
-    assert (broker.deliveries.waiting(), broker.cancelling.settled) == (1, 3_500)
+    assert (broker.waiting.waiting(), broker.cancelling.completed) == (1, 3_500)
 
 
 def test_rolling_goes_on_without_it(fs: FaultyFileSystem, clock: VirtualClock) -> None:
@@ -302,7 +303,7 @@ def test_rolling_goes_on_without_it(fs: FaultyFileSystem, clock: VirtualClock) -
         pass
     jobs(broker)
     relay(broker)
-    assert broker.rolling.rolled == 0
+    assert broker.waiting.moved == 0
     broker.key_index._gaps.clear()
     pass_ms(broker, clock, 2_000)
     assert broker.state.cancels.cancels == {}
@@ -341,7 +342,7 @@ def test_a_crash_at_any_moment(after: str) -> None:
             assert key not in told or key.encode() not in came
         if "sent" in told:
             assert {b"0", b"3"} <= set(came)
-        assert len(again.deliveries) == 0
+        assert len(again.waiting.deliveries) == 0
         assert partition_of(again, LEVEL_TOPIC).pending is not None or "sent" not in told
         assert again.state.cancels.cancels == {}
 
@@ -380,3 +381,50 @@ def test_under_load_in_any_order(fs: FaultyFileSystem, clock: VirtualClock) -> N
     assert not in_time & set(came)
     assert set(sent) - set(came) <= asked
     assert len(in_time) > 50
+
+
+# -- with the feature off ----------------------------------------------------------------------------------------------
+
+
+def switch_off(broker: Broker) -> Broker:
+    broker.waiting.cancelled_by(NoCancels())
+    broker.relays.remove(broker.cancelling)
+    return broker
+
+
+def test_without_the_feature_messages_wait_and_come_and_a_cancel_is_refused(
+    fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    broker = switch_off(reopen(fs, clock))
+    broker.create_topic("t", 1)
+    send(broker, "t", later(b"a", "1"), later(b"b", "2"))
+    relay(broker)
+    end = broker.log.end
+    with pytest.raises(BrokerError) as refused:
+        send(broker, "t", (b"now", {}), cancel("1"))
+    assert refused.value.fault is Fault.INVALID_RECORD
+    assert broker.log.end == end
+    broker.waiting.reclaim._upto = broker.log.end
+    broker.relays.wake(broker.waiting.reclaim)
+    relay(broker)
+    assert broker.waiting.moved == 2
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == [b"a", b"b"]
+
+
+def test_off_and_on_again_loses_no_cancel(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", later(b"x", "1", DELAY="2"), later(b"y", "2", DELAY="2"))
+    broker.relays.remove(broker.cancelling)
+    send(broker, "t", cancel("1"))
+    relay(broker)
+    for _ in range(2):  # one start from the log's records, one from a snapshot
+        broker = switch_off(reopen(fs, clock))
+        pass_ms(broker, clock, 1_000)
+        assert broker.waiting.waiting() == 2
+        broker.close()
+    broker = reopen(fs, clock)
+    pass_ms(broker, clock, 100_000)
+    assert values(broker, "t") == [b"y"]
+    assert broker.state.cancels.cancels == {}

@@ -1,4 +1,4 @@
-"""Batches on their way in that carry a header somebody acts on: changed, or taken apart (B38).
+"""Produced batches that carry a header an interceptor acts on: changed, or taken apart (B38).
 
 Most batches carry none. So the first look is a search for the names of such headers in the batch's bytes, which knows
 nothing of records; compressed batches are decompressed for it. Only what it finds is read, by the interceptors that
@@ -13,61 +13,48 @@ trimmed tail. A batch of which nothing stays takes no offset.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
-
-from msgspec import Struct
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.hook_types import Diverted, HandedBack, Put, PutInterceptor, Redirect
+from halfmoon.core.hook_types import Put, Redirect
 from halfmoon.core.record_edit import without_headers
 from halfmoon.core.records import TRANSACTIONAL, batch_body
+from halfmoon.services.waiting.taken import Appended, Taken, check_not_redirected
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.hook_types import Diverted, HandedBack, PutInterceptor
+    from halfmoon.services.waiting.due_clock import DueClock
+    from halfmoon.services.waiting.redirecting import Redirecting
+    from halfmoon.services.waiting.taken import Place
 
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""
 
-Place = tuple[str, int, int]
-"""Topic, partition, offset."""
-
-
-class Appended(NamedTuple):
-    """What an interceptor is to be told of: where its part of `Taken.diverted` stands."""
-
-    call: Callable[[tuple[Place, ...]], None]
-    first: int
-    last: int
-
-
-class Taken(Struct, frozen=True):
-    """What became of a batch."""
-
-    kept: memoryview | None
-    """The records that stay, as one batch that may be written to; None where none does."""
-    diverted: tuple[Diverted, ...]
-    handed_back: HandedBack | None
-    release: tuple[Place, ...]
-    settle: tuple[Place, ...]
-    cancel: tuple[bytes, ...]
-    appended: tuple[Appended, ...]
-    """To be called then."""
-
 
 class Interception:
-    """The interceptors of a broker."""
+    """The interceptors of a broker (core/append.py: Interceptor)."""
 
-    def __init__(self, broker: Broker, interceptors: Sequence[PutInterceptor] = ()) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        interceptors: Sequence[PutInterceptor],
+        redirecting: Redirecting,
+        clock: DueClock,
+        logger: logging.Logger,
+    ) -> None:
+        self._redirecting = redirecting
+        self._clock = clock
+        self._logger = logger
         self._interceptors = [(HeaderSearch(each.header_names), each) for each in interceptors]
         self._prefixes = tuple(prefix for each in interceptors for prefix in each.topic_prefixes)
         self.waiting_topics = frozenset(name for each in interceptors for name in each.waiting_topics)
+        """Names of internal topics that nobody else makes."""
         self._own = HeaderSearch((), [OWN_PREFIX])
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
 
@@ -78,14 +65,14 @@ class Interception:
         return bool(self._prefixes) and partition.topic.name.startswith(self._prefixes)
 
     def take(self, partition: Partition, batch: memoryview, now_ms: int) -> Taken:
-        """Have the batch looked into. Raises BrokerError, the interceptors' own included."""
+        """Have the interceptors inspect the batch. Raises BrokerError, the interceptors' own included."""
         name = partition.topic.name
         body = batch_body(batch)
         kept: memoryview | None = batch
-        diverted: list[Diverted] = []
-        handed_back: HandedBack | None = None
+        redirected: list[Diverted] = []
+        nacked: HandedBack | None = None
         release: list[Place] = []
-        settle: list[Place] = []
+        complete: list[Place] = []
         cancel: list[bytes] = []
         appended: list[Appended] = []
         for search, interceptor in self._interceptors:
@@ -93,14 +80,14 @@ class Interception:
                 continue
             result = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
             if isinstance(result, Redirect):
-                first = len(diverted)
-                diverted += result.diverted
-                handed_back = result.handed_back or handed_back
+                first = len(redirected)
+                redirected += result.diverted
+                nacked = result.handed_back or nacked
                 release += result.release
-                settle += result.settle
+                complete += result.settle
                 cancel += result.cancel
                 if result.appended is not None:
-                    appended.append(Appended(result.appended, first, len(diverted)))
+                    appended.append(Appended(result.appended, first, len(redirected)))
                 result = result.kept
             if result is not kept:
                 kept = None if result is None else _writable(result)
@@ -108,7 +95,7 @@ class Interception:
         if kept is not None and self._own.finds(body):
             kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
         return Taken(
-            kept, tuple(diverted), handed_back, tuple(release), tuple(settle), tuple(dict.fromkeys(cancel)),
+            kept, tuple(redirected), nacked, tuple(release), tuple(complete), tuple(dict.fromkeys(cancel)),
             tuple(appended),
         )  # fmt: skip
 
@@ -116,14 +103,14 @@ class Interception:
         self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
     ) -> tuple[int, int, tuple[Partition, int] | None]:
         """As core/append.Interceptor says it."""
-        taken = self.take(partition, batch, self._broker.due_clock.now_ms())
+        taken = self.take(partition, batch, self._clock.now_ms())
         if header.attributes & TRANSACTIONAL:
-            check_undiverted(taken)
-        base_offset, end, diverted = self._broker.diverting.append(partition, batch, header, taken, now_ms, keyed=keyed)
-        places = [(place.topic.name, place.index, offset) for place, offset in diverted]
+            check_not_redirected(taken)
+        base_offset, end, redirected = self._redirecting.append(partition, batch, header, taken, now_ms, keyed=keyed)
+        places = [(place.topic.name, place.index, offset) for place, offset in redirected]
         for appended in taken.appended:
             appended.call(tuple(places[appended.first : appended.last]))
-        return base_offset, end, diverted[0] if diverted else None
+        return base_offset, end, redirected[0] if redirected else None
 
     def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
         try:
@@ -131,26 +118,8 @@ class Interception:
         except BrokerError:
             raise
         except Exception as error:
-            self._broker.logger.exception(
-                "event=interceptor_failed interceptor=%s topic=%s", interceptor.name, put.topic
-            )
+            self._logger.exception("event=interceptor_failed interceptor=%s topic=%s", interceptor.name, put.topic)
             raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"{interceptor.name}: {error!r}") from error
-
-
-def check_kept(kept: BatchHeader, produced: BatchHeader) -> None:
-    """Raises BrokerError unless what stays of a batch has only records that were there."""
-    if kept.record_count < 1 or not kept.record_count - 1 <= kept.last_offset_delta <= produced.last_offset_delta:
-        raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor kept records that were not there")
-
-
-def check_undiverted(taken: Taken) -> None:
-    """Raises BrokerError(INVALID_RECORD) where something of a transactional batch would go elsewhere than its
-    transaction: it would wait, or be delivered, whether that commits or not."""
-    if taken.kept is None or taken.diverted or taken.release or taken.settle or taken.cancel or taken.handed_back:
-        raise BrokerError(
-            Fault.INVALID_RECORD,
-            "a record of a producer's transaction cannot be delayed, retried or cancelled, nor be a half message",
-        )
 
 
 def _writable(batch: memoryview | bytes) -> memoryview:

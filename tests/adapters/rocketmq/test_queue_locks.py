@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core import queue_locks
-from halfmoon.core.queue_locks import QueueLocks
+from halfmoon.adapters.rocketmq import queue_locks
+from halfmoon.adapters.rocketmq.queue_locks import QueueLocks
 
 EXPIRE_MS, LATE_MS = 60_000, 10_000
 

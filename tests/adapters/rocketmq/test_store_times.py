@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from halfmoon.adapters.rocketmq.store_times import first_stored_since, frame_at
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.records import build_batch
-from halfmoon.core.store_times import first_stored_since, frame_at
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 
@@ -57,18 +57,18 @@ def run(steps: Any) -> Any:
 def test_the_first_message_stored_then_or_later(broker: Broker, records: int) -> None:
     partition = fill(broker, [100, 200, 200, 300], records)
     for time_ms, batch in ((0, 0), (100, 0), (101, 1), (200, 1), (201, 3), (300, 3), (301, 4)):
-        assert run(first_stored_since(broker, partition, time_ms)) == batch * records, time_ms
+        assert run(first_stored_since(broker.log, partition, time_ms)) == batch * records, time_ms
 
 
 def test_an_empty_queue(broker: Broker) -> None:
-    assert run(first_stored_since(broker, fill(broker, []), 5)) == 0
+    assert run(first_stored_since(broker.log, fill(broker, []), 5)) == 0
 
 
 def test_what_has_expired_is_not_found(broker: Broker) -> None:
     partition = fill(broker, [100, 200, 300], 2)
     broker.delete_records(partition, 3)
-    assert run(first_stored_since(broker, partition, 0)) == 3
-    assert run(first_stored_since(broker, partition, 250)) == 4
+    assert run(first_stored_since(broker.log, partition, 0)) == 3
+    assert run(first_stored_since(broker.log, partition, 250)) == 4
 
 
 def test_any_times(broker: Broker) -> None:
@@ -77,11 +77,11 @@ def test_any_times(broker: Broker) -> None:
     partition = fill(broker, times_ms)
     for time_ms in range(0, 1_001, 7):
         expected = next((at for at, stored in enumerate(times_ms) if stored >= time_ms), 200)
-        assert run(first_stored_since(broker, partition, time_ms)) == expected
+        assert run(first_stored_since(broker.log, partition, time_ms)) == expected
 
 
 def test_what_is_lost_to_rot_is_passed_over(broker: Broker) -> None:
     partition = fill(broker, [100, 200, 300, 400])
     partition.queue.lose(1, 2)
-    assert run(frame_at(broker, partition, 1)) is None
-    assert run(first_stored_since(broker, partition, 150)) == 2
+    assert run(frame_at(broker.log, partition, 1)) is None
+    assert run(first_stored_since(broker.log, partition, 150)) == 2

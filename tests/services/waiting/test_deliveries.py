@@ -11,7 +11,6 @@ from halfmoon.core import record_codec
 from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
-from halfmoon.core.deliveries import UNDELIVERABLE
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.core.housekeeping import due_start
@@ -20,6 +19,7 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.transaction import HALF_TOPIC
 from halfmoon.server.plugin_host import Host
+from halfmoon.services.waiting.delivering import UNDELIVERABLE
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, found, lose_derived, pass_ms, send, values
@@ -73,7 +73,7 @@ def test_a_record_comes_when_it_is_due_and_not_before(
     }
     pass_ms(broker, clock, 100 * DAY_MS)
     assert len(found(broker, "t", 1)) == 1
-    assert len(broker.deliveries) == 0
+    assert len(broker.waiting.deliveries) == 0
 
 
 def test_a_time(broker: Broker, clock: VirtualClock) -> None:
@@ -235,7 +235,7 @@ def test_a_topic_that_is_gone_when_its_message_is_due(broker: Broker, clock: Vir
     assert headers["halfmoon.reason"] == b"topic 't' was deleted before the message was due"
     assert headers["halfmoon.original-topic"] == b"t"
     assert headers["halfmoon.delayed"] == b"DELAY=1"
-    assert len(broker.deliveries) == 0
+    assert len(broker.waiting.deliveries) == 0
 
 
 def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: Broker, clock: VirtualClock) -> None:
@@ -245,7 +245,7 @@ def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: B
     broker.delete_topic(topic)
     pass_ms(broker, clock, 2_000)
     assert values(broker, UNDELIVERABLE) == [b"%d" % n for n in range(70_000)]
-    assert broker.deliveries.lost_targets == 70_000
+    assert broker.waiting.undeliverable == 70_000
     assert not partition_of(broker, LEVEL_TOPIC).pending
 
 
@@ -266,7 +266,7 @@ def test_a_disk_that_is_full_for_a_while_delays_and_loses_nothing(broker: Broker
     broker.log.low_disk = True
     pass_ms(broker, clock, 1_500)
     assert values(broker, "t") == []
-    assert len(broker.deliveries) == 1
+    assert len(broker.waiting.deliveries) == 1
     assert any("deliveries" in problem for problem in broker.health())
     broker.log.low_disk = False
     pass_ms(broker, clock, 60_000)
@@ -329,7 +329,7 @@ def test_what_was_due_while_the_machine_slept_is_delivered_a_little_at_a_time(fs
         send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": str(10_000 + number)}))
     relay(broker)
     clock.leap_ms = DAY_MS
-    broker.relays.wake(broker.deliveries)
+    broker.relays.wake(broker.waiting.deliveries)
     steps = 0
     while broker.relays.has_work:
         broker.relays.step()
@@ -360,12 +360,12 @@ def test_what_waits_is_delivered_once_after_a_restart(
         lose_derived(fs)
     broker = reopen(fs, clock)
     relay(broker)
-    assert len(broker.deliveries) == 20
+    assert len(broker.waiting.deliveries) == 20
     pass_ms(broker, clock, 5_000)
     delivered = [value for value in values(broker, "t") if value is not None and len(value) == 2]
     expected = [b"%02d" % number for late in range(4) for number in range(40) if number % 4 == late]
     assert delivered == expected
-    assert len(broker.deliveries) == 0
+    assert len(broker.waiting.deliveries) == 0
 
 
 def test_what_comes_while_the_wheel_is_made_is_delivered_once(
@@ -434,7 +434,7 @@ def test_a_few_that_wait_long_do_not_keep_the_log(fs: FaultyFileSystem, clock: V
     before = len(broker.log.segments)
     clock.now_ms += DAY_MS
     retain(broker)
-    assert broker.rolling.rolled > 0
+    assert broker.waiting.moved > 0
     assert len(broker.log.segments) <= 4 < before
     if after != "nothing":
         fs = getattr(fs, after)()
@@ -455,10 +455,10 @@ def test_rolling_keeps_where_each_goes_and_when_and_how(broker: Broker, clock: V
     send(broker, "t", (b"a", {"DELAY": "3"}), (b"b", {"DELAY": "3", "x": "y"}), index=1, codec=4)
     send(broker, "t", (b"c", {"TIMER_DELAY_SEC": "5"}), (b"d", {"TIMER_DELAY_SEC": "5"}), index=2)
     relay(broker)
-    broker.rolling._upto = broker.log.end
-    broker.relays.wake(broker.rolling)
+    broker.waiting.reclaim._upto = broker.log.end
+    broker.relays.wake(broker.waiting.reclaim)
     relay(broker)
-    assert broker.rolling.rolled == 4
+    assert broker.waiting.moved == 4
     assert partition_of(broker, LEVEL_TOPIC, 2).next_offset == 4
     pass_ms(broker, clock, 5_001)
     assert [values(broker, "t", index) for index in range(3)] == [[], [], [b"c", b"d"]]
@@ -474,9 +474,9 @@ def test_what_is_due_is_not_moved_and_delivered(broker: Broker, clock: VirtualCl
         send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": str(1_000 + number)}))
     relay(broker)
     clock.now_ms += 2_000
-    broker.rolling._upto = broker.log.end
-    broker.relays.wake(broker.deliveries)
-    broker.relays.wake(broker.rolling)
+    broker.waiting.reclaim._upto = broker.log.end
+    broker.relays.wake(broker.waiting.deliveries)
+    broker.relays.wake(broker.waiting.reclaim)
     relay(broker)
     pass_ms(broker, clock, 10_000)
     assert values(broker, "t") == [b"%d" % number for number in range(20)]
@@ -598,6 +598,6 @@ def test_dying_at_any_operation_delivers_everything_once(after: str) -> None:
         there = [value for value in values(broker, "t") if value is not None and len(value) == 3]
         assert len(there) == len(set(there))
         assert acknowledged <= set(there)
-        assert len(broker.deliveries) == 0
+        assert len(broker.waiting.deliveries) == 0
         # A batch is there as a whole or not at all.
         assert all(len([v for v in there if int(v or 0) // 10 == step]) in (0, 6) for step in range(25))

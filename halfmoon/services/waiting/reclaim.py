@@ -1,10 +1,10 @@
-"""Moves waiting messages out of old segments, so that a few of them do not keep much disk (RocketMQ: TimerMessageStore
-rolls, too, but by time).
+"""Segment reclaim: moves waiting messages out of old segments, so that a few of them do not keep much disk (RocketMQ:
+TimerMessageStore rolls, too, but by time).
 
 A segment can go when nothing in it lives. A message that waits forty days would keep its segment, and all after it, for
 forty days. So where the oldest segments are kept by waiting messages alone, and more than two segments' worth of them
-is dead, those of the oldest segments are appended again, to the tail of their own queue, with the proof of what they
-were. Disk that is kept by waiting messages is thereby at most what they take themselves, and two segments.
+is dead, those of the oldest segments are appended again, to the tail of their own queue, with the provenance of what
+they were. Disk that is kept by waiting messages is thereby at most what they take themselves, and two segments.
 """
 
 from __future__ import annotations
@@ -15,35 +15,61 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.core.batch_header import CODEC_MASK
 from halfmoon.core.frame import HEADER_BYTES
 from halfmoon.core.gathering import Outgoing
-from halfmoon.core.provenance import ORIGIN_BYTES, SourceRun, decode_origin
+from halfmoon.core.provenance import ORIGIN_BYTES, SourceRun
 from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.services.waiting.cancels import NoCancels
+from halfmoon.services.waiting.messages import parted, place_of
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.core.append import Appender
+    from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.relay import Load
+    from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.partition_reader import PartitionReader
+    from halfmoon.core.provenance import Origin
+    from halfmoon.core.relay import Load, Relays
+    from halfmoon.services.waiting.cancels import Cancels
+    from halfmoon.services.waiting.deliveries import Deliveries
+    from halfmoon.services.waiting.state import AttemptsState
 
 SEGMENTS_OF_DEAD = 2
 
 
-class Rolling:
-    """A mover (core/relay.py)."""
+class SegmentReclaim:
+    """A relay task (core/relay.py)."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        log: CommitLog,
+        catalog: Catalog,
+        appender: Appender,
+        reader: PartitionReader,
+        relays: Relays,
+        attempts: AttemptsState,
+        deliveries: Deliveries,
+    ) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._appender = appender
+        self._reader = reader
+        self._relays = relays
+        self._attempts = attempts
+        self._deliveries = deliveries
+        self.cancels: Cancels = NoCancels()
         self._upto = 0
         """Waiting messages below this log position are to move."""
-        self.rolled = 0
+        self.moved = 0
+        """Messages."""
 
     def __str__(self) -> str:
-        return "rolling of waiting messages"
+        return "segment reclaim"
 
     def start(self) -> None:
-        self._broker.relays.add(self, self)
+        self._relays.add(self, self)
 
     def consider(self, kept_for_others: int) -> None:
         """Begin, if it is time. From `kept_for_others` on, the log is kept for other reasons than waiting messages."""
-        log = self._broker.log
+        log = self._log
         ahead = [segment for segment in log.segments[:-1] if segment.end <= kept_for_others]
         if log.failed is not None or len(ahead) <= SEGMENTS_OF_DEAD:
             return
@@ -56,7 +82,7 @@ class Rolling:
             upto = segment.end
         if upto > max(self._upto, log.start):
             self._upto = upto
-            self._broker.relays.wake(self)
+            self._relays.wake(self)
 
     def _live_bytes(self, position: int) -> int:
         """About what waits below a log position takes: from how many, and the mean size of a message in its queue."""
@@ -78,36 +104,35 @@ class Rolling:
         return live
 
     def _waiting(self) -> Iterator[Partition]:
-        return (partition for partition in self._broker.catalog.partitions() if partition.pending)
+        return (partition for partition in self._catalog.partitions() if partition.pending)
 
     def run(self) -> Generator[Load | None, Any, None]:
-        if self._upto <= self._broker.log.start:
+        if self._upto <= self._log.start:
             return
         for partition in list(self._waiting()):
-            yield from self._roll(partition)
+            yield from self._move_from(partition)
 
-    def _roll(self, partition: Partition) -> Generator[Load | None, Any, None]:
-        pending, queue = partition.pending, partition.queue
+    def _move_from(self, partition: Partition) -> Generator[Load | None, Any, None]:
+        pending = partition.pending
         assert pending is not None
         at = pending.first()
         while at is not None:
-            found = [] if queue.damage_at(at) else queue.places(at, 1, min_one=True)
-            if not found:  # lost to rot; it keeps nothing
+            place = place_of(partition, at)
+            if place is None:  # lost to corruption; it keeps nothing
                 at = pending.first(at + 1)
                 continue
-            position, length = found[0]
-            if position >= self._upto:
+            if place[0] >= self._upto:
                 return
-            read = self._broker.reader.read([(position - ORIGIN_BYTES, length + ORIGIN_BYTES)])
+            read = self._reader.read_at([place])
             (piece,) = read.slices if read.cold is None else (yield read.cold)
-            while self._broker.deliveries.is_gathering:  # it has read messages that it is about to append
+            while self._deliveries.is_gathering:  # it has read messages that it is about to append
                 yield None
-            at = pending.first(self._move(partition, memoryview(piece)))
+            at = pending.first(self._move(partition, *parted(memoryview(piece))))
             yield None
 
-    def _attempts(self, partition: Partition, sources: Iterable[SourceRun]) -> list[SourceRun]:
-        """How often those were put off that are to be appended next, by their new offsets."""
-        attempts = self._broker.state.attempts.attempts
+    def _attempts_of(self, partition: Partition, sources: Iterable[SourceRun]) -> list[SourceRun]:
+        """How often those were rescheduled that are to be appended next, by their new offsets."""
+        attempts = self._attempts.attempts
         number, index = partition.topic.number, partition.index
         offsets = (offset for run in sources for offset in range(run.first_offset, run.first_offset + run.count))
         return [
@@ -116,16 +141,15 @@ class Rolling:
             if (times := attempts.get((number, index, offset)))
         ]
 
-    def _move(self, partition: Partition, piece: memoryview) -> int:
+    def _move(self, partition: Partition, origin: Origin, batch: memoryview) -> int:
         """Append what waits of one frame again; the offset behind it."""
         pending = partition.pending
         assert pending is not None
-        origin, batch = decode_origin(piece[:ORIGIN_BYTES]), piece[ORIGIN_BYTES:]
         header = parse_header(batch)
-        target = self._broker.catalog.by_number.get(origin.topic_number)
-        if self._broker.state.cancels.cancels and target is not None:
+        target = self._catalog.by_number.get(origin.topic_number)
+        if self.cancels.any_open and target is not None:
             # What is appended again would seem to have come after them.
-            self._broker.cancelling.settle_among(target, partition, header.base_offset, batch)
+            self.cancels.complete_among(target, partition, header.base_offset, batch)
         out = Outgoing(partition, header.attributes & CODEC_MASK)
         body = bytes(batch_body(batch))
         due_ms = partition.queue.time_of(header.base_offset)
@@ -133,11 +157,11 @@ class Rolling:
         def append(out: Outgoing) -> None:
             if not out.is_empty:
                 sources = out.sources()
-                self._broker.append_relayed(
+                self._appender.append_relayed(
                     partition, out.batch(), sources=sources, origin=origin, due_ms=due_ms,
-                    attempts=self._attempts(partition, sources),
+                    attempts=self._attempts_of(partition, sources),
                 )  # fmt: skip
-                self.rolled += out.count
+                self.moved += out.count
                 out.begin()
 
         for record in iter_records(batch):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.due_times import HOUR_MS, MOVED, SORTED, Due, DueTimes
+from halfmoon.services.waiting.due_times import HOUR_MS, MOVED, SORTED, Due, DueTimes
 
 NOW = 1_700_000_000_000
 

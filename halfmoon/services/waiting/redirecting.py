@@ -1,7 +1,8 @@
-"""Appending a batch that interceptors have taken apart (core/interception.py): all of it, or nothing.
+"""Appending a batch that interceptors have taken apart (services/waiting/interception.py): all of it, or nothing.
 
 What stays, what waits elsewhere, and waiting messages that the batch releases are the pieces of one frame group. The
-proof of what was released or ended, and of what a group has handed back, stands in the frames themselves.
+provenance of what was released or completed, and of what a group has negatively acknowledged, stands in the frames
+themselves.
 """
 
 from __future__ import annotations
@@ -12,22 +13,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halfmoon.core.append import Piece
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.interception import Taken, check_kept
 from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRun
 from halfmoon.core.record_edit import of_producer
 from halfmoon.core.records import parse_header, set_log_append_time
 from halfmoon.schema import control
+from halfmoon.services.waiting.cancels import NoCancels
+from halfmoon.services.waiting.taken import check_kept
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from halfmoon.core.broker import Broker
+    from halfmoon.core.append import Appender
+    from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.gathering import Outgoing
     from halfmoon.core.hook_types import Diverted, HandedBack
+    from halfmoon.core.topic_administration import TopicAdministration
+    from halfmoon.core.turn import Turn
+    from halfmoon.services.waiting.cancels import Cancels
+    from halfmoon.services.waiting.delivering import Delivering
+    from halfmoon.services.waiting.queues import WaitingQueues
+    from halfmoon.services.waiting.taken import Taken
 
 MAX_PIECES = 32_000
-"""Most parts a batch is taken apart into, and most waiting messages it ends."""
+"""Most parts a batch is taken apart into, and most waiting messages it completes."""
 MANY_PIECES = 1_000
 """A batch that is taken apart into so many is written at once."""
 WAITING_CONFIGS = {
@@ -36,7 +46,7 @@ WAITING_CONFIGS = {
     "retention.bytes": "-1",
     "halfmoon.headers.enable": "false",
 }
-"""Of internal topics in which messages wait: they stay until they are dealt with, whatever the node says of topics."""
+"""Of internal topics in which messages wait: they stay until they are completed, whatever the node's defaults are."""
 
 
 class _Piece(NamedTuple):
@@ -48,7 +58,7 @@ class _Piece(NamedTuple):
     due_ms: int = 0
     sources: Sequence[SourceRun] = ()
     """The waiting messages that it is made of."""
-    is_diverted: bool = False
+    is_redirected: bool = False
     known: bool = False
 
     @property
@@ -56,42 +66,55 @@ class _Piece(NamedTuple):
         return self.header.last_offset_delta + 1
 
 
-class Diverting:
-    """Of one broker."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+class Redirecting:
+    def __init__(
+        self,
+        log: CommitLog,
+        turn: Turn,
+        appender: Appender,
+        administration: TopicAdministration,
+        catalog: Catalog,
+        queues: WaitingQueues,
+        delivering: Delivering,
+    ) -> None:
+        self._log = log
+        self._turn = turn
+        self._appender = appender
+        self._administration = administration
+        self._catalog = catalog
+        self._queues = queues
+        self._delivering = delivering
+        self.cancels: Cancels = NoCancels()
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int, *, keyed: bool
     ) -> tuple[int, int, list[tuple[Partition, int]]]:
         """Append what interceptors make of a batch, as one frame group; the base offset (−1 where nothing stays), the
-        log position behind it, and where the first record of each of `taken.diverted` stands. `keyed`: as of
-        `Broker.store`. Raises BrokerError."""
-        broker = self._broker
+        log position behind it, and where the first record of each of `taken.redirected` stands. `keyed`: as of
+        `Appender.append_group`. Raises BrokerError."""
         pieces = self._pieces(partition, batch, header, taken, now_ms)
-        settled = self._waiting_runs(taken.settle)
-        if max(len(pieces), len(settled), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
+        completed = self._waiting_runs(taken.complete)
+        if max(len(pieces), len(completed), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
             raise BrokerError(Fault.INVALID_RECORD, f"a batch may wait for, or end, {MAX_PIECES} different things")
-        back = None if taken.handed_back is None else self._known(taken.handed_back)
+        nacked = None if taken.nacked is None else self._known(taken.nacked)
         before: list[control.Any] = []
         if taken.cancel:
             # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
-            before.append(broker.cancelling.cancelled(partition.topic, taken.cancel))
+            before.append(self.cancels.cancelled(partition.topic, taken.cancel))
         if not pieces:
             for record in before:
-                broker.append_control(record)
+                self._appender.append_control(record)
             if before:
-                broker.cancelling.asked_for()
-            if settled:
-                broker.append_control(
-                    control.Settled([(run.topic_number, run.partition, run.first_offset) for run in settled])
+                self.cancels.was_asked()
+            if completed:
+                self._appender.append_control(
+                    control.Settled([(run.topic_number, run.partition, run.first_offset) for run in completed])
                 )
             return -1, self._acknowledge(partition, header, now_ms), []
         base_offset = partition.next_offset if taken.kept is not None else -1
         places = _places(pieces)
         origin = Origin(partition.topic.number, partition.index)
-        end = broker.append_group(
+        end = self._appender.append_group(
             [
                 Piece(
                     piece.target,
@@ -99,8 +122,8 @@ class Diverting:
                     piece.header,
                     Provenance(
                         None,
-                        (*piece.sources, *(() if part else settled)),
-                        None if part else back,
+                        (*piece.sources, *(() if part else completed)),
+                        None if part else nacked,
                         None if piece.target is partition else origin,
                     ),
                     0 if part else header.record_count,
@@ -113,14 +136,15 @@ class Diverting:
             keyed=keyed,
         )
         if before:
-            broker.cancelling.asked_for()
+            self.cancels.was_asked()
         for piece, first in zip(pieces, places, strict=True):
             if piece.due_ms:
-                broker.deliveries.waits_in(piece.target, first, piece.span if piece.known else 0)
+                self._queues.waits_in(piece.target, first, piece.span if piece.known else 0)
         if len(pieces) >= MANY_PIECES:
-            broker.write()  # else those of several batches, which take much more memory than the batches, would meet
-        diverted = [(piece.target, first) for piece, first in zip(pieces, places, strict=True) if piece.is_diverted]
-        return base_offset, end, diverted
+            # Else those of several batches, which take much more memory than the batches, would meet.
+            self._turn.write()
+        redirected = [(piece.target, first) for piece, first in zip(pieces, places, strict=True) if piece.is_redirected]
+        return base_offset, end, redirected
 
     def _pieces(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int
@@ -139,8 +163,8 @@ class Diverting:
             add(partition, taken.kept)
         if pieces:
             check_kept(pieces[0].header, header)
-        for each in taken.diverted:
-            add(self._target(each), each.batch, due_ms=each.due_ms, is_diverted=True, known=each.known)
+        for each in taken.redirected:
+            add(self._target(each), each.batch, due_ms=each.due_ms, is_redirected=True, known=each.known)
         for out in self._released(taken.release):
             released = out.batch()
             set_log_append_time(memoryview(released), now_ms)
@@ -151,7 +175,7 @@ class Diverting:
         """Those of the messages that wait."""
         runs = []
         for name, index, offset in dict.fromkeys(places):
-            topic = self._broker.catalog.by_name.get(name)
+            topic = self._catalog.by_name.get(name)
             pending = None if topic is None else topic.partitions[index].pending
             if topic is not None and pending is not None and offset in pending:
                 runs.append(SourceRun(topic.number, index, offset, 1))
@@ -162,44 +186,44 @@ class Diverting:
         found = [
             (partition, run.first_offset)
             for run in runs
-            if (partition := self._broker.catalog.partition(run.topic_number, run.partition)) is not None
+            if (partition := self._catalog.partition(run.topic_number, run.partition)) is not None
         ]
-        return self._broker.deliveries.release(found, self._broker.due_clock.now_ms()) if found else []
+        return self._delivering.release(found) if found else []
 
     def _acknowledge(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
         """Acknowledge a batch of which nothing is left; the log position to wait for."""
         if header.producer_id < 0:
-            return self._broker.log.end
-        return self._broker.append_control(
+            return self._log.end
+        return self._appender.append_control(
             control.ProducerAdvanced(
                 partition.topic.number, partition.index, header.producer_id, header.producer_epoch,
                 header.base_sequence, header.record_count, now_ms,
             )
         )  # fmt: skip
 
-    def _known(self, back: HandedBack) -> SentBack | None:
+    def _known(self, nacked: HandedBack) -> SentBack | None:
         """Those of the messages that are, or were, where a group says it had them from."""
         runs = []
-        for name, index, offset in back.places:
-            topic = self._broker.catalog.by_name.get(name)
+        for name, index, offset in nacked.places:
+            topic = self._catalog.by_name.get(name)
             if topic is not None and index < len(topic.partitions) and offset < topic.partitions[index].next_offset:
                 runs.append(SourceRun(topic.number, index, offset, 1))
-        return SentBack(back.group, tuple(runs)) if runs else None
+        return SentBack(nacked.group, tuple(runs)) if runs else None
 
-    def _target(self, diverted: Diverted) -> Partition:
-        if diverted.due_ms:
-            return self._waiting_partition(diverted.topic, diverted.partition)
-        return self._broker.first_partition(diverted.topic)
+    def _target(self, each: Diverted) -> Partition:
+        if each.due_ms:
+            return self._waiting_partition(each.topic, each.partition)
+        return self._administration.first_partition(each.topic)
 
     def _waiting_partition(self, name: str, index: int) -> Partition:
         """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
-        topic = self._broker.catalog.by_name.get(name)
+        topic = self._catalog.by_name.get(name)
         if topic is None:
-            topic, _ = self._broker.create_topic(name, index + 1, WAITING_CONFIGS, internal=True)
+            topic, _ = self._administration.create_topic(name, index + 1, WAITING_CONFIGS, internal=True)
         elif not topic.internal:
             raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"topic '{name}' should be internal, and is not")
         if index >= len(topic.partitions):
-            self._broker.add_partitions(topic, index + 1)
+            self._administration.add_partitions(topic, index + 1)
         return topic.partitions[index]
 
 

@@ -1,8 +1,8 @@
 """Cancelling messages that wait for a time, by their UNIQ_KEY (B30; RocketMQ: TIMER_DEL_UNIQKEY, recallMessage).
 
 A cancel is a control record: durable before it is acknowledged, and true from then on. Until its messages are found
-with the key index, whoever delivers asks here (`settle_among`). Once they are settled the cancel is forgotten; so there
-are as many as have just come, however many messages wait.
+with the key index, the delivery of waiting messages asks here (`complete_among`). Once they are completed the cancel is
+removed; so there are as many as have just come, however many messages wait.
 
 It means messages that were sent before it, to the same topic. One that waits for a decision, as a half message does, or
 to be consumed again, is not meant.
@@ -12,28 +12,34 @@ from __future__ import annotations
 
 import contextlib
 from bisect import bisect_right
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from halfmoon.core import record_codec
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.features import Feature
 from halfmoon.core.frame import Kind
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
-from halfmoon.core.key_file import key_hash
 from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.core.records import batch_body, parse_header
 from halfmoon.schema import control
+from halfmoon.services.delay import metrics
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.core.append import Appender
+    from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.core.relay import Load
+    from halfmoon.core.clock import Clock
+    from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.relay import Load, Relays
+    from halfmoon.services.delay.state import CancelsState
 
 AT_ONCE = 2_000
 """Cancels that are looked up together."""
-SETTLED = 1_000
-"""Messages that are settled between two pauses."""
+COMPLETED = 1_000
+"""Messages that are completed between two pauses."""
 FEW_KEYS = 20
 """So few are each searched for in a batch's bytes; of more, all keys there are looked at."""
 MOST = 100_000
@@ -47,87 +53,138 @@ Place = tuple[int, int, int]
 """Topic number, partition, offset."""
 
 
-class Cancelling:
-    """A mover (core/relay.py): cancels whose messages are still to be found."""
+class KeyLookup(Protocol):
+    """The key index, as far as it is asked here."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def covers(self, position: int) -> bool:
+        """Whether all frames below a log position are in the index."""
+        ...
+
+    def find_key(self, topic_number: int, key: bytes) -> Callable[[], list[int]]:
+        """A function for a thread that gives the log positions of frames that may have a message to this topic with
+        this key."""
+        ...
+
+
+class Waiting(Protocol):
+    """Messages that wait, as far as they are asked about here."""
+
+    @property
+    def is_gathering(self) -> bool:
+        """Messages have been read that are about to be appended: nobody else may complete what is due."""
+        ...
+
+    @property
+    def decided_topics(self) -> Collection[str]:
+        """Internal topics whose messages wait for something else than a time."""
+        ...
+
+
+class Cancelling:
+    """A relay task (core/relay.py): cancels whose messages are still to be found."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        catalog: Catalog,
+        appender: Appender,
+        relays: Relays,
+        clock: Clock,
+        state: CancelsState,
+        keys: KeyLookup,
+        waiting: Waiting,
+    ) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._appender = appender
+        self._relays = relays
+        self._clock = clock
+        self._state = state
+        self._keys = keys
+        self._waiting = waiting
         self.asked = 0
         """How often something was cancelled."""
-        self.settled = 0
+        self.completed = 0
         """Messages that were not delivered."""
 
     def __str__(self) -> str:
         return "cancelling"
 
-    def start(self) -> None:
-        self._broker.relays.add(self, self)
+    def feature(self) -> Feature:
+        return Feature(
+            "delay",
+            start=lambda: self._relays.add(self, self),
+            families=metrics.FAMILIES,
+            read_metrics=partial(metrics.read, self),
+        )
+
+    @property
+    def any_open(self) -> bool:
+        """Whether there is any of which the messages are not found yet."""
+        return bool(self._state.cancels)
 
     def cancelled(self, topic: Topic, keys: Sequence[bytes]) -> control.Cancelled:
-        """The record by which these messages are not delivered from now on; then call `asked_for`. Raises
+        """The record by which these messages are not delivered from now on; then call `was_asked`. Raises
         BrokerError."""
-        broker = self._broker
-        if sum(map(len, broker.state.cancels.cancels.values())) >= MOST:
+        if sum(map(len, self._state.cancels.values())) >= MOST:
             raise BrokerError(Fault.REQUEST_TIMED_OUT, "too many messages are being cancelled; try again later")
-        return control.Cancelled(topic.number, list(keys), broker.log.end)
+        return control.Cancelled(topic.number, list(keys), self._log.end)
 
-    def asked_for(self) -> None:
+    def was_asked(self) -> None:
         """Such a record was appended."""
         self.asked += 1
-        self._broker.relays.wake(self)
+        self._relays.wake(self)
 
-    def settle_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
-        """Those messages of a batch, which waits to go to `target`, that are not to be delivered are done with. Raises
-        BrokerError."""
-        keys = self._broker.state.cancels.cancels.get(target.number)
-        if keys is None or waiting.topic.name in self._broker.deliveries.relays:
+    def complete_among(self, target: Topic, waiting: Partition, base: int, batch: memoryview) -> None:
+        """Complete those messages of a batch at offset `base` of `waiting`, which is to go to `target`, that are
+        cancelled. Raises BrokerError."""
+        keys = self._state.cancels.get(target.number)
+        if keys is None or waiting.topic.name in self._waiting.decided_topics:
             return
         ((position, _),) = waiting.queue.places(base, 1, min_one=True)
-        self._settle(
+        self._complete(
             (waiting.topic.number, waiting.index, base + offset_delta)
             for offset_delta, key in _records_with(batch, keys)
             if position < keys[key]
         )
 
-    def _settle(self, places: Iterable[Place]) -> None:
-        """Those of them that wait are done with. Raises BrokerError."""
-        catalog = self._broker.catalog
+    def _complete(self, places: Iterable[Place]) -> None:
+        """Complete those of them that wait. Raises BrokerError."""
         waiting = []
         for number, index, offset in places:
-            partition = catalog.partition(number, index)
+            partition = self._catalog.partition(number, index)
             if partition is not None and partition.pending is not None and offset in partition.pending:
                 waiting.append((number, index, offset))
         if waiting:
-            self._broker.append_control(control.Settled(waiting))
-            self.settled += len(waiting)
+            self._appender.append_control(control.Settled(waiting))
+            self.completed += len(waiting)
 
     # -- finding them ------------------------------------------------------------------------------------------------
 
     def run(self) -> Generator[Load | None, Any, None]:
-        broker = self._broker
-        while broker.state.cancels.cancels:
-            every = ((n, key, at) for n, keys in broker.state.cancels.cancels.items() for key, at in keys.items())
+        state = self._state
+        while state.cancels:
+            every = ((n, key, at) for n, keys in state.cancels.items() for key, at in keys.items())
             cancels = list(islice(every, AT_ONCE))
-            if not broker.key_index.covers(max(at for _, _, at in cancels)):
-                broker.relays.wake_at(self, broker.clock.mono_ms() + AGAIN_MS)
+            if not self._keys.covers(max(at for _, _, at in cancels)):
+                self._relays.wake_at(self, self._clock.mono_ms() + AGAIN_MS)
                 return
             places = yield self._look_up(cancels)
-            for at in range(0, len(places), SETTLED):
+            for at in range(0, len(places), COMPLETED):
                 yield None
-                while broker.deliveries.is_gathering:  # it has read messages that it is about to append
+                while self._waiting.is_gathering:  # it has read messages that it is about to append
                     yield None
-                self._settle(places[at : at + SETTLED])
-            now = broker.state.cancels.cancels
+                self._complete(places[at : at + COMPLETED])
+            now = state.cancels
             done = [(number, key) for number, key, at in cancels if now.get(number, {}).get(key) == at]
-            broker.append_control(control.CancelsDone(done))
+            self._appender.append_control(control.CancelsDone(done))
             yield None
 
     def _look_up(self, cancels: Sequence[Cancel]) -> Load:
         """A function for a thread that gives the places of the messages that may wait."""
-        broker = self._broker
-        searches = [(broker.key_index.find([key_hash(number, key)]), number, key, at) for number, key, at in cancels]
-        frames = FrameReader(broker.log)
-        topics = (broker.topic(name) for name in broker.deliveries.relays)
+        searches = [(self._keys.find_key(number, key), number, key, at) for number, key, at in cancels]
+        frames = FrameReader(self._log)
+        topics = (self._catalog.by_name.get(name) for name in self._waiting.decided_topics)
         reserved = {topic.number for topic in topics if topic is not None}
 
         def look_up() -> list[Place]:

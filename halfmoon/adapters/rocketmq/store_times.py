@@ -12,29 +12,29 @@ from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.messages import Steps
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.commitlog import CommitLog
 
 
-def frame_at(broker: Broker, partition: Partition, offset: int) -> Steps[WholeFrame | None]:
+def frame_at(log: CommitLog, partition: Partition, offset: int) -> Steps[WholeFrame | None]:
     """The frame that holds an offset; None where it is lost, or gone."""
     queue = partition.queue
     found = [] if queue.damage_at(offset) else queue.places(offset, 1, min_one=True)
     if not found:
         return None
-    frames = FrameReader(broker.log)
+    frames = FrameReader(log)
     whole: WholeFrame | None = yield lambda: frames.before(found[0][0])
     return whole
 
 
-def first_stored_since(broker: Broker, partition: Partition, store_ms: int) -> Steps[int]:
+def first_stored_since(log: CommitLog, partition: Partition, store_ms: int) -> Steps[int]:
     """The first offset whose message was stored at `store_ms` (Unix ms) or later; the queue's end if none was."""
     low, high = partition.start_offset, partition.stable_offset
     while low < high:
         middle = (low + high) // 2
-        whole = yield from frame_at(broker, partition, middle)
+        whole = yield from frame_at(log, partition, middle)
         if whole is None:
-            low = middle + 1  # lost to rot: as if it were old
+            low = middle + 1  # lost to corruption: as if it were old
         elif whole.frame.store_ms < store_ms:
             low = max(whole.frame.base_offset + whole.frame.span, middle + 1)
         else:

@@ -1,0 +1,202 @@
+"""Delivers waiting messages, when they are due, to where they were sent (B29, B30).
+
+A waiting message stands in an internal topic; its consume queue holds when it is due, its frame where it was sent.
+When their time has come, messages are read from the log, gathered by the partition they go to, and appended there with
+the provenance of what they were (core/provenance.py), which completes them. So each is delivered once, whatever
+happens; and after a crash the timing wheel is made again from what is pending (services/waiting/queues.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.gathering import Outgoing
+from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.services.waiting.cancels import NoCancels
+from halfmoon.services.waiting.deciding import RETRY_MS
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.provenance import Origin
+    from halfmoon.core.relay import Load, Relays
+    from halfmoon.services.waiting.cancels import Cancels
+    from halfmoon.services.waiting.deciding import Deciding
+    from halfmoon.services.waiting.delivering import Delivering
+    from halfmoon.services.waiting.due_clock import DueClock
+    from halfmoon.services.waiting.due_times import Due
+    from halfmoon.services.waiting.messages import WaitingMessages
+    from halfmoon.services.waiting.queues import WaitingQueues
+
+AT_ONCE = 256
+"""Frames of waiting messages that are read together."""
+WHOLE_RECORDS = 16
+"""A batch of so many that are all due is delivered unchanged."""
+ONE_BY_ONE_MS = 1_000
+
+
+class Deliveries:
+    """A relay task (core/relay.py): all messages that wait for a time."""
+
+    def __init__(
+        self,
+        relays: Relays,
+        queues: WaitingQueues,
+        messages: WaitingMessages,
+        deciding: Deciding,
+        delivering: Delivering,
+        catalog: Catalog,
+        clock: DueClock,
+    ) -> None:
+        self._relays = relays
+        self._queues = queues
+        self._messages = messages
+        self._deciding = deciding
+        self._delivering = delivering
+        self._catalog = catalog
+        self._clock = clock
+        self.cancels: Cancels = NoCancels()
+        self._taken: dict[Due, None] = {}
+        """Out of the wheel, and not completed yet."""
+        self.is_gathering = False
+        """Messages have been read that are about to be appended: nobody else may complete what is due."""
+        self._one_by_one_until_ms = 0
+        """Until then, no message is gathered over a pause."""
+
+    def __str__(self) -> str:
+        return "deliveries"
+
+    def __len__(self) -> int:
+        """How many frames wait."""
+        return len(self._queues.times) + len(self._taken)
+
+    def start(self) -> None:
+        """Make the wheel, and deliver what became due meanwhile."""
+        self._queues.start()
+        self._relays.add(self, self)
+
+    def arrived(self, partitions: Iterable[Partition]) -> None:
+        """Messages became visible in these partitions, of which some may be ours."""
+        followed = self._queues.followed
+        if followed:
+            for partition in partitions:
+                if partition in followed:
+                    self._relays.wake(self)
+                    return
+
+    # -- moving ------------------------------------------------------------------------------------------------------
+
+    def run(self) -> Generator[Load | None, Any, None]:
+        queues = self._queues
+        for due in self._taken:  # the last run has failed on the way
+            queues.times.add(*due)
+        self._taken = {}
+        while True:
+            for number in range(len(queues.queues)):
+                while queues.follow(number):
+                    yield None
+            yield from self._deliver_due()
+            if not queues.make_up():
+                break
+            yield None
+        next_ms = queues.times.next_ms()
+        if next_ms is not None:
+            self._relays.wake_at(self, self._clock.mono_ms(next_ms))
+
+    def _deliver_due(self) -> Generator[Load | None, Any, None]:
+        times = self._queues.times
+        while True:
+            now_ms = self._clock.now_ms()
+            while times.move_down(now_ms):
+                yield None
+            # What is delivered is completed only when it is appended, so a frame may stand in the wheel twice.
+            self._taken = dict.fromkeys(times.pop(now_ms, AT_ONCE))
+            if not self._taken:
+                break
+            yield from self._deliver(list(self._taken), now_ms)
+            self._taken = {}
+            yield None
+
+    def _deliver(self, due: list[Due], now_ms: int) -> Generator[Load | None, Any, None]:
+        queues = self._queues.queues
+        frames = yield from self._messages.read([(queues[number], base) for _, number, base in due])
+        self.is_gathering = True
+        cancels = self.cancels
+        try:
+            outgoing: dict[Partition, Outgoing] = {}
+            gathered: list[Due] = []
+            """In `outgoing`, or delivered already."""
+            asked = cancels.asked
+            for at, frame in zip(due, frames, strict=True):
+                if frame is not None:  # else completed already, or lost to corruption
+                    if self._deciding.relay_of(queues[at[1]]) is None:
+                        gathered.append(at)
+                    yield from self._deliver_frame(at, *frame, outgoing, now_ms)
+                    if cancels.asked != asked:
+                        # It may mean what was gathered so far: that is looked at again. Where messages are cancelled
+                        # all the time nothing is gathered over a pause, or nothing would ever be delivered.
+                        self._one_by_one_until_ms = now_ms + ONE_BY_ONE_MS
+                        for each in gathered:
+                            self._queues.times.add(*each)
+                        outgoing, gathered, asked = {}, [], cancels.asked
+            for out in outgoing.values():
+                self._delivering.append(out, now_ms)
+        finally:
+            self.is_gathering = False
+
+    def _deliver_frame(
+        self, due: Due, origin: Origin, batch: memoryview, outgoing: dict[Partition, Outgoing], now_ms: int
+    ) -> Generator[Load | None, Any, None]:
+        _, number, base = due
+        source, times = self._queues.queues[number], self._queues.times
+        relay = self._deciding.relay_of(source)
+        if relay is not None:
+            look_again_ms = yield from self._deciding.decide(relay, source, base, batch, origin)
+            if look_again_ms is not None:
+                times.add(look_again_ms, number, base)
+            del self._taken[due]  # it is in the wheel again, if it waits on
+            yield None
+            return
+        try:
+            target = self._catalog.partition(origin.topic_number, origin.partition)
+            if target is None:
+                self._delivering.write_dead_letters(source, base, batch, origin, now_ms)
+            else:
+                out = outgoing.get(target)
+                if out is None:
+                    out = outgoing[target] = Outgoing(target)
+                self._gather(out, source, base, batch, now_ms)
+                if now_ms < self._one_by_one_until_ms:
+                    self._delivering.append(out, now_ms)
+        except BrokerError as error:
+            self._delivering.failed(error, source, base)
+            times.add(now_ms + RETRY_MS, number, base)
+        yield None
+
+    def _gather(self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int) -> None:
+        pending, append = source.pending, self._delivering.append
+        assert pending is not None
+        header = parse_header(batch)
+        if header.base_offset != base:
+            return  # it has gone with its segment
+        codec = header.attributes & CODEC_MASK
+        count = header.record_count
+        if self.cancels.any_open:
+            self.cancels.complete_among(out.target.topic, source, base, batch)
+        if count >= WHOLE_RECORDS and count == header.last_offset_delta + 1 == pending.count(base, base + count):
+            append(out, now_ms)
+            out.take_whole(source, base, header, batch[HEADER_BYTES:])
+            append(out, now_ms)
+            return
+        if out.codec != codec:
+            append(out, now_ms)
+            out.codec = codec
+        body = bytes(batch_body(batch))
+        for record in iter_records(batch):
+            if base + record.offset_delta in pending:
+                if out.is_full:
+                    append(out, now_ms)
+                out.take(source, base + record.offset_delta, body, record)

@@ -1,0 +1,120 @@
+"""Making and appending the batches that waiting messages become when they are delivered, or when nobody can get them.
+
+Each is appended with the provenance of what it was, which completes the waiting messages: so each is delivered once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
+from halfmoon.core.provenance import SourceRun
+from halfmoon.core.records import build_batch, parse_header, set_log_append_time
+from halfmoon.services.waiting.messages import SingleRecords, still_waiting
+
+if TYPE_CHECKING:
+    from halfmoon.core.append import Appender
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.provenance import Origin
+    from halfmoon.core.topic_administration import TopicAdministration
+    from halfmoon.services.waiting.messages import WaitingMessages
+
+UNDELIVERABLE = "halfmoon.undeliverable"
+"""Dead letters that belong to no group: messages whose topic was gone when they were due."""
+RELEASED_BYTES = 64 << 20
+"""Most that is released at once."""
+
+
+class Delivering:
+    def __init__(
+        self,
+        appender: Appender,
+        administration: TopicAdministration,
+        catalog: Catalog,
+        messages: WaitingMessages,
+        logger: logging.Logger,
+    ) -> None:
+        self._appender = appender
+        self._administration = administration
+        self._catalog = catalog
+        self._messages = messages
+        self._logger = logger
+        self.delivered = 0
+        self.lost_targets = 0
+        """Messages whose topic was gone when they were due."""
+
+    def append(self, out: Outgoing, now_ms: int) -> None:
+        """With the time of the delivery, by the broker's clock, as the batch says then."""
+        if out.is_empty:
+            return
+        batch = out.batch()
+        header = parse_header(batch)
+        set_log_append_time(memoryview(batch), now_ms)
+        self._appender.append_relayed(out.target, batch, sources=out.sources())
+        self.delivered += header.record_count
+        out.begin()
+
+    def release(self, places: Iterable[tuple[Partition, int]]) -> list[Outgoing]:
+        """The batches that waiting messages become when they are delivered, by where they go, in the order they wait
+        in; nothing is appended. What is lost to corruption is left out.
+
+        Raises BrokerError(MESSAGE_TOO_LARGE) where they are too much to be held in memory together.
+        """
+        outgoing: dict[Partition, Outgoing] = {}
+        full: list[Outgoing] = []
+        size = 0
+        frame: SingleRecords | None = None
+        for source, offset in sorted(places, key=lambda place: (place[0].topic.number, place[0].index, place[1])):
+            if frame is None or not frame.holds(source, offset):
+                try:
+                    frame = SingleRecords(source, self._messages.frame_with(source, offset))
+                except LookupError as error:
+                    self._logger.error("event=delivery_failed error=%s", error)
+                    continue
+            origin = frame.origin
+            target = self._catalog.partition(origin.topic_number, origin.partition)
+            if target is None:
+                target = self._administration.first_partition(UNDELIVERABLE)
+                self.lost_targets += 1
+            out = outgoing.get(target)
+            if out is not None and out.is_full:
+                full.append(out)
+                out = None
+            if out is None:
+                out = outgoing[target] = Outgoing(target)
+            record = frame.extent(offset)
+            size += record.end - record.start
+            if size > RELEASED_BYTES and size > record.end - record.start:
+                raise BrokerError(
+                    Fault.MESSAGE_TOO_LARGE,
+                    f"messages of more than {RELEASED_BYTES >> 20} MiB would be delivered at once",
+                )
+            out.take(source, offset, frame.body, record)
+        return [*full, *outgoing.values()]
+
+    def write_dead_letters(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
+        """The topic that these messages were sent to is gone: they become dead letters, which say why."""
+        name = self._catalog.name_of(origin.topic_number)
+        why = (
+            ("halfmoon.reason", f"topic '{name}' was deleted before the message was due".encode()),
+            ("halfmoon.original-topic", name.encode()),
+            ("halfmoon.original-partition", str(origin.partition).encode()),
+        )
+        left = list(still_waiting(source, base, batch))
+        for at in range(0, len(left), MERGE_RECORDS):
+            part = left[at : at + MERGE_RECORDS]
+            made = build_batch((record.key, record.value, now_ms, (*record.headers, *why)) for _, record in part)
+            runs = [SourceRun(source.topic.number, source.index, offset, 1) for offset, _ in part]
+            target = self._administration.first_partition(UNDELIVERABLE)
+            self._appender.append_relayed(target, bytearray(made), sources=runs)
+            self.lost_targets += len(part)
+
+    def failed(self, error: BrokerError, source: Partition, offset: int) -> None:
+        """What stops one message stops no other. Raises the error again where it has stopped all of them."""
+        if error.fault is Fault.KAFKA_STORAGE_ERROR:
+            raise error
+        self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, error)

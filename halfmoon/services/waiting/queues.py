@@ -1,0 +1,137 @@
+"""The queues in which messages wait, and the timing wheel that is made from them (B29).
+
+A consume queue holds when each of its messages is due. The wheel follows the queues as they grow, and at a start takes
+in what stands in them already. What is due when, and what relays have been told, is nothing that has to be kept: it is
+made again from what is pending.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from halfmoon.services.waiting.due_times import MAX_QUEUES, DueTimes
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.services.waiting.deciding import Deciding
+    from halfmoon.services.waiting.due_clock import DueClock
+    from halfmoon.services.waiting.state import AttemptsState
+
+FOLLOWED = 2_000
+"""Rows of a consume queue that are looked at between two pauses: 1 ms."""
+TOLD = 20
+"""The same where a relay is told of the messages, and so these are read."""
+
+
+class WaitingQueues:
+    def __init__(self, catalog: Catalog, deciding: Deciding, attempts: AttemptsState, clock: DueClock) -> None:
+        self._catalog = catalog
+        self._deciding = deciding
+        self._attempts = attempts
+        self._clock = clock
+        self.times = DueTimes()
+        self.queues: list[Partition] = []
+        """Partitions in which messages wait; a number in the wheel is a place in this list."""
+        self.followed: dict[Partition, int] = {}
+        """Offset up to which the wheel has followed the consume queue."""
+        self._known: dict[Partition, tuple[int, int]] = {}
+        """Offsets [from, to) of messages that their relay knows of, because it has put them there."""
+        self._earlier: list[tuple[int, int, int]] = []
+        """(queue, from, to): what was there at the start, and is still to be taken in."""
+
+    def start(self) -> None:
+        """What comes from now on does not wait for what is there."""
+        for partition in self._catalog.partitions():
+            if partition.pending is not None:
+                self._add(partition, partition.queue.end_offset)
+                self._earlier.append((len(self.queues) - 1, partition.start_offset, partition.queue.end_offset))
+        # Those whose relay is to be told of them come first.
+        self._earlier.sort(key=lambda earlier: self._deciding.relay_of(self.queues[earlier[0]]) is not None)
+
+    def waits_in(self, partition: Partition, offset: int = 0, known: int = 0) -> None:
+        """Messages begin to wait in this partition. Its relay is not told of the `known` ones from `offset` on."""
+        if partition not in self.followed:
+            self._add(partition, partition.start_offset)
+        if known:
+            first, last = self._known.get(partition, (0, 0))
+            # Others may have come in between. Then the relay is told of those before, too, which does no harm.
+            self._known[partition] = first if last == offset else offset, offset + known
+
+    def _add(self, partition: Partition, offset: int) -> None:
+        assert len(self.queues) < MAX_QUEUES
+        self.queues.append(partition)
+        self.followed[partition] = offset
+
+    def waiting(self) -> int:
+        """Messages that wait."""
+        return sum(len(partition.pending) for partition in self.queues if partition.pending is not None)
+
+    # -- filling the wheel -------------------------------------------------------------------------------------------
+
+    def follow(self, number: int) -> bool:
+        """Take in some of what has come into a queue since the last time; whether there was anything."""
+        partition = self.queues[number]
+        begin, end = self.followed[partition], partition.queue.end_offset
+        if begin >= end:
+            return False
+        self.followed[partition] = self._take_in(number, begin, end)
+        self._tell(partition, begin, self.followed[partition])
+        return True
+
+    def make_up(self) -> bool:
+        """Take in some of what was there at the start; whether there was any left."""
+        while self._earlier:
+            if self._take_in_earlier(-1):
+                return True
+            self._earlier.pop()
+        return False
+
+    def catch_up(self, topic: Topic) -> None:
+        """Take in all that stands in a topic's queues, now: somebody asks for one of its messages."""
+        for partition in topic.partitions:
+            if partition in self.followed:
+                number = self.queues.index(partition)
+                for at in range(len(self._earlier) - 1, -1, -1):
+                    if self._earlier[at][0] == number:
+                        while self._take_in_earlier(at):
+                            pass
+                while self.follow(number):
+                    pass
+
+    def _take_in_earlier(self, at: int) -> bool:
+        number, begin, end = self._earlier[at]
+        if begin >= end:
+            return False
+        upto = self._take_in(number, begin, end, at_start=True)
+        self._earlier[at] = number, upto, end
+        self._tell(self.queues[number], begin, upto)
+        return True
+
+    def _tell(self, partition: Partition, begin: int, end: int) -> None:
+        self._deciding.tell(partition, begin, end, self._known.get(partition, (0, 0)))
+
+    def _take_in(self, number: int, begin: int, end: int, *, at_start: bool = False) -> int:
+        """Put what waits in [begin, end) of a queue into the wheel, as far as it can be done at once; up to where."""
+        partition = self.queues[number]
+        relay = self._deciding.relay_of(partition)
+        attempts = self._attempts.attempts if relay is not None and at_start else {}
+        again_ms = 0 if relay is None else self._clock.now_ms() + relay.pause_ms
+        pending = partition.pending
+        begin = max(begin, partition.start_offset)
+        run = next((run for run in partition.queue.runs_from(begin) if run.end_offset > begin), None)
+        if run is None or pending is None:
+            return end
+        columns, row = run.columns, run.row_for(begin)
+        upto = min(run.high, row + (FOLLOWED if relay is None else TOLD))
+        add = self.times.add
+        for at in range(row, upto):
+            base, span = columns.base[at], columns.span[at]
+            if base >= end:  # the run has grown since
+                return end
+            if base in pending or (span > 1 and any(pending.between(base, base + span))):
+                due_ms = columns.max_ms[at]
+                if attempts and (partition.topic.number, partition.index, base) in attempts:
+                    due_ms = max(due_ms, again_ms)  # it was rescheduled; until when, nobody wrote down
+                add(due_ms, number, base)
+        return columns.base[upto - 1] + columns.span[upto - 1]

@@ -1,0 +1,147 @@
+"""Messages that wait: for a time, for a decision, or to be consumed again (B29, B30, B38, B41).
+
+    produced batch → interception → redirecting: what waits is appended to an internal topic
+    queues (timing wheel) → deliveries: what is due is delivered, or a relay decides about it (deciding)
+    reclaim: what waits in old segments is moved to the log's end
+
+That a message waits is its partition's pending set, which is the kernel's. This service makes what else there is of
+it: it knows no plugin, and no header by which somebody asks for a delay.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from halfmoon.core.features import Feature, TopicPolicy
+from halfmoon.services.waiting import metrics
+from halfmoon.services.waiting.deciding import Deciding
+from halfmoon.services.waiting.deliveries import Deliveries
+from halfmoon.services.waiting.delivering import Delivering
+from halfmoon.services.waiting.due_clock import DueClock
+from halfmoon.services.waiting.interception import Interception
+from halfmoon.services.waiting.messages import WaitingMessages
+from halfmoon.services.waiting.queues import WaitingQueues
+from halfmoon.services.waiting.reclaim import SegmentReclaim
+from halfmoon.services.waiting.redirecting import Redirecting
+
+if TYPE_CHECKING:
+    from halfmoon.core.append import Appender
+    from halfmoon.core.catalog.catalog import Catalog
+    from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.core.clock import Clock
+    from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.hook_types import PutInterceptor, Relay
+    from halfmoon.core.partition_reader import PartitionReader
+    from halfmoon.core.relay import Relays
+    from halfmoon.core.topic_administration import TopicAdministration
+    from halfmoon.core.turn import Turn
+    from halfmoon.services.waiting.cancels import Cancels
+    from halfmoon.services.waiting.state import AttemptsState
+
+
+class WaitingService:
+    """Puts the parts together; they are the service's own, except for what is offered here."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        turn: Turn,
+        catalog: Catalog,
+        appender: Appender,
+        reader: PartitionReader,
+        administration: TopicAdministration,
+        relays: Relays,
+        clock: Clock,
+        attempts: AttemptsState,
+        logger: logging.Logger,
+    ) -> None:
+        """`relays`: of the broker's tasks that move messages; those that plugins hand over are given to `use`."""
+        self._appender = appender
+        self._logger = logger
+        self._clock = DueClock(clock)
+        messages = WaitingMessages(reader, catalog, attempts, self._clock)
+        self._delivering = Delivering(appender, administration, catalog, messages, logger)
+        self._deciding = Deciding(appender, administration, catalog, messages, self._delivering, logger)
+        self._queues = queues = WaitingQueues(catalog, self._deciding, attempts, self._clock)
+        self.deliveries = Deliveries(
+            relays, queues, messages, self._deciding, self._delivering, catalog, self._clock
+        )  # fmt: skip
+        self.reclaim = SegmentReclaim(log, catalog, appender, reader, relays, attempts, self.deliveries)
+        self._redirecting = Redirecting(log, turn, appender, administration, catalog, queues, self._delivering)
+        self.use((), ())
+        appender.began_waiting = queues.waits_in
+
+    # -- before the start ----------------------------------------------------------------------------------------------
+
+    def use(self, interceptors: Sequence[PutInterceptor], relays: Sequence[Relay]) -> None:
+        """What plugins hand over: who inspects produced batches, and who decides what becomes of waiting messages.
+        Before the first batch and `start`."""
+        self._interception = Interception(interceptors, self._redirecting, self._clock, self._logger)
+        self._appender.interceptor = self._interception
+        self._deciding.relays = {relay.source: relay for relay in relays}
+
+    def cancelled_by(self, cancels: Cancels) -> None:
+        """Who knows which waiting messages are cancelled. Before the first batch and `start`."""
+        self._redirecting.cancels = self.deliveries.cancels = self.reclaim.cancels = cancels
+
+    def feature(self) -> Feature:
+        return Feature(
+            "waiting",
+            start=self._start,
+            arrived=self.deliveries.arrived,
+            families=metrics.FAMILIES,
+            read_metrics=partial(metrics.read, self),
+            topics=TopicPolicy(reserves=lambda name: name in self._interception.waiting_topics),
+        )
+
+    def _start(self) -> None:
+        self.deliveries.start()
+        self.reclaim.start()
+
+    # -- what others ask -----------------------------------------------------------------------------------------------
+
+    def is_waiting(self, partition: Partition, offset: int) -> bool:
+        """Whether a message waits there: it is visible, and not completed."""
+        return offset < partition.queue.end_offset and offset in (partition.pending or ())
+
+    def catch_up(self, topic: Topic) -> None:
+        """Have the relay of this internal topic told of all that waits there and is visible, now."""
+        self._queues.catch_up(topic)
+
+    @property
+    def decided_topics(self) -> Collection[str]:
+        """Internal topics whose messages a relay decides about: they wait for something else than a time."""
+        return self._deciding.relays.keys()
+
+    @property
+    def is_gathering(self) -> bool:
+        """Messages have been read that are about to be appended: nobody else may complete what is due."""
+        return self.deliveries.is_gathering
+
+    # -- counters ------------------------------------------------------------------------------------------------------
+
+    def waiting(self) -> int:
+        """Messages that wait."""
+        return self._queues.waiting()
+
+    @property
+    def late_ms(self) -> int:
+        """How late the next message is that is to be delivered; 0 where none is due."""
+        return self._queues.times.overdue_ms(self._clock.now_ms())
+
+    @property
+    def delivered(self) -> int:
+        return self._delivering.delivered
+
+    @property
+    def undeliverable(self) -> int:
+        """Messages whose topic was gone when they were due."""
+        return self._delivering.lost_targets
+
+    @property
+    def moved(self) -> int:
+        """Messages that were moved out of old segments."""
+        return self.reclaim.moved

@@ -1,0 +1,53 @@
+"""What interceptors make of a produced batch, before any of it is appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from halfmoon.core.batch_header import BatchHeader
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.hook_types import Diverted, HandedBack
+
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+class Appended(NamedTuple):
+    """What an interceptor is to be told of: where its part of `Taken.redirected` stands."""
+
+    call: Callable[[tuple[Place, ...]], None]
+    first: int
+    last: int
+
+
+class Taken(Struct, frozen=True):
+    """What became of a batch."""
+
+    kept: memoryview | None
+    """The records that stay, as one batch that may be written to; None where none does."""
+    redirected: tuple[Diverted, ...]
+    nacked: HandedBack | None
+    release: tuple[Place, ...]
+    complete: tuple[Place, ...]
+    cancel: tuple[bytes, ...]
+    appended: tuple[Appended, ...]
+    """To be called then."""
+
+
+def check_kept(kept: BatchHeader, produced: BatchHeader) -> None:
+    """Raises BrokerError unless what stays of a batch has only records that were there."""
+    if kept.record_count < 1 or not kept.record_count - 1 <= kept.last_offset_delta <= produced.last_offset_delta:
+        raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor kept records that were not there")
+
+
+def check_not_redirected(taken: Taken) -> None:
+    """Raises BrokerError(INVALID_RECORD) where something of a transactional batch would go elsewhere than its
+    transaction: it would wait, or be delivered, whether that commits or not."""
+    if taken.kept is None or taken.redirected or taken.release or taken.complete or taken.cancel or taken.nacked:
+        raise BrokerError(
+            Fault.INVALID_RECORD,
+            "a record of a producer's transaction cannot be delayed, retried or cancelled, nor be a half message",
+        )
