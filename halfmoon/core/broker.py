@@ -25,6 +25,7 @@ from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.views import Views
 from halfmoon.services.cleaner import metrics as cleaner_metrics
+from halfmoon.services.delay.cancelling import Cancelling
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -42,7 +43,6 @@ from halfmoon.services.share.sessions import ShareSessions
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.view import metrics as view_metrics
-from halfmoon.services.delay.cancelling import Cancelling
 from halfmoon.services.waiting.service import WaitingService
 
 __all__ = ["Broker", "Produced"]
