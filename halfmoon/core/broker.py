@@ -9,7 +9,6 @@ from halfmoon.core.append import Produced
 from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog.topics import Topic
-from halfmoon.core.cleaner import Cleaner
 from halfmoon.core.clock import Clock
 from halfmoon.core.config import Settings
 from halfmoon.core.deliveries import Deliveries
@@ -21,17 +20,17 @@ from halfmoon.core.files import FileSystem
 from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hook_types import TopicChange
-from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.interception import Interception
 from halfmoon.core.kernel import Kernel
-from halfmoon.core.key_index import KeyIndex
-from halfmoon.core.messages import Messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
 from halfmoon.core.transaction_service import TransactionService
 from halfmoon.core.views import Views
+from halfmoon.services.cleaner.service import Cleaner
+from halfmoon.services.keyindex.messages import Messages
+from halfmoon.services.keyindex.service import KeyIndex
 from halfmoon.services.sections import Sections
 
 __all__ = ["Broker", "Produced"]
@@ -68,12 +67,15 @@ class Broker(Kernel):
         self.due_clock = DueClock(clock)
         self.diverting = Diverting(self)
         self.interception = Interception(self)
-        self.key_index = KeyIndex(self)
+        self.key_index = KeyIndex(self.log, self.catalog, self.turn, self.partition_reader, self.relays)
         self.cancelling = Cancelling(self)
-        self.messages = Messages(self)
+        self.messages = Messages(self.key_index, self.catalog, self.log)
         self.deliveries = Deliveries(self)
         self.rolling = Rolling(self)
         self.shares = ShareService(self)
+        self.cleaner = Cleaner(
+            self.log, self.catalog, self.clean_files, self.housekeeping, self.appender, self.live, clock, self.logger
+        )
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
         self.appender.began_waiting = self.deliveries.waits_in
@@ -84,9 +86,6 @@ class Broker(Kernel):
         return [
             Feature(
                 "configs",
-                topics=TopicPolicy(
-                    configured=lambda topic: self.cleaner.configured() if topic.rules.compacts else None
-                ),
                 warnings=lambda: [*self.dynamic_configs.warnings(), *self.group_configs.warnings()],
             ),
             Feature("quotas", restore=self.quotas.apply),
@@ -128,26 +127,24 @@ class Broker(Kernel):
             Feature(
                 "waiting",
                 start=self._start_waiting,
+                reclaim=self.rolling.consider,
                 arrived=lambda arrivals: deliveries.arrived(arrivals) if deliveries.queues else None,
                 topics=TopicPolicy(reserves=lambda name: name in self.interception.waiting_topics),
             ),
-            Feature("keyindex", start=self.key_index.start, finish=self.key_index.finish, derived=self.key_index),
-            Feature("cleaner", stop=lambda: self.cleaner.stop(), problems=lambda: self.cleaner.problems()),
+            self.key_index.feature(),
+            self.cleaner.feature(),
         ]
 
     def _start_waiting(self) -> None:
         for relays in (self.deliveries, self.rolling, self.cancelling):
             relays.start()
 
-    def open(  # type: ignore[override]
+    def open(
         self, progress: Callable[[int, int], None] | None = None, *, unset_configs: Collection[str] = ()
     ) -> Report:
         """Recover, and begin a new generation. Slow. `unset_configs`: configurations of the node that were set at run
         time, and are to be forgotten. Raises StartError, OSError, StorageError."""
-        recovery = super().open(progress)
-        self.housekeeping = Housekeeping(self, recovery.indexes)
-        self.cleaner = Cleaner(self, recovery.clean_files)
-        self.key_index.open()
+        super().open(progress)
         self.begin()
         self.dynamic_configs.unset(unset_configs)
         self.dynamic_configs.apply()
@@ -160,9 +157,6 @@ class Broker(Kernel):
         """Begin to move messages. Before, say which filter languages there are (`views.languages`), what interceptors
         (`interception`), and who decides about what waits (`deliveries.relays`)."""
         self.start()
-
-    def close(self) -> None:  # type: ignore[override]
-        super().close(self.housekeeping.finish)
 
     @property
     def interception(self) -> Interception:

@@ -20,7 +20,6 @@ from halfmoon.core import record_codec
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.frame import Kind
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
-from halfmoon.core.key_file import key_hash
 from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.core.records import batch_body, parse_header
 from halfmoon.schema import control
@@ -125,7 +124,7 @@ class Cancelling:
     def _look_up(self, cancels: Sequence[Cancel]) -> Load:
         """A function for a thread that gives the places of the messages that may wait."""
         broker = self._broker
-        searches = [(broker.key_index.find([key_hash(number, key)]), number, key, at) for number, key, at in cancels]
+        searches = [(broker.key_index.find_key(number, key), number, key, at) for number, key, at in cancels]
         frames = FrameReader(broker.log)
         topics = (broker.topic(name) for name in broker.deliveries.relays)
         reserved = {topic.number for topic in topics if topic is not None}

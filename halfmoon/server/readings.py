@@ -170,8 +170,8 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
     cleaner = broker.cleaner
-    put("halfmoon_disk_clean_bytes", cleaner.files.bytes)
-    put("halfmoon_disk_clean_files", len(cleaner.files))
+    put("halfmoon_disk_clean_bytes", broker.clean_files.bytes)
+    put("halfmoon_disk_clean_files", len(broker.clean_files))
     put("halfmoon_cleaner_tasks_total", cleaner.tasks)
     put("halfmoon_cleaner_failures_total", cleaner.failures)
     put("halfmoon_cleaner_read_bytes_total", cleaner.counts.read_bytes)

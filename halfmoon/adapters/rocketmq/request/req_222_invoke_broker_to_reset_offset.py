@@ -13,7 +13,7 @@ from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.messages import Steps
+from halfmoon.core.steps import Steps
 from halfmoon.core.store_times import first_stored_since
 from halfmoon.remoting.codes import Code
 
