@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 CORE = Path("halfmoon/core")
+CLEANER = "../services/cleaner/"
 
 
 QUICKEST = (
@@ -37,7 +38,7 @@ QUICKEST = (
 
 
 class Mutant(NamedTuple):
-    """`old`, which stands once in `file`, becomes `new`."""
+    """`old`, which stands once in `file` (from the core's folder), becomes `new`."""
 
     name: str
     file: str
@@ -58,33 +59,38 @@ MUTANTS = (
     Mutant("head-unproven", "recovery.py", "if segment.start in indexed or segment is log.segments[0]:", "if True:"),
     Mutant("clean-mark-stays", "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
     Mutant("same-generation", "recovery.py", "scan.generation + 1)", "scan.generation)"),
-    Mutant("ack-before-sync", "broker.py", "self.log.flushed if self._sync", "self.log.written if self._sync"),
+    Mutant("ack-before-sync", "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
     Mutant("failed-sync-counts", "commitlog.py", "        if error is not None:\n", "        if False:\n"),
     Mutant("names-unsynced", "commitlog.py", "self._fs.sync_directory(FOLDER)", "pass"),
-    Mutant("recycled-at-once", "commitlog.py", "self._recycled = segment.file", "self._spare = segment.file"),
-    Mutant("uncondemned", "housekeeping.py", "self._condemned_at = upto, log.end", "self._condemned_at = upto, 0"),
+    Mutant("recycled-at-once", "commitlog.py", "self._recycled = result.recycled", "self._spare = result.recycled"),
+    Mutant("goes-at-once", "housekeeping.py", "self._pending_at = upto, log.end", "self._pending_at = upto, 0"),
     Mutant("headless-segment", "commitlog.py", "self.segments[-1].start >= end:", "self.segments[-1].start > end:"),
     Mutant(
         "moved-still-lives", "housekeeping.py", "max(partition.start_offset, partition.moved_upto):",
         "partition.start_offset:",
     ),
-    Mutant("replaced-goes-at-once", "clean_files.py", "if position <= log.flushed]", "]"),
+    Mutant("replaced-goes-at-once", "clean_files.py", "self._pending[0][0] <= self._log.flushed", "True"),
     Mutant(
-        "clean-file-unsynced", "clean_writing.py", "        self._file.sync()\n        self._file.close()",
+        "clean-file-unsynced", CLEANER + "writing.py", "        self._file.sync()\n        self._file.close()",
         "        self._file.close()",
     ),
-    Mutant("clean-names-unsynced", "cleaning.py", "    fs.sync_directory(clean_files.FOLDER)\n", "    pass\n"),
     Mutant(
-        "index-after-data", "cleaning.py",
+        "clean-names-unsynced", CLEANER + "cleaning.py", "    fs.sync_directory(clean_files.FOLDER)\n", "    pass\n"
+    ),
+    Mutant(
+        "index-after-data", CLEANER + "cleaning.py",
         "(clean_files.index_path(record.start), clean_files.data_path(record.start)):\n        fs.rename",
         "(clean_files.data_path(record.start),):\n        fs.rename",
     ),
-    Mutant("rot-is-copied", "clean_reading.py", "check_payload(found, payload)", "pass"),
+    Mutant("rot-is-copied", CLEANER + "reading.py", "check_payload(found, payload)", "pass"),
     Mutant(
-        "last-batch-cleaned", "cleaner.py", "min(partition.stable_offset, queue.last_base())",
+        "last-batch-cleaned", CLEANER + "planning.py", "min(partition.stable_offset, queue.last_base())",
         "partition.stable_offset",
     ),
-    Mutant("unstable-cleaned", "cleaner.py", "min(partition.stable_offset, queue.last_base())", "queue.last_base()"),
+    Mutant(
+        "unstable-cleaned", CLEANER + "planning.py", "min(partition.stable_offset, queue.last_base())",
+        "queue.last_base()",
+    ),
     Mutant(
         "tail-below-moved", "recovery.py", "if any(partition.queue.reaches_below(",
         "if False and any(partition.queue.reaches_below(",
@@ -94,15 +100,15 @@ MUTANTS = (
         "            pass\n        if unwanted:",
     ),
     Mutant(
-        "aborted-hides", "cleaning.py", "if header.attributes & CONTROL or self._aborted.hold(header):",
+        "aborted-hides", CLEANER + "cleaning.py", "if header.attributes & CONTROL or self._aborted.hold(header):",
         "if header.attributes & CONTROL:",
     ),
-    Mutant("marker-not-needed", "cleaning.py", "unmarked.add(header.producer_id)", "pass"),
+    Mutant("marker-not-needed", CLEANER + "cleaning.py", "unmarked.add(header.producer_id)", "pass"),
     Mutant(
-        "tombstones-go-at-once", "compaction.py", "if has_tombstones and horizon_ms is not None and",
+        "tombstones-go-at-once", CLEANER + "compaction.py", "if has_tombstones and horizon_ms is not None and",
         "if has_tombstones and",
     ),
-    Mutant("undecided-stay", "cleaning.py", "max(self._marks) >= UNDECIDED", "False"),
+    Mutant("undecided-stay", CLEANER + "cleaning.py", "max(self._marks) >= UNDECIDED", "False"),
     Mutant(
         "compacted-expires", "housekeeping.py", "if rules.deletes and rules.retention_ms >= 0:",
         "if rules.retention_ms >= 0:",
@@ -138,7 +144,8 @@ def main(names: list[str]) -> int:
 
 def _noticed_by(copy: Path) -> str | None:
     """The first test that fails; None if none does."""
-    return _failure(copy, [f"tests/core/test_{name}.py" for name in QUICKEST]) or _failure(copy, ["tests/core"])
+    quickest = [str(path) for name in QUICKEST for path in copy.glob(f"tests/*/**/test_{name}.py")]
+    return _failure(copy, quickest) or _failure(copy, ["tests/core", "tests/services"])
 
 
 def _failure(copy: Path, tests: list[str]) -> str | None:

@@ -32,7 +32,7 @@ def _group() -> None:
 @app.command()
 def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> int:
     """Check every byte of DIR against its checksums, and the index files against the log. Exit code 1 on damage."""
-    from halfmoon.core import inspect
+    from halfmoon.offline import inspect
 
     with _named(directory), output.progress("verifying") as progress:
         report = inspect.verify(directory, progress.update)
@@ -58,7 +58,7 @@ def dump(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Show the frames of DIR in order, one a line."""
-    from halfmoon.core import inspect
+    from halfmoon.offline import inspect
 
     with _named(directory):
         for info in inspect.dump(directory, topic=topic, from_position=position, limit=count):
@@ -78,7 +78,7 @@ def backup(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Copy DIR while its broker runs: sealed segments, their index files, and the catalog as it stood at their end."""
-    from halfmoon.core.backup import backup as copy
+    from halfmoon.offline.backup import backup as copy
 
     with _named(directory), output.progress("copying") as progress:
         report = copy(directory, target, progress.update, active=active)

@@ -16,7 +16,7 @@ from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.formats import as_json, as_text, in_short
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, time_ms
-from halfmoon.core.messages import Answer, Event, Find, Found, Show
+from halfmoon.services.keyindex.questions import Answer, Event, Find, Found, Show
 
 API_KEY = 18502
 """Of the broker's API for this (adapters/kafka/api/api_18502_messages.py)."""

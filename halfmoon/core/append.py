@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from halfmoon.core import frame, provenance
 from halfmoon.core.batch_header import CODEC_MASK
-from halfmoon.core.compaction import refuse_without_key
 from halfmoon.core.dispatch import Appended
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.keys import finds_keys
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
+from halfmoon.core.record_keys import refuse_without_key
 from halfmoon.core.records import (
     HEADER_BYTES,
     TRANSACTIONAL,

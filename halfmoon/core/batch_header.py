@@ -9,7 +9,7 @@ All numbers are big-endian.
        16     1  magic: the format, here 2 (at this byte in formats 0 and 1 too)
        17     4  CRC-32C of everything behind it
        21     2  attributes: bits 0–2 codec, 3 timestamp type (1: LogAppendTime), 4 transactional, 5 control,
-                                               6 the base timestamp is a delete horizon (core/compaction.py)
+                                               6 the base timestamp is a delete horizon (set by compaction)
        23     4  last offset delta
        27     8  base timestamp, Unix ms
        35     8  max timestamp, Unix ms

@@ -9,7 +9,6 @@ from functools import partial
 from halfmoon.core.append import Produced
 from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.catalog.topics import Topic
-from halfmoon.core.cleaner import Cleaner
 from halfmoon.core.clock import Clock
 from halfmoon.core.config import Settings
 from halfmoon.core.dispatch import Dispatch
@@ -17,22 +16,20 @@ from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.files import FileSystem
 from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.hook_types import TopicChange
-from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.kernel import Kernel
-from halfmoon.core.key_index import KeyIndex
-from halfmoon.core.messages import Messages
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.views import Views
-from halfmoon.services.cleaner import metrics as cleaner_metrics
 from halfmoon.services.delay.cancelling import Cancelling
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
-from halfmoon.services.keyindex import metrics as key_metrics
 from halfmoon.services.quotas import metrics as quota_metrics
+from halfmoon.services.cleaner.service import Cleaner
+from halfmoon.services.keyindex.messages import Messages
+from halfmoon.services.keyindex.service import KeyIndex
 from halfmoon.services.sections import Sections
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
@@ -87,8 +84,8 @@ class Broker(Kernel):
         self.dynamic_configs = DynamicConfigs(self)
         self.quotas = Quotas(self)
         self.views = Views(self)
-        self.key_index = KeyIndex(self)
-        self.messages = Messages(self)
+        self.key_index = KeyIndex(self.log, self.catalog, self.turn, self.partition_reader, self.relays)
+        self.messages = Messages(self.key_index, self.catalog, self.log)
         self.waiting = WaitingService(
             self.log, self.turn, self.catalog, self.appender, self.partition_reader, self.administration, self.relays,
             clock, self.state.attempts, self.logger,
@@ -98,6 +95,9 @@ class Broker(Kernel):
         )
         self.waiting.cancelled_by(self.cancelling)
         self.shares = self._share_groups()
+        self.cleaner = Cleaner(
+            self.log, self.catalog, self.clean_files, self.housekeeping, self.appender, self.live, clock, self.logger
+        )
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
         self.bind(self._features())
@@ -107,9 +107,6 @@ class Broker(Kernel):
         return [
             Feature(
                 "configs",
-                topics=TopicPolicy(
-                    configured=lambda topic: self.cleaner.configured() if topic.rules.compacts else None
-                ),
                 warnings=lambda: [*self.dynamic_configs.warnings(), *self.group_configs.warnings()],
             ),
             Feature(
@@ -139,21 +136,8 @@ class Broker(Kernel):
             ),
             self.waiting.feature(),
             self.cancelling.feature(),
-            Feature(
-                "keyindex",
-                start=self.key_index.start,
-                finish=self.key_index.finish,
-                derived=self.key_index,
-                families=key_metrics.FAMILIES,
-                read_metrics=partial(key_metrics.read, self.key_index),
-            ),
-            Feature(
-                "cleaner",
-                stop=lambda: self.cleaner.stop(),
-                problems=lambda: self.cleaner.problems(),
-                families=cleaner_metrics.FAMILIES,
-                read_metrics=lambda put: cleaner_metrics.read(self.cleaner, put),
-            ),
+            self.key_index.feature(),
+            self.cleaner.feature(),
         ]
 
     def _group_overrides(self, group: str) -> GroupOverrides:
@@ -176,15 +160,12 @@ class Broker(Kernel):
             self.group_names, settings.max_size,
         )  # fmt: skip
 
-    def open(  # type: ignore[override]
+    def open(
         self, progress: Callable[[int, int], None] | None = None, *, unset_configs: Collection[str] = ()
     ) -> Report:
         """Recover, and begin a new generation. Slow. `unset_configs`: configurations of the node that were set at run
         time, and are to be forgotten. Raises StartError, OSError, StorageError."""
-        recovery = super().open(progress)
-        self.housekeeping = Housekeeping(self, recovery.indexes)
-        self.cleaner = Cleaner(self, recovery.clean_files)
-        self.key_index.open()
+        super().open(progress)
         self.begin()
         self.dynamic_configs.unset(unset_configs)
         self.dynamic_configs.apply()
@@ -197,9 +178,6 @@ class Broker(Kernel):
         """Begin to move messages. Before, say which filter languages there are (`views.languages`), and give
         `waiting` its interceptors and relays (`use`)."""
         self.start()
-
-    def close(self) -> None:  # type: ignore[override]
-        super().close(self.housekeeping.finish)
 
     @property
     def dirty(self) -> bool:

@@ -311,7 +311,6 @@ class DynamicConfigs:
             return 0
         position = self._broker.append_control(ResourceConfigsSet(BROKER, name, dict(overrides)))
         self.apply()
-        self._broker.cleaner.configured()
         return position
 
     def apply(self) -> None:

@@ -1,4 +1,4 @@
-"""Clean files: what still lives of the beginnings of partitions, copied out of the log (core/cleaner.py).
+"""Compacted segments, or clean files: what still lives of the beginnings of partitions, copied out of the log.
 
 A partition's messages stand in the log from `moved_upto` on. What lives below stands in clean files, and what the log
 has of it is dead: so its segments may go. A clean file is written once, as a whole, and never changed; when all
@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import contextlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.features import DerivedFiles
     from halfmoon.core.files import FileSystem
 
 FOLDER = "cleaned"
@@ -191,10 +192,10 @@ class CleanFiles:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._files: dict[int, CleanFile] = {}
-        self._condemned: list[tuple[int, int]] = []
-        """(log position, start): a file that may go once the log is on disk up to there."""
-        self.on_removed: Callable[[int], list[str]] = lambda start: []
-        """Called with where a file began that goes. Returns the paths of files that go with it."""
+        self._pending: list[tuple[int, int]] = []
+        """Pending deletion: (log position, start) of a file that may go once the log is on disk up to there."""
+        self.derived: Sequence[DerivedFiles] = ()
+        """Told of files that come and go."""
         self.lost: list[int] = []
         """Where files begin that are needed and not there."""
 
@@ -224,7 +225,7 @@ class CleanFiles:
         needed = {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
         for start in sorted(needed):
             try:
-                self.add(self._open(start, catalog))
+                self._take_in(self._open(start, catalog))
             except (FileNotFoundError, ValueError):
                 self.lost.append(start)
         kept = {path for start in self._files for path in (data_path(start), index_path(start))}
@@ -276,9 +277,16 @@ class CleanFiles:
 
     # -- while the broker runs ---------------------------------------------------------------------------------------
 
-    def add(self, file: CleanFile) -> None:
+    def _take_in(self, file: CleanFile) -> None:
         self._files[file.segment.start] = file
         self._log.add_cleaned(file.segment)
+
+    def add(self, file: CleanFile, *, has_indexed: bool) -> None:
+        """Serve from a new file, once the record that names it is appended. `has_indexed`: one of its frames has the
+        flag INDEXED."""
+        self._take_in(file)
+        for derived in self.derived:
+            derived.came(file.segment.start, has_indexed=has_indexed)
 
     def attach(self, partition: Partition) -> None:
         """Make the partition's queue say where its messages stand."""
@@ -292,33 +300,34 @@ class CleanFiles:
                 runs.append(run)
         partition.queue.put_cleaned(runs, partition.moved_upto)
 
-    def condemning(self, catalog: Catalog, slice_: int) -> Iterator[None]:
+    def find_unneeded(self, catalog: Catalog, slice_: int) -> Iterator[None]:
         """Find what nobody needs any more, in a walk over all partitions with a pause after each `slice_`. It goes when
         what made it so is on disk."""
         if not self._files:
             return
         # Who did not need one of them, does not later.
-        unneeded = self._files.keys() - {start for _, start in self._condemned}
+        unneeded = self._files.keys() - {start for _, start in self._pending}
         for nth, partition in enumerate(catalog.partitions()):
             unneeded.difference_update(start for _, _, start in partition.cleaned)
             if nth % slice_ == slice_ - 1:
                 yield
-        self._condemned += [(self._log.end, start) for start in sorted(unneeded & self._files.keys())]
+        self._pending += [(self._log.end, start) for start in sorted(unneeded & self._files.keys())]
 
     @property
     def may_drop(self) -> bool:
-        return bool(self._condemned) and self._condemned[0][0] <= self._log.flushed
+        return bool(self._pending) and self._pending[0][0] <= self._log.flushed
 
-    def drop_condemned(self, catalog: Catalog) -> None:
+    def drop_unneeded(self, catalog: Catalog) -> None:
         """Drop one of those that may go, if there is one: its files are removed in their turn."""
         log = self._log
         if not self.may_drop:
             return
-        _, start = self._condemned.pop(0)
+        _, start = self._pending.pop(0)
         file = self._files.pop(start)
         for key in file.indexed.runs:
             partition = catalog.partition(*key)
             if partition is not None:
                 partition.queue.forget(file.indexed)
         file.indexed.close()
-        log.remove_cleaned(file.segment, data_path(start), [index_path(start), *self.on_removed(start)])
+        went = [path for derived in self.derived for path in derived.went(start)]
+        log.remove_cleaned(file.segment, data_path(start), [index_path(start), *went])

@@ -3,9 +3,9 @@
 Services and plugins give the same record. The kernel never asks what a feature is; it calls, at each of these moments,
 whoever has something there, in the order in which the features were given:
 
-    Up    open (recovery) → all `restore` → flush → all `start`
+    Up    open (recovery) → all `recovered` → all `restore` → flush → all `start`
     Turn  dispatch makes batches visible → held requests → `arrived`
-    Time  every few seconds `checkpoint`; once a minute a walk of `retain` slices
+    Time  every few seconds `checkpoint`; once a minute a walk of `retain` slices, then `reclaim`
     Down  all `stop`, last first → `checkpoint` → flush → `finish`
 """
 
@@ -17,6 +17,7 @@ from typing import Protocol, TypeVar
 from msgspec import Struct
 
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.jobs import Background
 from halfmoon.core.metrics import Family, Put
 from halfmoon.core.timers import Timed
 from halfmoon.schema.control import Binding
@@ -51,9 +52,19 @@ class DerivedFiles(Protocol):
         """The log begins at this position now: paths of files that are needed no more."""
         ...
 
+    def came(self, start: int, *, has_indexed: bool) -> None:
+        """A compacted segment (core/clean_files.py) came; `has_indexed`: one of its frames has the flag INDEXED."""
+        ...
+
+    def went(self, start: int) -> list[str]:
+        """The compacted segment that begins there goes: paths of files that are needed no more."""
+        ...
+
 
 class Feature(Struct, frozen=True):
     name: str
+    recovered: Callable[[], None] | None = None
+    """The log is recovered, and nothing was appended since. Raises OSError."""
     restore: Callable[[], None] | None = None
     """Take up what the log remembers. Before the first request; records may be written."""
     start: Callable[[], None] | None = None
@@ -68,7 +79,11 @@ class Feature(Struct, frozen=True):
     """Once a turn in which anything became visible."""
     retain: Callable[[int], Iterator[None]] | None = None
     """(Unix ms) A part of the retention walk, in slices of about a millisecond. Raises BrokerError."""
+    reclaim: Callable[[int], None] | None = None
+    """(log position) Below it the log is kept by nothing but scheduled messages."""
     derived: DerivedFiles | None = None
+    background: Background | None = None
+    """Slow work in a thread of its own."""
     timed: Timed | None = None
     topics: TopicPolicy | None = None
     topic_entries: Callable[[Topic], Mapping[str, str]] | None = None
@@ -92,6 +107,7 @@ class Features:
 
     def __init__(self, features: Sequence[Feature] = ()) -> None:
         self.all = tuple(features)
+        self.recovered = bound([each.recovered for each in features])
         self.restore = bound([each.restore for each in features])
         self.start = bound([each.start for each in features])
         self.checkpoint = bound([each.checkpoint for each in features])
@@ -99,7 +115,9 @@ class Features:
         self.finish = bound([each.finish for each in features])
         self.arrived = bound([each.arrived for each in features])
         self.retain = bound([each.retain for each in features])
+        self.reclaim = bound([each.reclaim for each in features])
         self.derived = bound([each.derived for each in features])
+        self.background = bound([each.background for each in features])
         self.timed = bound([each.timed for each in features])
         self.topic_entries = bound([each.topic_entries for each in features])
         self.families = tuple(family for each in features for family in each.families)

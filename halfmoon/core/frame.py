@@ -7,7 +7,7 @@ All numbers are little-endian.
         0     4  magic "HMf1"
         4     1  version (1)
         5     1  kind: 1 batch, 2 control, 3 end of segment
-        6     2  flags: 1 to be looked into by the key index (core/key_index.py)
+        6     2  flags: 1 to be looked into by the key index
         8     4  length of the whole frame, bytes
        12     4  length of the provenance list, bytes
        16     8  position: where in the log this frame begins

@@ -1,28 +1,37 @@
 """What the broker does beside answering: index files, checkpoints, the next segment, retention.
 
-Slow work is a `Job`: `run` in a thread, then `done` in the loop. One job at a time, so that they never overtake each
-other and leave a core to the requests. What walks over all partitions does it in slices.
+Slow work is a `Job` (core/jobs.py). One job at a time, so that they never overtake each other and leave a core to the
+requests. What walks over all partitions does it in slices.
 
 A job that fails is told (`problems`, /healthz) and tried again at the next turn of the clock: nothing is lost
 meanwhile, since everything made here can be made again from the log.
+
+No feature is named here: they take part as core/features.py says.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
+from typing import TypeVar
 
+from halfmoon.core.append import Appender
 from halfmoon.core.catalog import snapshot
+from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.commitlog import Removed
+from halfmoon.core.clean_files import CleanFiles
+from halfmoon.core.clock import Clock
+from halfmoon.core.commitlog import CommitLog, Removed
+from halfmoon.core.config import Settings
 from halfmoon.core.dispatch import Frozen, adopt, write_index
 from halfmoon.core.errors import BrokerError
+from halfmoon.core.features import Features
 from halfmoon.core.index import IndexFile
 from halfmoon.core.index_files import IndexFiles
+from halfmoon.core.jobs import Job
+from halfmoon.core.live import Live
+from halfmoon.core.turn import Turn
 from halfmoon.schema import control
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
 
 CHECKPOINT_INTERVAL_MS = 1_000
 """Checkpoints of the catalog are no closer than this, however fast the log grows. A start after a crash reads again
@@ -39,87 +48,108 @@ SLICE_COST = 1_000
 T = TypeVar("T")
 
 
-class Job(NamedTuple, Generic[T]):
-    """`run` in a thread; then `done(result)` or `failed(error)` in the loop."""
-
-    name: str
-    run: Callable[[], T]
-    done: Callable[[T], None]
-    failed: Callable[[Exception], None]
-
-
 class Housekeeping:
-    def __init__(self, broker: Broker, indexes: IndexFiles) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        log: CommitLog,
+        catalog: Catalog,
+        turn: Turn,
+        indexes: IndexFiles,
+        clean_files: CleanFiles,
+        appender: Appender,
+        live: Live[Settings],
+        clock: Clock,
+        logger: logging.Logger,
+    ) -> None:
+        self._log = log
+        self._catalog = catalog
+        self._turn = turn
         self.indexes = indexes
+        self._clean_files = clean_files
+        self._appender = appender
+        self._live = live
+        self._clock = clock
+        self._logger = logger
+        self._features = Features()
         self.problems: list[str] = []
-        self._planned = broker.log.end
-        self._checkpoint_due_ms = broker.clock.mono_ms() + CHECKPOINT_INTERVAL_MS
+        """Since the last `turn`."""
+        self._planned = 0
+        self._checkpoint_due_ms = 0
         self._checkpoint_owed = False
         """The last freeze came too early for one."""
-        self._frozen_ms = broker.clock.mono_ms()
+        self._frozen_ms = 0
         self._running = False
         self._resting = False
         """A job failed; nothing is tried before the next `turn`."""
-        self._condemned = 0
-        """Segments that end here or before hold nothing that lives, …"""
-        self._condemned_at = 0
+        self._pending_upto = 0
+        """Pending deletion: segments that end here or before hold nothing that lives, …"""
+        self._pending_at = 0
         """… once the log is on disk up to here."""
         self._free_upto = 0
         """Segments that end here or before may go."""
         self._retaining: Iterator[None] | None = None
         self.start_offset_moves = 0
 
+    def bind(self, features: Features) -> None:
+        self._features = features
+        self._clean_files.derived = features.derived
+
+    def opened(self) -> None:
+        """The log is recovered."""
+        now_ms = self._clock.mono_ms()
+        self._planned = self._log.end
+        self._checkpoint_due_ms = now_ms + CHECKPOINT_INTERVAL_MS
+        self._frozen_ms = now_ms
+
     # -- what is due -------------------------------------------------------------------------------------------------
 
     def plan(self) -> None:
         """Ask for a freeze where enough was appended since the last. Cheap; called after every write."""
-        broker = self._broker
-        if broker.log.end - self._planned >= broker.settings.log.index_checkpoint_bytes:
+        if self._log.end - self._planned >= self._live.current.log.index_checkpoint_bytes:
             self._freeze()
 
     def freeze(self) -> None:
         """Have all that was appended so far indexed soon."""
-        if self._broker.log.end > self._planned:
+        if self._log.end > self._planned:
             self._freeze()
 
     def _freeze(self) -> None:
-        broker = self._broker
-        now_ms, end = broker.clock.mono_ms(), broker.log.end
+        now_ms, end = self._clock.mono_ms(), self._log.end
         checkpoint = None
         self._checkpoint_owed = now_ms < self._checkpoint_due_ms
         if not self._checkpoint_owed:
-            checkpoint = snapshot.take(broker.catalog, end, broker.log.generation)
-            took_ms = broker.clock.mono_ms() - now_ms
+            checkpoint = snapshot.take(self._catalog, end, self._log.generation)
+            took_ms = self._clock.mono_ms() - now_ms
             self._checkpoint_due_ms = now_ms + max(CHECKPOINT_INTERVAL_MS, CHECKPOINT_REST * took_ms)
         self._planned, self._frozen_ms = end, now_ms
-        broker.dispatch.freeze_at(end, checkpoint)
-        if broker.dispatch.position == end:
-            broker.dispatch.run((), end, {})
+        dispatch = self._turn.dispatch
+        dispatch.freeze_at(end, checkpoint)
+        if dispatch.position == end:
+            dispatch.run((), end, {})
 
     def turn(self) -> None:
         """The clock's turn, every few seconds: begin what time alone makes due."""
-        broker = self._broker
         self._resting = False
         self.problems = []
-        broker.cleaner.turn()
-        log = broker.log
+        for background in self._features.background:
+            background.turn()
+        log = self._log
         log.bury_zombies()
         if log.low_disk and log.has_room():
             log.low_disk = False
         try:
-            for checkpoint in broker.features.checkpoint:
+            for checkpoint in self._features.checkpoint:
                 checkpoint()
         except BrokerError as error:
             self.problems.append(f"checkpoints of features: {error}")
-        now_ms = broker.clock.mono_ms()
+        now_ms = self._clock.mono_ms()
         owed = self._checkpoint_owed and now_ms >= self._checkpoint_due_ms
         if owed or (log.end > self._planned and now_ms - self._frozen_ms >= IDLE_CHECKPOINT_MS):
             self._freeze()
 
     def next_job(self) -> Job[object] | None:
         """The next slow thing, if none is running. The caller runs it and calls `done` or `failed`."""
-        if self._running or self._resting or self._broker.log.failed is not None:
+        if self._running or self._resting or self._log.failed is not None:
             return None
         job = self._find_job()
         if job is None:
@@ -128,8 +158,7 @@ class Housekeeping:
         return job
 
     def _find_job(self) -> Job[object] | None:
-        broker = self._broker
-        log, dispatch = broker.log, broker.dispatch
+        log, dispatch = self._log, self._turn.dispatch
         remove = self._begin_removal()
         if remove is not None:
             return self._job("removing a file", remove, log.removed)
@@ -143,7 +172,7 @@ class Housekeeping:
             return self._job(
                 "merging indexes",
                 lambda: self.indexes.merge(files),
-                lambda merged: self.indexes.replace(files, merged, broker.catalog, broker.cleaner.named),
+                lambda merged: self.indexes.replace(files, merged, self._catalog),
             )
         return None
 
@@ -159,33 +188,32 @@ class Housekeeping:
             self._resting = True
             undo()
             self.problems.append(f"{name} failed: {error}")
-            self._broker.logger.error("%s failed, trying again later: %s", name, error)
+            self._logger.error("%s failed, trying again later: %s", name, error)
 
         return Job(name, run, finished, failed)
 
     def _write(self, frozen: Frozen) -> IndexFile:
-        fs = self._broker.fs
+        fs = self._log.fs
         file = write_index(fs, frozen)
         if frozen.checkpoint is not None:
             snapshot.save(fs, frozen.checkpoint)
         return file
 
     def _adopt(self, frozen: Frozen, file: IndexFile) -> None:
-        taken = self._broker.dispatch.frozen.popleft()
+        taken = self._turn.dispatch.frozen.popleft()
         assert taken is frozen
         adopt(frozen, file)
         self.indexes.add(file)
 
     def finish(self, checkpoint: bytes) -> None:
         """At a clean stop, everything flushed: write all that is left, waiting for it. Raises OSError."""
-        broker = self._broker
-        dispatch = broker.dispatch
-        dispatch.freeze_at(broker.log.end)
-        dispatch.run((), broker.log.end, {})
+        fs, dispatch, end = self._log.fs, self._turn.dispatch, self._log.end
+        dispatch.freeze_at(end)
+        dispatch.run((), end, {})
         while dispatch.frozen:
             frozen = dispatch.frozen[0]
-            self._adopt(frozen, write_index(broker.fs, frozen))
-        snapshot.save(broker.fs, checkpoint)
+            self._adopt(frozen, write_index(fs, frozen))
+        snapshot.save(fs, checkpoint)
 
     # -- retention (B08) ---------------------------------------------------------------------------------------------
 
@@ -205,11 +233,10 @@ class Housekeeping:
         return False
 
     def _walk(self) -> Iterator[None]:
-        broker = self._broker
-        now_ms = broker.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         moves = []
         looked = 0
-        for partition in list(broker.catalog.partitions()):
+        for partition in list(self._catalog.partitions()):
             if partition.producers is not None:
                 transactions = partition.transactions
                 partition.producers.expire(
@@ -225,7 +252,7 @@ class Housekeeping:
                 yield
         self._move(moves)
         try:
-            for retain in broker.features.retain:
+            for retain in self._features.retain:
                 yield from retain(now_ms)
         except BrokerError as error:
             self.problems.append(f"retention: {error}")
@@ -234,7 +261,7 @@ class Housekeeping:
         if not moves:
             return
         try:
-            self._broker.append_control(control.StartOffsetsMoved(moves))
+            self._appender.append_control(control.StartOffsetsMoved(moves))
         except BrokerError as error:
             self.problems.append(f"retention: {error}")
             return
@@ -244,56 +271,55 @@ class Housekeeping:
         """Find the oldest segments in which nothing lives, to be removed one by one.
 
         What made them dead (start offsets moved, topics deleted, the next segment's head) must be on disk before:
-        else a loss of power would bring back the need and not the bytes. So a segment is condemned first, and goes
+        else a loss of power would bring back the need and not the bytes. So its deletion is pending first, and it goes
         when the log is flushed beyond that moment.
         """
-        log = self._broker.log
+        log = self._log
         if log.failed is not None:
             return
-        self._free_condemned()
+        self._free_pending()
         upto = log.start
         for segment in log.segments[:-1]:
             if self._lives(segment.start, segment.end):
                 break
             upto = segment.end
-        self._condemned, self._condemned_at = upto, log.end
+        self._pending_upto, self._pending_at = upto, log.end
         for segment in log.segments[:-1]:
             if segment.end > upto and self._lives(segment.start, segment.end, waiting=False):
                 break
             upto = segment.end
-        self._broker.waiting.reclaim.consider(upto)
+        for reclaim in self._features.reclaim:
+            reclaim(upto)
 
-    def _free_condemned(self) -> None:
-        if self._broker.log.flushed >= self._condemned_at:
-            self._free_upto = max(self._free_upto, self._condemned)
+    def _free_pending(self) -> None:
+        if self._log.flushed >= self._pending_at:
+            self._free_upto = max(self._free_upto, self._pending_upto)
 
     @property
     def may_remove(self) -> bool:
         """Whether files may go now that the log is on disk so far."""
-        frees_log = self._condemned > self._free_upto and self._broker.log.flushed >= self._condemned_at
-        return frees_log or self._broker.cleaner.files.may_drop
+        frees_log = self._pending_upto > self._free_upto and self._log.flushed >= self._pending_at
+        return frees_log or self._clean_files.may_drop
 
     def _begin_removal(self) -> Callable[[], Removed] | None:
         """For a thread: it removes the next file that may go. A job for each, so that nobody waits for many."""
-        broker = self._broker
-        log = broker.log
+        log = self._log
         remove = log.begin_removal()
         if remove is None:
-            self._free_condemned()
+            self._free_pending()
             if len(log.segments) > 1 and log.segments[0].end <= self._free_upto:
                 self._drop_oldest()
             else:
-                broker.cleaner.files.drop_condemned(broker.catalog)
+                self._clean_files.drop_unneeded(self._catalog)
             remove = log.begin_removal()
         return remove
 
     def _drop_oldest(self) -> None:
-        broker = self._broker
-        log = broker.log
+        log = self._log
         files = self.indexes.within(log.segments[0])
         for file in files:
-            self.indexes.drop(file, broker.catalog)
-        derived = [path for each in broker.features.derived for path in each.forget(log.segments[0].end)]
+            self.indexes.drop(file, self._catalog)
+        derived = [path for each in self._features.derived for path in each.forget(log.segments[0].end)]
         log.remove_oldest([file.path for file in files] + derived)
 
     def _lives(self, start: int, end: int, *, waiting: bool = True) -> bool:
@@ -305,7 +331,7 @@ class Housekeeping:
                 return True
             covered = file.end
             for key, run in file.runs.items():
-                partition = self._broker.catalog.partition(*key)
+                partition = self._catalog.partition(*key)
                 if partition is None or run.end_offset <= max(partition.start_offset, partition.moved_upto):
                     continue
                 if waiting or partition.pending is None:

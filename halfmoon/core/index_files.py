@@ -25,10 +25,15 @@ class IndexFiles:
         self.files: list[IndexFile] = []
         self._look_for_merges = False
         """A file came since `mergeable` found nothing."""
+        self.named: Set[str] = frozenset()
+        """Paths of files that somebody may open, …"""
         self._kept: list[str] = []
-        """Files that have been merged and are there still, because somebody may open them."""
-        fs.make_directory(index.FOLDER)
-        fs.sync_directory("")
+        """… and those of them that have been merged and are there still."""
+
+    def open(self) -> None:
+        """Make their folder. Raises OSError."""
+        self._fs.make_directory(index.FOLDER)
+        self._fs.sync_directory("")
 
     def load(self, start: int, upto: int, segments: Sequence[Segment]) -> None:
         """Open the files that lie wholly within [start, upto) and within one segment; remove all others.
@@ -100,9 +105,8 @@ class IndexFiles:
             self._fs, files[0].start, files[-1].end, newest_store_ms, sorted(runs.items(), key=lambda entry: entry[0])
         )
 
-    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog, keep: Set[str] = frozenset()) -> None:
-        """Serve from the merged file, and remove its sources; those in `keep` (paths) not before `remove_kept`, or the
-        next start."""
+    def replace(self, old: Sequence[IndexFile], new: IndexFile, catalog: Catalog) -> None:
+        """Serve from the merged file, and remove its sources, but for those that are to be kept."""
         for key, run in new.runs.items():
             partition = catalog.partition(*key)
             if partition is not None:
@@ -111,13 +115,19 @@ class IndexFiles:
         self.add(new)
         for file in old:
             file.close()
-            if file.path in keep:
+            if file.path in self.named:
                 self._kept.append(file.path)
             else:
                 self._fs.remove(file.path)
 
-    def remove_kept(self) -> None:
-        """Nobody opens any more what has been merged."""
+    def keep(self, paths: Set[str]) -> None:
+        """Files that are to stay until `release`, or the next start, if they are merged meanwhile. What expires goes
+        all the same."""
+        self.named = paths
+
+    def release(self) -> None:
+        """Nobody opens any more what was to be kept."""
+        self.named = frozenset()
         kept, self._kept = self._kept, []
         for path in kept:
             with contextlib.suppress(OSError):  # The next start removes it.

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.config import Settings
@@ -27,7 +28,9 @@ from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Feature, Features
 from halfmoon.core.files import FileSystem
 from halfmoon.core.hold import HoldService
+from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
+from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.live import Live
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.reading import Reader
@@ -58,6 +61,8 @@ class Kernel:
         self.live = Live(settings)
         """The settings in force, which may be replaced at run time."""
         self.log = CommitLog(fs, settings.log.segment_bytes, settings.log.low_disk_mark_bytes)
+        self.indexes = IndexFiles(fs)
+        self.clean_files = CleanFiles(self.log)
         self.catalog = Catalog(settings)
         self.hold = HoldService(settings.hold)
         self.timers = Timers()
@@ -70,6 +75,9 @@ class Kernel:
         self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.partition_reader = reader = PartitionReader(self.reader)
         self.administration = TopicAdministration(self.catalog, appender, turn, self.hold, self.live, random_bytes)
+        self.housekeeping = Housekeeping(
+            self.log, self.catalog, turn, self.indexes, self.clean_files, appender, self.live, clock, self.logger
+        )
         self.features = Features()
         self.report = Report()
         self.refused_batches: Counter[Fault] = Counter()
@@ -100,18 +108,21 @@ class Kernel:
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
-    def open(self, progress: Callable[[int, int], None] | None = None) -> Recovery:
+    def open(self, progress: Callable[[int, int], None] | None = None) -> Report:
         """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
         self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
         self.log.open()
-        recovery = Recovery(self.log, self.catalog, self.settings, progress)
+        recovery = Recovery(self.log, self.catalog, self.indexes, self.clean_files, self.settings, progress)
         recovery.run()
         self.report = recovery.report
         self.administration.opened()
         self.turn.dispatch = recovery.dispatch
         self.log.head = self._segment_head
         self.log.on_roll = recovery.dispatch.freeze_at
-        return recovery
+        self.housekeeping.opened()
+        for recovered in self.features.recovered:
+            recovered()
+        return self.report
 
     def begin(self) -> None:
         """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
@@ -120,9 +131,10 @@ class Kernel:
         self.flush()
 
     def bind(self, features: Sequence[Feature]) -> None:
-        """All features, in their order. Once, before `restore`."""
+        """All features, in their order. Once, before `open`."""
         self.features = found = Features(features)
         self.administration.policies = found.topics
+        self.housekeeping.bind(found)
         self.turn.arrived = found.arrived
         self.timers.add(self.hold)
         for timed in found.timed:
@@ -140,9 +152,8 @@ class Kernel:
         for start in self.features.start:
             start()
 
-    def close(self, finish: Callable[[bytes], None]) -> None:
-        """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it. `finish` keeps the
-        catalog's last snapshot."""
+    def close(self) -> None:
+        """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
         features = self.features
         try:
             for stop in features.stop:
@@ -153,7 +164,7 @@ class Kernel:
             end = self.log.end
             for last in features.finish:
                 last()
-            finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
+            self.housekeeping.finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
             leave_clean_mark(self.fs, end)
         except (OSError, BrokerError, StorageError) as error:
             self.logger.error("no clean stop; the next start will recover: %s", error)
@@ -194,4 +205,5 @@ class Kernel:
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
+        found += [f"clean file {start} is missing" for start in self.clean_files.lost]
         return found

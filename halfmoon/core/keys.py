@@ -18,13 +18,11 @@ if TYPE_CHECKING:
     from halfmoon.core.record_codec import Record
 
 KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
-SEPARATOR = b" "
-"""Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""
 
 MAX_CONTENT_BYTES = 64 << 10
 """Nobody finds a record by a header that is longer, or by a key that is."""
 
-_KEYS, _UNIQ_KEY = (name.encode() for name in NAMES)
+_UNIQ_KEY = UNIQ_KEY.encode()
 _find = stringzilla.find
 
 finds_keys = HeaderSearch(NAMES).finds
@@ -35,45 +33,22 @@ class OverlappingError(Exception):
     """More bytes look like keys than there are: somebody has made it so."""
 
 
-def keys_of(record: Record, *, own_key: bool, headers: bool = True) -> set[bytes]:
-    """What a record can be found by; its own key is among that with `own_key`, its headers with `headers`."""
-    found: set[bytes] = set()
-    for name, content in record.headers if headers else ():
-        if content is None or len(content) > MAX_CONTENT_BYTES:
-            continue
-        if name == KEYS:
-            found.update(content.split(SEPARATOR))
-        elif name == UNIQ_KEY:
-            found.add(content)
-    if own_key and record.key is not None and len(record.key) <= MAX_CONTENT_BYTES:
-        found.add(record.key)
-    found.discard(b"")
-    return found
-
-
 def unique_key(record: Record) -> bytes | None:
     """The last header UNIQ_KEY, as clients take it."""
     return next((content for name, content in reversed(record.headers) if name == UNIQ_KEY), None)
 
 
-def possible_keys(body: bytes) -> Iterator[bytes]:
-    """All keys in the headers of a decompressed body's records, and perhaps bytes that look like some, or nothing at
-    all: records are not read, which takes three times as long.
-
-    Raises OverlappingError where what looks like keys is more than could be there: then read the records.
-    """
-    for _, content in _values(body, _KEYS):
-        yield from content.split(SEPARATOR)
-    for _, content in _values(body, _UNIQ_KEY):
-        yield content
-
-
 def possible_unique_keys(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """All UNIQ_KEYs so, and where in the body they stand."""
-    return _values(body, _UNIQ_KEY)
+    """All UNIQ_KEYs in the headers of a decompressed body's records, and where in it they stand: as `header_values`."""
+    return header_values(body, _UNIQ_KEY)
 
 
-def _values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+def header_values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+    """The contents of the headers of this name in a decompressed body's records, and where in it they are; and perhaps
+    bytes that look like some, or nothing at all: records are not read, which takes three times as long.
+
+    Raises OverlappingError where what looks like contents is more than could be there: then read the records.
+    """
     at = _find(body, name)
     left = end = len(body)
     while at >= 0:

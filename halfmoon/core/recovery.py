@@ -74,7 +74,13 @@ class Recovery:
     """One start's work. `run` leaves the log ready to append in a new generation."""
 
     def __init__(
-        self, log: CommitLog, catalog: Catalog, settings: Settings, progress: Callable[[int, int], None] | None = None
+        self,
+        log: CommitLog,
+        catalog: Catalog,
+        indexes: IndexFiles,
+        clean_files: CleanFiles,
+        settings: Settings,
+        progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._log = log
         self._catalog = catalog
@@ -82,8 +88,8 @@ class Recovery:
         self._progress = progress
         self.report = Report()
         self.dispatch = Dispatch(0)
-        self.indexes = IndexFiles(log.fs)
-        self.clean_files = CleanFiles(log)
+        self._indexes = indexes
+        self._clean_files = clean_files
         self._batches: list[Appended] = []
         self._next_freeze = 0
         self._proven = 0
@@ -95,6 +101,7 @@ class Recovery:
     def run(self) -> None:
         """Raises StartError, OSError."""
         log, report = self._log, self.report
+        self._indexes.open()
         chosen = self._choose()
         position = chosen.position if chosen is not None else log.start
         generation = chosen.generation if chosen is not None else 0
@@ -115,7 +122,7 @@ class Recovery:
         self._remove_clean_mark()
         if any(partition.queue.reaches_below(partition.moved_upto) for partition in self._catalog.partitions()):
             self._freeze(scan.position)  # a tail's first rows cannot be taken away
-        self.clean_files.open(self._catalog, after_rot=bool(report.damaged))
+        self._clean_files.open(self._catalog, after_rot=bool(report.damaged))
         for partition in self._catalog.partitions():
             partition.queue.end_offset = partition.next_offset
         log.resume(scan.position, scan.generation + 1)
@@ -160,8 +167,8 @@ class Recovery:
 
     def _index_below(self, start: int, position: int) -> None:
         self._proven = position
-        self.indexes.load(start, position, self._log.segments)
-        for begin, end, before in list(self.indexes.gaps(start, position)):
+        self._indexes.load(start, position, self._log.segments)
+        for begin, end, before in list(self._indexes.gaps(start, position)):
             for file in before:
                 for key, run in file.runs.items():
                     partition = self._catalog.partition(*key)
@@ -325,7 +332,7 @@ class Recovery:
                 break
             self.dispatch.frozen.popleft()
             adopt(frozen, file)
-            self.indexes.add(file)
+            self._indexes.add(file)
 
     # -- 4: nothing but the disk counts ------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_log_end_position", "gauge", "Log position of the next frame."),
         Family("halfmoon_disk_log_bytes", "gauge", "Bytes of disk that the log's segments take."),
         Family("halfmoon_disk_segments", "gauge", "Segments of the log."),
+        Family("halfmoon_disk_clean_bytes", "gauge", "Bytes of disk that clean files take."),
+        Family("halfmoon_disk_clean_files", "gauge", "Clean files beside the log."),
         Family("halfmoon_disk_free_bytes", "gauge", "Bytes free on the data directory's disk."),
         Family("halfmoon_disk_low", "gauge", "1 while record batches are refused for want of disk, else 0."),
         Family("halfmoon_cold_reads_total", "counter", "Reads that had to wait for the disk, in a thread."),

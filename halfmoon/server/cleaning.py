@@ -1,4 +1,4 @@
-"""Runs the cleaner's tasks (core/cleaning.py) in a process of their own, beside the broker's.
+"""Runs the cleaner's tasks (services/cleaner/cleaning.py) in a process of their own, beside the broker's.
 
 Compaction looks at every record. A thread that does so in Python takes the interpreter away from the loop for
 milliseconds at a time; a process takes a core, and with a lower priority only what nobody else wants. The kernel lets
@@ -26,11 +26,11 @@ from typing import IO
 
 import msgspec
 
-from halfmoon.core import cleaning
-from halfmoon.core.clean_reading import SourceGoneError
-from halfmoon.core.cleaning import Output, Task
 from halfmoon.core.errors import HalfmoonError
 from halfmoon.core.files import OsFileSystem
+from halfmoon.services.cleaner import cleaning
+from halfmoon.services.cleaner.cleaning import Output, Task
+from halfmoon.services.cleaner.reading import SourceGoneError
 
 NICE = 10
 _LENGTH = struct.Struct("<I")

@@ -174,6 +174,8 @@ def _read_log(broker: Broker, readings: Readings) -> None:
     put("halfmoon_log_end_position", log.end)
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
+    put("halfmoon_disk_clean_bytes", broker.clean_files.bytes)
+    put("halfmoon_disk_clean_files", len(broker.clean_files))
     put("halfmoon_disk_free_bytes", broker.fs.free_bytes())
     put("halfmoon_disk_low", log.low_disk)
     put("halfmoon_cold_reads_total", broker.reader.cold_reads)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
-from halfmoon.core.housekeeping import Job
+from halfmoon.core.jobs import Background, Job
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
 
@@ -103,17 +103,61 @@ def _conclude(job: Job[object], done: Future[object]) -> None:
         job.failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
 
 
+class _Background:
+    """Work in a thread of its own: index files must not wait for it. What there is to do is looked for in slices."""
+
+    def __init__(self, ticker: Ticker, work: Background) -> None:
+        self._ticker = ticker
+        self._work = work
+        self.thread = ThreadPoolExecutor(1, "halfmoon-background")
+        self._looking = False
+        """It looks on with the next round."""
+
+    def start(self) -> None:
+        loop = self._ticker.loop
+        self._work.on_due = lambda: loop.call_soon(self.begin)
+        self._ticker.every(self._work.interval_ms / 1000, self._turn)
+
+    def _turn(self) -> None:
+        self._work.turn()
+        self.begin()
+
+    def begin(self) -> None:
+        """Look on, and begin what was found."""
+        ticker, work = self._ticker, self._work
+        if self._looking or ticker.stopped:
+            return
+        if work.look():
+            self._looking = True
+            ticker.loop.call_soon(self._look_on)
+        else:
+            ticker.begin_job()  # files may have to be removed now, and what is to be cleaned to be indexed before
+        job = work.next_job()
+        if job is not None:
+            self.thread.submit(job.run).add_done_callback(
+                lambda done: ticker.loop.call_soon_threadsafe(self._ended, job, done)
+            )
+
+    def _look_on(self) -> None:
+        self._looking = False
+        self.begin()
+
+    def _ended(self, job: Job[object], done: Future[object]) -> None:
+        _conclude(job, done)
+        self.begin()
+
+
 class Ticker:
     """Start it once the broker is open; stop it before the broker is closed."""
 
     def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
         self._broker = broker
-        self._loop = loop
+        self.loop = loop
         self._log_settings = broker.settings.log
         self._sync = self._log_settings.flush == "sync"
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
         self._job_thread = ThreadPoolExecutor(1, "halfmoon-jobs")
-        self._cleaner_thread = ThreadPoolExecutor(1, "halfmoon-cleaner")
+        self._background = [_Background(self, work) for work in broker.features.background]
         self._syncing: Future[Outcome] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -121,9 +165,7 @@ class Ticker:
         self._timers: list[asyncio.TimerHandle] = []
         self._jobs_every = min(JOB_CHECK_BYTES, self._log_settings.segment_bytes // 16)
         self._jobs_at = 0
-        self._looking = False
-        """The cleaner looks on with the next round."""
-        self._stopped = False
+        self.stopped = False
         self._place = SyncPlace()
         self._round = Round()
         self._owed = False
@@ -137,21 +179,21 @@ class Ticker:
         broker.turn.on_dirty = self._schedule
         broker.on_handled = self._handled
         broker.timers.on_deadline = self._arm
-        broker.cleaner.on_due = lambda: self._loop.call_soon(self._begin_cleaning)
         self._arm_next(0)
-        self._every(TURN_INTERVAL_S, self._turn)
-        self._every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
-        self._every(broker.settings.log.cleaner.interval_ms / 1000, self._look_for_dirt)
-        self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
+        self.every(TURN_INTERVAL_S, self._turn)
+        self.every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
+        for background in self._background:
+            background.start()
+        self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
 
     async def stop(self) -> None:
         """Let what is under way end; nothing new is begun."""
-        self._stopped = True
+        self.stopped = True
         for timer in (*self._timers, self._flush_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
         self._broker.turn.on_dirty = self._broker.on_handled = lambda: None
-        for pool in (self._sync_thread, self._job_thread, self._cleaner_thread):
+        for pool in (self._sync_thread, self._job_thread, *(each.thread for each in self._background)):
             await asyncio.to_thread(pool.shutdown)
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
 
@@ -161,7 +203,7 @@ class Ticker:
         self._owed = True
         if not self._round.open:
             self._round.open = True
-            self._loop.call_soon(self._end_of_round)
+            self.loop.call_soon(self._end_of_round)
 
     def _handled(self) -> None:
         if self._round.alone():
@@ -189,7 +231,7 @@ class Ticker:
         broker.housekeeping.plan()
         if log.written >= self._jobs_at:
             self._jobs_at = log.written + self._jobs_every
-            self._begin_job()
+            self.begin_job()
         self.tick_durations.add(time.perf_counter() - begun)
 
     def _sync_by_interval(self) -> None:
@@ -197,14 +239,14 @@ class Ticker:
         if log.written - log.flushed >= self._log_settings.flush_bytes:
             self._begin_sync()
         elif self._flush_timer is None:
-            self._flush_timer = self._loop.call_later(self._log_settings.flush_interval_ms / 1000, self._flush_due)
+            self._flush_timer = self.loop.call_later(self._log_settings.flush_interval_ms / 1000, self._flush_due)
 
     def _flush_due(self) -> None:
         self._flush_timer = None
         self._begin_sync()
 
     def _begin_sync(self) -> None:
-        if self._syncing is not None or self._stopped:
+        if self._syncing is not None or self.stopped:
             return
         log = self._broker.log
         nbytes = log.written - log.flushed
@@ -217,7 +259,7 @@ class Ticker:
             return
         self._syncing = self._sync_thread.submit(_run, job)
         self._syncing.add_done_callback(
-            lambda done: self._loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun)
+            lambda done: self.loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun)
         )
 
     def _synced(self, job: SyncJob, nbytes: int, done: Future[Outcome], begun: float) -> None:
@@ -226,7 +268,7 @@ class Ticker:
         log = self._broker.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()
-        self._begin_job()
+        self.begin_job()
 
     def _ended(self, job: SyncJob, nbytes: int, outcome: Outcome, begun: float) -> None:
         took_s, error = outcome
@@ -234,49 +276,20 @@ class Ticker:
         self._place.took(took_s, nbytes)
         self._broker.finish_sync(job, error)
         if self._broker.housekeeping.may_remove:
-            self._begin_job()
+            self.begin_job()
 
     # -- slow jobs -------------------------------------------------------------------------------------------------
 
-    def _begin_job(self) -> None:
-        job = self._broker.housekeeping.next_job() if not self._stopped else None
+    def begin_job(self) -> None:
+        job = self._broker.housekeeping.next_job() if not self.stopped else None
         if job is not None:
             self._job_thread.submit(job.run).add_done_callback(
-                lambda done: self._loop.call_soon_threadsafe(self._job_ended, job, done)
+                lambda done: self.loop.call_soon_threadsafe(self._job_ended, job, done)
             )
 
     def _job_ended(self, job: Job[object], done: Future[object]) -> None:
         _conclude(job, done)
-        self._begin_job()
-
-    def _look_for_dirt(self) -> None:
-        self._broker.cleaner.turn()
-        self._begin_cleaning()
-
-    def _begin_cleaning(self) -> None:
-        """It takes long, and has a thread of its own: index files must not wait for it. What is to be cleaned is looked
-        for in slices."""
-        cleaner = self._broker.cleaner
-        if self._looking or self._stopped:
-            return
-        if cleaner.look():
-            self._looking = True
-            self._loop.call_soon(self._look_on)
-        else:
-            self._begin_job()  # files may have to be removed now, and what is to be cleaned to be indexed before
-        job = cleaner.next_job()
-        if job is not None:
-            self._cleaner_thread.submit(job.run).add_done_callback(
-                lambda done: self._loop.call_soon_threadsafe(self._cleaned, job, done)
-            )
-
-    def _look_on(self) -> None:
-        self._looking = False
-        self._begin_cleaning()
-
-    def _cleaned(self, job: Job[object], done: Future[object]) -> None:
-        _conclude(job, done)
-        self._begin_cleaning()
+        self.begin_job()
 
     # -- time ------------------------------------------------------------------------------------------------------
 
@@ -289,14 +302,14 @@ class Ticker:
             timer.cancel()
         self._deadline_ms = deadline_ms
         delay_ms = max(0, deadline_ms - self._broker.clock.mono_ms())
-        self._deadline_timer = self._loop.call_later(delay_ms / 1000, self._expire)
+        self._deadline_timer = self.loop.call_later(delay_ms / 1000, self._expire)
 
     def _expire(self) -> None:
         self._deadline_timer = None
         broker = self._broker
         now_ms = broker.clock.mono_ms()
         broker.timers.expire(now_ms)
-        if not self._stopped:
+        if not self.stopped:
             self._arm_next(now_ms + 1)
 
     def _arm_next(self, not_before_ms: int) -> None:
@@ -304,26 +317,28 @@ class Ticker:
         if deadline_ms is not None:
             self._arm(max(deadline_ms, not_before_ms))
 
-    def _every(self, interval_s: float, what: Callable[[], None]) -> None:
+    def every(self, interval_s: float, what: Callable[[], None]) -> None:
         slot = len(self._timers)
 
         def again() -> None:
             what()
-            self._timers[slot] = self._loop.call_later(interval_s, again)
+            self._timers[slot] = self.loop.call_later(interval_s, again)
 
-        self._timers.append(self._loop.call_later(interval_s, again))
+        self._timers.append(self.loop.call_later(interval_s, again))
 
     def _turn(self) -> None:
         self._broker.housekeeping.turn()
         self._begin_sync()
-        self._begin_cleaning()
+        self.begin_job()
+        for background in self._background:
+            background.begin()
 
     def _retain(self) -> None:
-        if self._stopped:
+        if self.stopped:
             return
         over = self._broker.housekeeping.retain()
         if over:
-            self._begin_job()
-            self._loop.call_later(RETENTION_INTERVAL_S, self._retain)
+            self.begin_job()
+            self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
         else:
-            self._loop.call_soon(self._retain)
+            self.loop.call_soon(self._retain)

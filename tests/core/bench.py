@@ -11,13 +11,13 @@ from typing import Any
 
 from halfmoon.core.broker import Broker, Produced
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor, Relay
-from halfmoon.core.housekeeping import Job
+from halfmoon.core.jobs import Job
 from halfmoon.core.records import build_batch, iter_records
+from halfmoon.services.cleaner.reading import SourceGoneError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 SEGMENT = 64 << 10

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core import clean_files
-from halfmoon.core.backup import backup
 from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.frame import BEFORE_BYTES, before_payload
-from halfmoon.core.inspect import dump_files, verify, verify_files
+from halfmoon.offline.backup import backup
+from halfmoon.offline.inspect import dump_files, verify, verify_files
 from halfmoon.schema.snapshot import CLEAN_BASE
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn, values
 from tests.core.clean_bench import COMPACT, clean, fresh, keyed, pairs, put, seal, state

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.housekeeping import Job
+from halfmoon.core.jobs import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.chance import trying
 from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync, turn

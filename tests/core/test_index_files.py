@@ -28,6 +28,7 @@ def written(fs: FaultyFileSystem, *stretches: tuple[int, int]) -> None:
 
 def loaded(fs: FaultyFileSystem, start: int, upto: int, count: int) -> IndexFiles:
     files = IndexFiles(fs)
+    files.open()
     files.load(start, upto, segments(count))
     return files
 
@@ -66,6 +67,7 @@ def test_files_below_the_first_segment_are_removed() -> None:
     fs = new_fs()
     written(fs, (0, 400), (1000, 2000))
     files = IndexFiles(fs)
+    files.open()
     files.load(1000, 2000, segments(2)[1:])
     assert on_disk(fs) == stretches(files) == [(1000, 2000)]
 
@@ -146,9 +148,10 @@ def test_merging_changes_nothing_but_the_files() -> None:
     assert len(old) > 1
     size = partition_of(broker, "t").size_bytes
     merged = indexes.merge(old)
-    indexes.replace(old, merged, broker.catalog, {old[0].path})
+    indexes.keep({old[0].path})
+    indexes.replace(old, merged, broker.catalog)
     assert [file.path in fs.names for file in old] == [True] + [False] * (len(old) - 1)
-    indexes.remove_kept()
+    indexes.release()
     assert read_all(broker, "t") == before
     assert partition_of(broker, "t").size_bytes == size
     assert {(file.start, file.end) for file in indexes.files} == set(on_disk(fs))

@@ -16,6 +16,7 @@ import uvloop
 from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.config import load_settings
+from halfmoon.core.features import Feature
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.hold import Held
 from halfmoon.core.records import build_batch
@@ -24,10 +25,10 @@ from halfmoon.server.tick import FLUSH_BUCKETS_S, SHARED_ROUNDS, Durations, Roun
 
 
 @asynccontextmanager
-async def ticking(directory: Path, **log: Any) -> AsyncIterator[tuple[Broker, Ticker]]:
+async def ticking(directory: Path, kind: type[Broker] = Broker, **log: Any) -> AsyncIterator[tuple[Broker, Ticker]]:
     """A broker that is turned, with one topic of one partition; `log` stands under `$.log`."""
     given = {"log": {"segment_bytes": 4 << 20, "low_disk_bytes": 0} | log}
-    broker = Broker(OsFileSystem(directory), load_settings(given, {}, {}), SystemClock(), os.urandom)
+    broker = kind(OsFileSystem(directory), load_settings(given, {}, {}), SystemClock(), os.urandom)
     broker.open()
     ticker = Ticker(broker, asyncio.get_running_loop())
     ticker.start()
@@ -210,6 +211,34 @@ def test_files_go_with_the_sync_that_lets_them(tmp_path: Path, *, in_loop: bool)
             housekeeping.drop_segments()
             await durable(broker, position)
             await asyncio.wait_for(until(lambda: not first.exists()), 2)
+
+    run(main)
+
+
+class WithoutCleaner(Broker):
+    def _features(self) -> list[Feature]:
+        return [feature for feature in super()._features() if feature.name != "cleaner"]
+
+
+def test_a_node_without_a_cleaner_does_everything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halfmoon.server.tick.TURN_INTERVAL_S", 0.05)
+
+    async def main() -> None:
+        async with ticking(tmp_path, WithoutCleaner, segment_bytes=65536, flush="interval") as (broker, _):
+            topic = broker.topic("t")
+            assert topic is not None
+            assert not broker.features.background
+            broker.alter_configs(topic, {"cleanup.policy": "compact,delete"})
+            broker.alter_configs(topic, {})
+            for _ in range(20):
+                await durable(broker, append(broker, 10_000))
+            assert len(broker.log.segments) > 3
+            broker.housekeeping.freeze()
+            await durable(broker, append(broker, 100))
+            await until(lambda: not broker.dispatch.frozen)
+            broker.delete_records(topic.partitions[0], -1)
+            broker.housekeeping.drop_segments()
+            await until(lambda: not (tmp_path / segment_path(0)).exists())
 
     run(main)
 

@@ -19,7 +19,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.messages import Steps
+from halfmoon.core.steps import Steps
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 

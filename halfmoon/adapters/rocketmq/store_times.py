@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from halfmoon.core.frame_reading import FrameReader, WholeFrame
-from halfmoon.core.messages import Steps
+from halfmoon.core.steps import Steps
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from halfmoon.core.messages import Steps
+from halfmoon.core.steps import Steps
 
 AnswerT = TypeVar("AnswerT")
 InThread = Callable[[Callable[[], object], Callable[[object, BaseException | None], None]], None]

@@ -14,25 +14,15 @@ class Counts(Protocol):
     kept_records: int
 
 
-class Files(Protocol):
-    @property
-    def bytes(self) -> int: ...
-    def __len__(self) -> int: ...
-
-
 class Cleaner(Protocol):
     tasks: int
     failures: int
 
     @property
     def counts(self) -> Counts: ...
-    @property
-    def files(self) -> Files: ...
 
 
 FAMILIES = (
-    Family("halfmoon_disk_clean_bytes", "gauge", "Bytes of disk that clean files take."),
-    Family("halfmoon_disk_clean_files", "gauge", "Clean files beside the log."),
     Family("halfmoon_cleaner_tasks_total", "counter", "Times that the cleaner found something to do."),
     Family("halfmoon_cleaner_failures_total", "counter", "Times that it could not be done."),
     Family("halfmoon_cleaner_read_bytes_total", "counter", "Bytes that the cleaner has read."),
@@ -43,8 +33,6 @@ FAMILIES = (
 
 
 def read(cleaner: Cleaner, put: Put) -> None:
-    put("halfmoon_disk_clean_bytes", cleaner.files.bytes)
-    put("halfmoon_disk_clean_files", len(cleaner.files))
     put("halfmoon_cleaner_tasks_total", cleaner.tasks)
     put("halfmoon_cleaner_failures_total", cleaner.failures)
     put("halfmoon_cleaner_read_bytes_total", cleaner.counts.read_bytes)

@@ -92,6 +92,7 @@ class WaitingService:
             "waiting",
             start=self._start,
             arrived=self.deliveries.arrived,
+            reclaim=self.reclaim.consider,
             families=metrics.FAMILIES,
             read_metrics=partial(metrics.read, self),
             topics=TopicPolicy(reserves=lambda name: name in self._interception.waiting_topics),

@@ -84,7 +84,6 @@ class FakeAdminBroker:
         self.next_producer_id = 1000
         self.state = SimpleNamespace(configs=ConfigsState(), quotas=QuotasState(), acls=AclsState())
         self.groups = SimpleNamespace(reconfigure=lambda: None)
-        self.cleaner = SimpleNamespace(configured=lambda: None)
         self.group_configs = GroupConfigs(self)  # type: ignore[arg-type]
         self.dynamic_configs = DynamicConfigs(self)  # type: ignore[arg-type]
         self.quotas = Quotas(self)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from kafka.admin import NewTopic
 
 import halfmoon.testing
 from halfmoon.core.errors import StartError
-from halfmoon.core.inspect import dump
+from halfmoon.offline.inspect import dump
 
 PAID = {"source": "orders", "tag": "paid || refunded"}
 

@@ -9,8 +9,8 @@ from halfmoon.core.records import TRANSACTIONAL, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, clean, put
-from tests.core.test_messages import find, places
 from tests.core.transaction_bench import TxnClient
+from tests.services.keyindex.test_messages import find, places
 
 
 @pytest.fixture

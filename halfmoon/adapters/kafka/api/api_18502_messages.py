@@ -8,7 +8,7 @@ of a broker which Kafka it is. Version 0, request header 1, response header 0; b
 
     {"results": {…}}   {"shown": {…}}   {"fault": "OFFSET_OUT_OF_RANGE", "message": …}
 
-The fields are those of core/messages.py.
+The fields are those of services/keyindex/questions.py.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import msgspec
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.messages import Answer, Find, Results, Show, Shown
+from halfmoon.services.keyindex.questions import Answer, Find, Results, Show, Shown
 
 KEY = 18502
 

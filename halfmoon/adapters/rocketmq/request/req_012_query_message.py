@@ -5,8 +5,8 @@ from __future__ import annotations
 from halfmoon.adapters.rocketmq import lookup
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
-from halfmoon.core.messages import Results
 from halfmoon.remoting.codes import Code
+from halfmoon.services.keyindex.questions import Results
 
 MOST = 64
 """MessageStoreConfig.maxMsgsNumBatch."""

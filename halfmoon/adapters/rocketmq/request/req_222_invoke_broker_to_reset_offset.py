@@ -14,7 +14,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.store_times import first_stored_since
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.messages import Steps
+from halfmoon.core.steps import Steps
 from halfmoon.remoting.codes import Code
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halfmoon.core.housekeeping import Job
+from halfmoon.core.jobs import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.chance import trying
 from tests.core.bench import VirtualClock, cleaning_job, open_broker, partition_of, sync, turn
@@ -178,7 +178,7 @@ class Compacted(RuleBasedStateMachine):
         clean(self.broker, self.clock)
         seal(self.broker)
         for index in range(PARTITIONS):
-            dirty = self.broker.cleaner.cleanable(partition_of(self.broker, "t", index))
+            dirty = self.broker.cleaner.planner.cleanable(partition_of(self.broker, "t", index))
             assert not dirty.is_due
             if partition_of(self.broker, "t", index).compacted_upto > 0:
                 keys = [

@@ -10,19 +10,18 @@ from hypothesis import strategies as st
 
 from halfmoon.core import record_codec
 from halfmoon.core.batch_header import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader, assemble
-from halfmoon.core.compaction import (
+from halfmoon.core.errors import BrokerError
+from halfmoon.core.record_keys import LONGEST_KEY, read_keys
+from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
+from halfmoon.services.cleaner.compaction import (
     DEAD,
     LIVE,
-    LONGEST_KEY,
     TOMBSTONE,
     UNDECIDED,
     LastOfKey,
     filter_marker,
     filter_records,
-    read_keys,
 )
-from halfmoon.core.errors import BrokerError
-from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
 
 KEYS = st.none() | st.binary(max_size=80)
 VALUES = st.none() | st.binary(max_size=200)

@@ -10,12 +10,13 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.messages import Found, Results, Shown, Steps
 from halfmoon.core.plugins import load_plugins
 from halfmoon.core.records import build_batch
+from halfmoon.core.steps import Steps
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.server.plugin_host import Host
+from halfmoon.services.keyindex.questions import Found, Results, Shown
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, put
@@ -121,7 +122,7 @@ def test_at_most_so_many(broker: Broker) -> None:
 
 
 def test_answers_are_bounded_in_bytes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.core.messages.MOST_BYTES", 5_000)
+    monkeypatch.setattr("halfmoon.services.keyindex.messages.MOST_BYTES", 5_000)
     broker.create_topic("t", 1)
     for _ in range(5):
         send(broker, "t", (b"." * 2_000, {"KEYS": "a"}))

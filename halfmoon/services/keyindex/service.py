@@ -1,43 +1,42 @@
 """The key index: in which frames a key stands, and which frames say what became of a message (B02, B05).
 
-It follows the log behind the appends, as a mover (core/relay.py), and costs only what is to be found: whoever appends a
-frame that is to be looked into says so in the frame (flag INDEXED) and notes its position here. Entries gather in
-memory until there are many, or their segment ends; then they become a file (core/key_file.py). Where files are
-missing, after a crash or because somebody deleted them, the log is scanned again, in the background; and so is each
-clean file (core/clean_files.py) once, when it comes.
+It follows the log behind the appends, as a relay task (core/relay.py), and costs only what is to be found: the appender
+flags a frame that is to be looked into (INDEXED) and notes its position here. Entries gather in memory until there are
+many, or their segment ends; then they become a file (key_file.py). Where files are missing, after a crash or because
+somebody deleted them, the log is scanned again, in the background; and so is each compacted segment
+(core/clean_files.py) once, when it comes.
+
+All of it is derived: while the service is off frames are flagged all the same, and its next start indexes them
+(`without`).
 """
 
 from __future__ import annotations
 
 from array import array
-from bisect import insort
-from collections.abc import Callable, Generator, Iterable, Iterator
-from itertools import islice
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import Any
 
-from halfmoon.core import clean_files, frame, key_file, provenance, record_codec
-from halfmoon.core.batch_header import CODEC_MASK, BatchHeader
-from halfmoon.core.errors import BrokerError
+from halfmoon.core import clean_files, frame, provenance
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.features import Feature
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
-from halfmoon.core.key_file import BLOCK_BITS, KeyFile, Stretch, block_hash, key_hashes
-from halfmoon.core.keys import OverlappingError, keys_of, possible_keys
-from halfmoon.core.provenance import Provenance, SourceRun, UnknownProvenanceError
-from halfmoon.core.records import batch_body, parse_header
+from halfmoon.core.keys import OverlappingError
+from halfmoon.core.partition_reader import PartitionReader
+from halfmoon.core.relay import Load, Relays
 from halfmoon.core.scan import Scan, read_provenance
-from halfmoon.schema import control
-from halfmoon.schema.snapshot import CLEAN_BASE
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
-    from halfmoon.core.relay import Load
+from halfmoon.core.turn import Turn
+from halfmoon.services.keyindex import metrics
+from halfmoon.services.keyindex.entries import SLICE, Entries, Work, blocks_of
+from halfmoon.services.keyindex.files import KeyFiles, discard
+from halfmoon.services.keyindex.key_file import LAST_MS, KeyFile, Stretch, key_hash, key_hashes
+from halfmoon.services.keyindex.keys import possible_keys
 
 STRETCH_ENTRIES = 500_000
 """So many become a file: 4 MB in memory."""
 STRETCH_BYTES = 256 << 20
 """So much of the log becomes a file, however little is in it: what has none yet is scanned after a crash."""
-SLICE = 500
-"""Keys that are taken in between two pauses: half a millisecond."""
 FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
 TAKEN = 20
@@ -50,20 +49,16 @@ GOES_ON = 20_000
 """The last file before a start is gone on with if it has no more entries: else each start would leave one more."""
 AHEAD_BYTES = 4 << 20
 """A scan has so much brought into memory at once, in a thread."""
-LARGE_BYTES = 16 << 10
-"""Larger batches are decompressed in a thread."""
-LAST_MS = 1 << 63
-
-_start = attrgetter("start")
-
-Steps = Generator["Load | None", Any, None]
 
 
 class KeyIndex:
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.files: list[KeyFile] = []
-        """Sorted by where they start."""
+    def __init__(self, log: CommitLog, catalog: Catalog, turn: Turn, reader: PartitionReader, relays: Relays) -> None:
+        self._log = log
+        self._turn = turn
+        self._reader = reader
+        self._relays = relays
+        self._entries = Entries(catalog)
+        self._files = KeyFiles(log)
         self._tail = Stretch(0)
         self._noted: array[int] = array("Q")
         """Position and length of frames to be looked into, one after the other."""
@@ -73,8 +68,8 @@ class KeyIndex:
         """Position of noted frames that were looked into already → header and hashes."""
         self._gaps: list[tuple[int, int]] = []
         """Stretches of the log [from, to) that are to be scanned again."""
-        self._clean_gaps: list[int] = []
-        """Where clean files begin that are to be scanned, …"""
+        self._compacted_gaps: list[int] = []
+        """Where compacted segments begin that are to be scanned, …"""
         self._bare: set[int] = set()
         """… and those of them in which nothing is to be found."""
         self._rebuilt: Stretch | None = None
@@ -89,63 +84,38 @@ class KeyIndex:
     def __str__(self) -> str:
         return "key index"
 
+    def feature(self) -> Feature:
+        return Feature(
+            "keyindex",
+            recovered=self.open,
+            start=self.start,
+            finish=self.finish,
+            derived=self,
+            families=metrics.FAMILIES,
+            read_metrics=partial(metrics.read, self),
+        )
+
+    @property
+    def files(self) -> list[KeyFile]:
+        return self._files.all
+
     def open(self) -> None:
         """Take in the files there are; the log is recovered and ends where the first frame will be noted."""
-        log, fs = self._broker.log, self._broker.log.fs
-        fs.make_directory(key_file.FOLDER)
-        fs.sync_directory("")
-        unwanted = list(key_file.leftovers(fs))
-        at = log.start
-        cleaned = {}
-        for begin, end, path in key_file.listed(fs):
-            if begin >= CLEAN_BASE:
-                cleaned[begin, end] = path
-                continue
-            inside = any(segment.start <= begin and end <= segment.end for segment in log.segments)
-            if at <= begin < end <= log.end and inside:
-                try:
-                    self.files.append(key_file.open_file(fs, path))
-                except ValueError:
-                    pass
-                else:
-                    self._add_gap(at, begin)
-                    at = end
-                    continue
-            unwanted.append(path)
-        self._add_gap(at, log.end)
-        last = self.files[-1] if self.files else None
-        for segment in log.cleaned:
-            found = cleaned.get((segment.start, segment.end))
-            try:
-                if found is None:
-                    raise ValueError("there is none")
-                self.files.append(key_file.open_file(fs, found))
-            except ValueError:
-                self._clean_gaps.append(segment.start)
-            else:
-                del cleaned[segment.start, segment.end]
-        unwanted += cleaned.values()
-        for path in unwanted:
-            fs.remove(path)
-        if unwanted:
-            fs.sync_directory(key_file.FOLDER)
-        self._begin(log.end)
-        if last is not None and last.end == log.end < self._segment_end and self._may_go_on(last):
+        self._gaps, self._compacted_gaps = self._files.open()
+        last, end = self._files.last(), self._log.end
+        self._begin(end)
+        if last is not None and last.end == end < self._segment_end and self._may_go_on(last):
             self.files.remove(last)
             self._superseded = last.path
             self._tail = Stretch.going_on(last)
             self._limit()
 
     def _may_go_on(self, last: KeyFile) -> bool:
-        same_segment = last.start >= self._broker.log.segments[-1].start
+        same_segment = last.start >= self._log.segments[-1].start
         return same_segment and len(last) <= GOES_ON and last.end - last.start < STRETCH_BYTES // 2
 
     def start(self) -> None:
-        self._broker.relays.add(self, self)
-
-    def _add_gap(self, low: int, high: int) -> None:
-        if low < high:
-            self._gaps.append((low, high))
+        self._relays.add(self, self)
 
     def _begin(self, position: int) -> None:
         self._tail = Stretch(position)
@@ -154,8 +124,8 @@ class KeyIndex:
     def _limit(self) -> None:
         """Find out where the tail is to be closed at the latest: files reach over no segment's end."""
         start = self._tail.start
-        segments = self._broker.log.segments
-        self._segment_end = self._broker.log.segment_at(start).end if segments else start
+        segments = self._log.segments
+        self._segment_end = self._log.segment_at(start).end if segments else start
         self._close_at = min(start + STRETCH_BYTES, self._segment_end)
         if self._segment_end == start:  # the segment is still to be made
             self._close_at = start + 1
@@ -177,7 +147,7 @@ class KeyIndex:
             if sum(run.count for run in said.sources) > SLICE:
                 self.note(seen.position, seen.length)
                 return
-            hashes += _blocks(said)
+            hashes += blocks_of(said)
             if seen.due_ms and said.origin is not None:
                 number = said.origin.topic_number
         try:
@@ -191,23 +161,22 @@ class KeyIndex:
     def arrived(self, upto: int) -> None:
         """The log is visible up to here."""
         if self._noted or upto >= self._close_at:
-            self._broker.relays.wake(self)
+            self._relays.wake(self)
 
-    def clean_file_came(self, start: int, *, has_indexed: bool) -> None:
-        self._clean_gaps.append(start)
+    def came(self, start: int, *, has_indexed: bool) -> None:
+        """A compacted segment came; without `has_indexed` there is nothing to be found in it."""
+        self._compacted_gaps.append(start)
         if not has_indexed:
             self._bare.add(start)
-        self._broker.relays.wake(self)
+        self._relays.wake(self)
 
-    def clean_file_went(self, start: int) -> list[str]:
-        """Paths of files that are needed no more."""
-        gone = [file for file in self.files if file.start == start]
-        self.files = [file for file in self.files if file.start != start]
-        return [file.path for file in gone]
+    def went(self, start: int) -> list[str]:
+        """A compacted segment goes. Returns the paths of files that are needed no more."""
+        return self._files.went(start)
 
     def covers(self, position: int) -> bool:
         """Whether all frames below a log position are in the index."""
-        if self._gaps or self._broker.dispatch.position < position:
+        if self._gaps or self._turn.dispatch.position < position:
             return False
         return self._done == len(self._noted) or self._noted[self._done] >= position
 
@@ -215,9 +184,9 @@ class KeyIndex:
     def behind_bytes(self) -> int:
         """How much of the log is visible and not in the index."""
         behind = sum(high - low for low, high in self._gaps)
-        behind += sum(segment.size for segment in self._broker.log.cleaned if segment.start in self._clean_gaps)
+        behind += sum(segment.size for segment in self._log.cleaned if segment.start in self._compacted_gaps)
         if self._done < len(self._noted):
-            behind += max(0, self._broker.dispatch.position - self._noted[self._done])
+            behind += max(0, self._turn.dispatch.position - self._noted[self._done])
         return behind
 
     def entries(self) -> int:
@@ -226,15 +195,12 @@ class KeyIndex:
 
     def forget(self, position: int) -> list[str]:
         """The log begins at `position` now. Returns the paths of files that are needed no more."""
-        gone = []
-        while self.files and self.files[0].end <= position:
-            gone.append(self.files.pop(0).path)
         self._gaps = [(max(low, position), high) for low, high in self._gaps if high > position]
-        return gone
+        return self._files.forget(position)
 
     def finish(self) -> None:
         """At a clean stop: write what is left, waiting for it. Raises OSError."""
-        self._broker.relays.remove(self)
+        self._relays.remove(self)
         steps = self._follow()
         value: Any = None
         while True:
@@ -244,7 +210,7 @@ class KeyIndex:
                 break
             value = None if load is None else load()
         if self._tail.upto > self._tail.start:
-            self._add(self._write(self._tail))
+            self._files.add(self._files.write(self._tail))
             self._remove_superseded()
 
     # -- looking up --------------------------------------------------------------------------------------------------
@@ -254,7 +220,7 @@ class KeyIndex:
         stored between the two times (Unix ms) or a little earlier or later."""
         wanted = list(hashes)
         stretches = [stretch for stretch in (self._tail, self._rebuilt) if stretch is not None]
-        files = [file for file in self.files if len(file) and file.oldest_ms <= to_ms and file.newest_ms >= from_ms]
+        files = self._files.between(from_ms, to_ms)
 
         def search() -> list[int]:
             found: set[int] = set()
@@ -268,21 +234,21 @@ class KeyIndex:
         return search
 
     def find_key(self, topic_number: int, key: bytes) -> Callable[[], list[int]]:
-        """As `find`, for messages to this topic with this key."""
-        return self.find([key_file.key_hash(topic_number, key)])
+        """As `find`, for one key of a topic."""
+        return self.find([key_hash(topic_number, key)])
 
     # -- following ---------------------------------------------------------------------------------------------------
 
-    def run(self) -> Steps:
+    def run(self) -> Work:
         yield from self._follow()
-        while self._gaps or self._clean_gaps:
-            yield from self._scan() if self._gaps else self._scan_clean()
+        while self._gaps or self._compacted_gaps:
+            yield from self._scan() if self._gaps else self._scan_compacted()
 
-    def _follow(self) -> Steps:
+    def _follow(self) -> Work:
         """Take in what was noted and is visible."""
         taken = 0.0
         while True:
-            upto = self._broker.dispatch.position
+            upto = self._turn.dispatch.position
             while self._done < len(self._noted) and self._noted[self._done] < upto:
                 position, length = self._noted[self._done], self._noted[self._done + 1]
                 seen: Frame | None = None
@@ -293,8 +259,8 @@ class KeyIndex:
                         yield from self._close_upto(position)
                     self._tail.saw(seen.store_ms)
                     self._tail.add_all(known[1], position)
-                elif position >= self._broker.log.start:  # else it has expired
-                    read = self._broker.reader.read([(position, length)])
+                elif position >= self._log.start:  # else it has expired
+                    read = self._reader.read_at([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
                     seen = yield from self._take(position, memoryview(data))
                 taken += 1 if known is None else KNOWN_SHARE
@@ -309,49 +275,40 @@ class KeyIndex:
                     yield from self._close(position + length)
             yield from self._close_upto(upto)
             self._tail.upto = upto
-            if upto == self._broker.dispatch.position:
+            if upto == self._turn.dispatch.position:
                 return
 
-    def _close_upto(self, position: int) -> Steps:
+    def _close_upto(self, position: int) -> Work:
         """Nothing comes any more before `position`, where a frame group ends: write the files that are due. None ends
         within a group, or a scan that begins there would take the rest of it for torn."""
-        if self._tail.start < self._broker.log.start:  # it has expired before it was looked at
-            self._begin(self._broker.log.start)
+        if self._tail.start < self._log.start:  # it has expired before it was looked at
+            self._begin(self._log.start)
         while self._close_at <= position:
             if self._segment_end == self._tail.start:
                 self._limit()
             else:
                 yield from self._close(min(position, self._segment_end))
 
-    def _close(self, end: int) -> Steps:
+    def _close(self, end: int) -> Work:
         """Make a file of the tail, which ends here."""
         tail = self._tail
-        if tail.start >= self._broker.log.start:  # else it has expired
+        if tail.start >= self._log.start:  # else it has expired
             tail.upto = end
-            self._add((yield lambda: self._write(tail)))
+            self._files.add((yield lambda: self._files.write(tail)))
         self._remove_superseded()
-        self._begin(max(end, self._broker.log.start))
-
-    def _write(self, stretch: Stretch) -> KeyFile:
-        return key_file.write(self._broker.log.fs, stretch)
+        self._begin(max(end, self._log.start))
 
     def _remove_superseded(self) -> None:
         path, self._superseded = self._superseded, None
         if path is not None and all(file.path != path for file in self.files):
-            self._broker.log.fs.remove(path)
-
-    def _add(self, file: KeyFile) -> None:
-        if file.end > self._broker.log.start:
-            insort(self.files, file, key=_start)
-        else:
-            self._broker.log.fs.remove(file.path)
+            self._files.remove(path)
 
     # -- scanning again ----------------------------------------------------------------------------------------------
 
-    def _scan(self) -> Steps:
+    def _scan(self) -> Work:
         """Index the newest gap, as far as its segment goes."""
         low, high = self._gaps[-1]
-        log = self._broker.log
+        log = self._log
         segment = next((each for each in log.segments if each.start <= low < each.end), None)
         if segment is None:
             self._gaps.pop()
@@ -374,7 +331,7 @@ class KeyIndex:
             seen, payload = entry
             in_group = seen.part < seen.parts - 1
             if payload is not None and seen.flags & INDEXED:
-                yield from self._take_parts(found, seen, bytes(read_provenance(segment, seen)), payload)
+                yield from self._entries.take(found, seen, bytes(read_provenance(segment, seen)), payload)
             looked += 1
             if looked % SCANNED == 0:
                 yield None
@@ -385,17 +342,17 @@ class KeyIndex:
             self._rebuilt = None
             return
         found.upto = end
-        self._add((yield lambda: self._write(found)))
+        self._files.add((yield lambda: self._files.write(found)))
         self._rebuilt = None
         guard.release()
         # What has expired meanwhile is out of it already.
         self._gaps = [(max(begin, end) if upto == high else begin, upto) for begin, upto in self._gaps]
         self._gaps = [(begin, upto) for begin, upto in self._gaps if begin < upto]
 
-    def _scan_clean(self) -> Steps:
-        """Index one clean file."""
-        start = self._clean_gaps[-1]
-        log = self._broker.log
+    def _scan_compacted(self) -> Work:
+        """Index one compacted segment."""
+        start = self._compacted_gaps[-1]
+        log = self._log
         segment = next((each for each in log.cleaned if each.start == start), None)
         if segment is None:  # it has been replaced already
             self._scanned(start)
@@ -409,7 +366,7 @@ class KeyIndex:
                 begin, ahead = ahead, min(max(low, ahead) + AHEAD_BYTES, segment.end)
                 yield _reading(segment.file.pread, ahead - begin, begin - start)
             if seen is not None and payload is not None and seen.kind == Kind.BATCH and seen.flags & INDEXED:
-                yield from self._take_parts(found, seen, bytes(read_provenance(segment, seen)), payload)
+                yield from self._entries.take(found, seen, bytes(read_provenance(segment, seen)), payload)
             if looked % SCANNED == SCANNED - 1:
                 yield None
                 yield from self._follow()
@@ -417,15 +374,15 @@ class KeyIndex:
         guard.release()
         if segment in log.cleaned:
             found.upto = segment.end
-            file = yield lambda: self._write(found)
-            self._add(file)
+            file = yield lambda: self._files.write(found)
+            self._files.add(file)
             if segment not in log.cleaned:  # it was replaced while that was written
-                for path in self.clean_file_went(start):
-                    log.fs.remove(path)
+                for path in self.went(start):
+                    self._files.remove(path)
         self._scanned(start)
 
     def _scanned(self, start: int) -> None:
-        self._clean_gaps.remove(start)
+        self._compacted_gaps.remove(start)
         self._bare.discard(start)
 
     # -- looking into a frame ----------------------------------------------------------------------------------------
@@ -439,85 +396,18 @@ class KeyIndex:
         if self._may_close_at(seen):
             yield from self._close_upto(position)
         at = HEADER_BYTES + seen.provenance_length
-        yield from self._take_parts(self._tail, seen, bytes(data[HEADER_BYTES:at]), data[at:])
+        yield from self._entries.take(self._tail, seen, bytes(data[HEADER_BYTES:at]), data[at:])
         return seen
 
     def _may_close_at(self, seen: Frame) -> bool:
         """Whether the tail may end before this frame: no file ends within a group, but with its segment."""
         return seen.part == 0 or seen.position >= self._segment_end > self._tail.start
 
-    def _take_parts(self, stretch: Stretch, seen: Frame, proof: bytes, payload: memoryview) -> Steps:
-        stretch.saw(seen.store_ms)
-        position = seen.position
-        if seen.kind == Kind.CONTROL:
-            for number, partition, offset in settled_places(payload):
-                stretch.add(block_hash(number, partition, offset), position)
-            return
-        try:
-            said = provenance.decode(proof)
-        except UnknownProvenanceError:
-            said = Provenance()
-        for at, hashed in enumerate(_blocks(said)):
-            stretch.add(hashed, position)
-            if at % SLICE == SLICE - 1:
-                yield None
-        number = seen.topic_number
-        if seen.due_ms and said.origin is not None:  # they wait, and are found under the topic they go to
-            number = said.origin.topic_number
-        header = parse_header(payload)
-        if header.attributes & CODEC_MASK and len(payload) > LARGE_BYTES:
-            body = yield lambda: _body(payload)
-        else:
-            body = _body(payload)
-        if body is not None:
-            keys = self._keys(number, header, body)
-            while some := list(islice(keys, SLICE)):
-                stretch.add_all(key_hashes(number, some), position)
-                if len(some) == SLICE:
-                    yield None
 
-    def _keys(self, topic_number: int, header: BatchHeader, body: bytes) -> Iterator[bytes | None]:
-        """What the records of a batch may be found by, and None now and then."""
-        topic = self._broker.catalog.by_number.get(topic_number)
-        own_key = topic is not None and topic.rules.key_index
-        try:
-            yield from possible_keys(body)
-            if not own_key:
-                return
-        except OverlappingError:
-            pass
-        try:
-            for record in record_codec.read(body, header.record_count, header.last_offset_delta, 0, 0):
-                yield None
-                yield from keys_of(record, own_key=own_key)
-        except BrokerError:  # nobody has looked into this batch yet, and it is none
-            return
-
-
-def _body(payload: memoryview) -> bytes | None:
-    """Decompressed; None where it is no batch: nobody may have looked into it yet."""
-    try:
-        return bytes(batch_body(payload))
-    except BrokerError:
-        return None
-
-
-def settled_places(payload: memoryview) -> list[tuple[int, int, int]]:
-    """The waiting messages that a control record says are done with: (topic number, partition, offset)."""
-    record = control.decode(payload)
-    return record.places if isinstance(record, control.Settled) else []
-
-
-def _blocks(said: Provenance) -> Iterator[int]:
-    """The hashes of the blocks that a frame's provenance names messages of, one after the other."""
-    back: tuple[SourceRun, ...] = () if said.sent_back is None else said.sent_back.runs
-    gone: tuple[SourceRun, ...] = () if said.given_up is None else said.given_up.runs
-    for run in (*said.sources, *back, *gone):
-        first, last = run.first_offset >> BLOCK_BITS, (run.first_offset + run.count - 1) >> BLOCK_BITS
-        for block in range(first, last + 1):
-            yield block_hash(run.topic_number, run.partition, block << BLOCK_BITS)
-    for run in said.attempts:  # its count is that of the attempts
-        yield block_hash(run.topic_number, run.partition, run.first_offset)
+def without(log: CommitLog) -> Feature:
+    """Takes the place of the service while it is off. Its files go at the start: nobody removes those that a loss of
+    power makes untrue, and the log may grow over what they cover anew. They are made again when it is on again."""
+    return Feature("keyindex", recovered=lambda: discard(log.fs))
 
 
 def _reading(pread: Callable[[int, int], bytes], length: int, position: int) -> Load:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.keys import OverlappingError, finds_keys, keys_of, possible_keys, unique_key
+from halfmoon.core.keys import OverlappingError, finds_keys, unique_key
 from halfmoon.core.records import batch_body, build_batch, iter_records
+from halfmoon.services.keyindex.keys import keys_of, possible_keys
 
 HEADERS = st.lists(
     st.tuples(

@@ -11,7 +11,7 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem
-from halfmoon.core.inspect import FrameInfo, Report, dump, dump_files, verify, verify_files
+from halfmoon.offline.inspect import FrameInfo, Report, dump, dump_files, verify, verify_files
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, relay, send, turn
 from tests.core.log_bench import new_fs
@@ -185,7 +185,7 @@ def test_a_gap_is_told(broker: Broker, fs: FaultyFileSystem) -> None:
 
 
 def test_progress_is_told(broker: Broker, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.core.inspect._PROGRESS_FRAMES", 20)
+    monkeypatch.setattr("halfmoon.offline.inspect._PROGRESS_FRAMES", 20)
     told: list[tuple[int, int]] = []
     verify_files(fs, lambda done, total: told.append((done, total)))
     assert len(told) > 5

@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core import clean_files, key_file, key_index
+from halfmoon.core import clean_files
 from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.frame_reading import FrameReader
 from halfmoon.core.hook_types import PutInterceptor
-from halfmoon.core.key_file import Stretch, block_hash, key_hash
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
+from halfmoon.services.keyindex import key_file, service
+from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, fresh, put
@@ -280,7 +281,7 @@ def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: Vi
 
 
 def test_many_entries_become_a_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 100)
+    monkeypatch.setattr(service, "STRETCH_ENTRIES", 100)
     broker.create_topic("t", 1)
     for first in range(0, 200, 20):
         send(broker, "t", *rows(20, first))
@@ -293,7 +294,7 @@ def test_no_file_ends_within_a_frame_group(
     fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A scan that began there would not believe the rest of the group."""
-    monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 3)
+    monkeypatch.setattr(service, "STRETCH_ENTRIES", 3)
     broker = reopen(fs, clock)
     broker.create_topic("t", 1)
     for first in range(0, 60, 6):
@@ -316,7 +317,7 @@ def test_no_file_ends_within_a_frame_group(
 
 
 def test_only_files_of_the_time_are_asked(broker: Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "STRETCH_ENTRIES", 1)
+    monkeypatch.setattr(service, "STRETCH_ENTRIES", 1)
     broker.create_topic("t", 1)
     times = []
     for _ in range(3):
@@ -356,7 +357,7 @@ def test_entries_with_the_highest_and_the_lowest_hash() -> None:
 
 
 def test_what_is_noted_is_forgotten_when_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_index, "FORGOTTEN", 10)
+    monkeypatch.setattr(service, "FORGOTTEN", 10)
     broker.create_topic("t", 1)
     for at in range(30):
         send(broker, "t", *rows(1, at))

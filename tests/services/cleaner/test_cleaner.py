@@ -7,17 +7,17 @@ from collections.abc import Iterator
 
 import pytest
 
-from halfmoon.core import cleaner, cleaning
 from halfmoon.core.append import Piece
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin
 from halfmoon.core.records import iter_records, parse_header
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.transactions.partition import PartitionTransactions
+from halfmoon.services.cleaner import cleaning, planning
+from halfmoon.services.cleaner.reading import SourceGoneError
 from tests.core.bench import SEGMENT, cleaning_job, flip, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
 
@@ -525,7 +525,7 @@ def test_a_change_of_the_node_s_configurations_is_acted_on_at_once() -> None:
 @pytest.mark.parametrize("gone", [0, 7])
 def test_many_partitions_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch, gone: int) -> None:
     """Requests come in between, and topics may go."""
-    monkeypatch.setattr(cleaner, "SLICE", 3)
+    monkeypatch.setattr(planning, "SLICE", 3)
     broker, clock, _ = fresh()
     for nth in range(8):
         broker.create_topic(f"t{nth}", 3, COMPACT)
@@ -549,7 +549,7 @@ def test_many_partitions_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch
 
 def test_a_task_is_about_so_many_partitions_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     """What makes a file known changes all of them at once."""
-    monkeypatch.setattr(cleaner, "MOST_WORKS", 5)
+    monkeypatch.setattr(planning, "MOST_WORKS", 5)
     broker, clock, _ = fresh()
     broker.create_topic("t", 12, COMPACT)
     for index in range(12):
@@ -640,7 +640,7 @@ def test_index_files_that_are_merged_meanwhile_stay_until_the_task_is_done() -> 
     broker.housekeeping.turn()
     job = cleaning_job(broker)
     assert job is not None
-    planned = broker.cleaner.named
+    planned = broker.indexes.named
     assert planned
     while planned & {file.path for file in indexes.files}:
         write(9_000)  # until the next segment has begun, and the one before has one index file
@@ -666,7 +666,7 @@ def test_what_expires_before_it_is_read_is_no_failure() -> None:
     broker.housekeeping.turn()
     job = cleaning_job(broker)
     assert job is not None
-    named = broker.cleaner.named
+    named = broker.indexes.named
     broker.delete_records(partition_of(broker, "t"), 19)
     turn(broker)
     while not broker.housekeeping.retain():

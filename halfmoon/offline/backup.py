@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfmoon.core import clean_files, identity, index, key_file
+from halfmoon.core import clean_files, identity, index
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.commitlog import FOLDER, Segment, segment_path
@@ -31,11 +31,12 @@ from halfmoon.core.config import Settings
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem, read_file, write_all, write_file
 from halfmoon.core.frame import Kind
-from halfmoon.core.inspect import open_segments
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.scan import Scan
+from halfmoon.offline.inspect import open_segments
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import Snapshot, encode
+from halfmoon.services.keyindex import key_file
 
 Progress = Callable[[int, int], None]
 """Called now and then with bytes done and bytes there are."""

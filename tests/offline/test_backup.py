@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from halfmoon.core import backup as module
-from halfmoon.core.backup import backup
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem
-from halfmoon.core.inspect import verify
+from halfmoon.offline import backup as module
+from halfmoon.offline.backup import backup
+from halfmoon.offline.inspect import verify
 from tests.core.bench import SEGMENT, VirtualClock, open_broker, partition_of, read_all, send, turn, values
 
 DAY_MS = 86_400_000

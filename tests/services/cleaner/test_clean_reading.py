@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.clean_reading import GAP_BYTES, STRETCH_BYTES, RowList, Sources
 from halfmoon.core.frame import HEADER_BYTES, Kind, encode
 from halfmoon.core.index import Growing, Run
 from halfmoon.core.records import build_batch
+from halfmoon.services.cleaner.reading import GAP_BYTES, STRETCH_BYTES, RowList, Sources
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 

@@ -1,9 +1,9 @@
-"""Writing clean files: one task, from the files that are read to the files that are written.
+"""Writing compacted segments: one task, from the files that are read to the files that are written.
 
-A task names offsets of partitions, where they stand, and what is to be done with them: copy what lives, or compact it
-(core/compaction.py). It reads sealed files only, by their index files, and writes new ones, so it may run beside the
+A task names offsets of partitions, where they are stored, and what is to be done with them: copy what lives, or compact
+it (compaction.py). It reads sealed files only, by their index files, and writes new ones, so it may run beside the
 broker, in a thread or in a process of its own: `run` needs a file system and the task, nothing else. Its files get
-their names from whoever adopts them (`adopt`); until then they are leftovers.
+their names from the caller (`adopt`); until then they are leftovers.
 
 What is read is checked, or rot would get a new checksum with its new frame. Batches that have been lost are left out
 and named in the record. Batches whose records cannot be read (they come from clients, as they are) are copied.
@@ -24,24 +24,16 @@ import msgspec
 
 from halfmoon.core import clean_files, index
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
-from halfmoon.core.clean_reading import LetIn, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
-from halfmoon.core.clean_writing import Writer, discard
-from halfmoon.core.compaction import (
-    DEAD,
-    UNDECIDED,
-    Keys,
-    LastOfKey,
-    filter_marker,
-    filter_records,
-    read_keys,
-    sources_left,
-)
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import ASIDE, Buffer, FileSystem
 from halfmoon.core.index import Key, Run
+from halfmoon.core.record_keys import Keys, read_keys
 from halfmoon.core.records import batch_body
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
 from halfmoon.schema import control
+from halfmoon.services.cleaner.compaction import DEAD, UNDECIDED, LastOfKey, filter_marker, filter_records, sources_left
+from halfmoon.services.cleaner.reading import LetIn, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset
+from halfmoon.services.cleaner.writing import Writer, discard
 
 BLOCK_ROWS = 4096
 """Batches that are looked up at once by a walk backwards."""

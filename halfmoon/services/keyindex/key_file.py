@@ -35,6 +35,8 @@ from halfmoon.core.files import ASIDE, File, FileSystem, Mapping, replace_file, 
 FOLDER = "keys"
 BLOCK_BITS = 8
 """Offsets are looked up in blocks of 256."""
+LAST_MS = 1 << 63
+"""Later than all store times."""
 
 _HEADER = struct.Struct("<4sIQQQQQI")
 _CRC = struct.Struct("<I")

@@ -1,15 +1,15 @@
-"""Writing one clean file (core/clean_files.py) under a name that is not its own yet, and its index beside it."""
+"""Writing one compacted segment (core/clean_files.py) under a name that is not its own yet, and its index beside it."""
 
 from __future__ import annotations
 
 import contextlib
 
 from halfmoon.core import clean_files, frame
-from halfmoon.core.clean_reading import STRETCH_BYTES, Pace, Piece
 from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
 from halfmoon.core.frame import HEADER_BYTES, INDEXED, Kind
 from halfmoon.core.index import Key
 from halfmoon.schema import control
+from halfmoon.services.cleaner.reading import STRETCH_BYTES, Pace, Piece
 
 SYNC_BYTES = 32 << 20
 """After so much a file is synced, so that the fdatasyncs of the log do not wait behind all of it."""
@@ -23,7 +23,7 @@ def discard(fs: FileSystem, start: int) -> None:
 
 
 class Writer:
-    """One clean file on its way."""
+    """One compacted segment that is being written."""
 
     def __init__(self, fs: FileSystem, start: int, pace: Pace) -> None:
         self._fs = fs

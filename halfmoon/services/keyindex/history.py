@@ -1,0 +1,243 @@
+"""What became of a message, from provenance alone (B05).
+
+From the message one goes back to where it entered the broker: the sources of its frame, and the header that names the
+place it was first consumed from. From there the key index leads forward: to the frames that name a place as their
+source, as negatively acknowledged, or as asked about.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.frame import Frame, Kind
+from halfmoon.core.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.provenance import SourceRun
+from halfmoon.core.record_codec import Record
+from halfmoon.core.records import iter_records
+from halfmoon.core.steps import Steps
+from halfmoon.services.keyindex.entries import settled_places
+from halfmoon.services.keyindex.key_file import block_hash
+from halfmoon.services.keyindex.questions import Event, What
+from halfmoon.services.keyindex.service import KeyIndex
+
+MOST_EVENTS = 1_000
+"""Of one history; a message can be negatively acknowledged for ever."""
+GROUP_PARTS = 1_000
+"""Frames of a frame group that are looked at for one record."""
+ORIGIN_HEADER = "ORIGIN_MESSAGE_ID"
+"""Where a message that was negatively acknowledged was first consumed."""
+REASON_HEADER = "halfmoon.reason"
+"""Why a message became a dead letter."""
+
+_PLACE = re.compile(rb"([a-zA-Z0-9._-]{1,249})/([0-9]{1,9})/([0-9]{1,18})")
+
+
+class Place(NamedTuple):
+    topic_number: int
+    partition: int
+    offset: int
+
+
+class Standing(NamedTuple):
+    """A message in the frame that it stands in, and the waiting message that it was made from."""
+
+    whole: WholeFrame
+    record: Record
+    source: Place | None
+
+
+class History:
+    """Of single messages. Ask in the loop."""
+
+    def __init__(self, key_index: KeyIndex, catalog: Catalog, log: CommitLog) -> None:
+        self._key_index = key_index
+        self._catalog = catalog
+        self._log = log
+
+    def standing(self, place: Place) -> Steps[Standing | None]:
+        """A message in its frame; None where it is gone."""
+        partition = self._catalog.partition(place.topic_number, place.partition)
+        if partition is None or not place.offset < partition.queue.end_offset:
+            return None
+        queue = partition.queue
+        found = [] if queue.damage_at(place.offset) else queue.places(place.offset, 1, min_one=True)
+        if not found:
+            return None
+        frames = FrameReader(self._log)
+        standing: Standing | None = yield lambda: _standing(frames.before(found[0][0]), place)
+        return standing
+
+    def of(self, place: Place) -> Steps[tuple[Event, ...]]:
+        root, first_id = yield from self._root(place)
+        events: dict[tuple[int, Place], Event] = {}
+        """Frame's position and the message's place → what happened."""
+        seen: dict[Place, str] = {root: ""}
+        """And the group that handed the message back there, if one has."""
+        ahead = [root]
+        while ahead and len(events) < MOST_EVENTS:
+            here = ahead.pop(0)
+            own = yield from self.standing(here)
+            if own is not None:
+                events[own.whole.frame.position, here] = self._stands(own, here, seen[here])
+            search = self._key_index.find([block_hash(*here)])
+            frames = FrameReader(self._log)
+            for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, first_id))):  # noqa: B023
+                if not self._counts(whole):
+                    continue
+                if followed is None:
+                    events[whole.frame.position, here] = self._named(whole, here)
+                elif followed not in seen:
+                    seen[followed] = group
+                    ahead.append(followed)
+        return tuple(event for _, event in sorted(events.items(), key=lambda entry: entry[0][0]))
+
+    def _counts(self, whole: WholeFrame) -> bool:
+        """Whether a frame has not been moved: then there is another one that says the same."""
+        frame = whole.frame
+        partition = self._catalog.partition(frame.topic_number, frame.partition)
+        return frame.kind != Kind.BATCH or partition is None or partition.stands_at(frame.base_offset, frame.position)
+
+    def _root(self, place: Place) -> Steps[tuple[Place, bytes]]:
+        """Where a message came into the broker, as far back as can be told; and that place as a header names it."""
+        seen = {place}
+        while True:
+            found = yield from self.standing(place)
+            if found is None:
+                break
+            before = found.source or self._place(dict(found.record.headers).get(ORIGIN_HEADER))
+            if before is None or before in seen:
+                break
+            seen.add(before)
+            place = before
+        name = self._catalog.name_of(place.topic_number)
+        return place, f"{name}/{place.partition}/{place.offset}".encode()
+
+    def _place(self, said: bytes | None) -> Place | None:
+        match = _PLACE.fullmatch(said or b"")
+        topic = None if match is None else self._catalog.by_name.get(match[1].decode())
+        return None if match is None or topic is None else Place(topic.number, int(match[2]), int(match[3]))
+
+    def _stands(self, standing: Standing, place: Place, group: str) -> Event:
+        """What the frame that it stands in says of a message."""
+        whole = standing.whole
+        frame, said = whole.frame, whole.provenance
+        what: What = "delivered" if said.sources else "stored"
+        detail, due_ms = "", -1
+        reason = dict(standing.record.headers).get(REASON_HEADER)
+        if whole.target is not None:
+            what, due_ms = ("moved" if said.sources else "waits"), frame.due_ms
+            detail = f"for {self._name(whole.target.topic_number, whole.target.partition)}"
+        elif said.range is not None:
+            what, of = "copied", said.range
+            detail = f"from {self._name(of.topic_number, of.partition)}, [{of.from_offset}:{of.next_offset}]"
+        if group:
+            what, detail = "handed back", f"by {group}{', ' if detail else ''}{detail}"
+        if reason is not None:
+            what, detail = "given up", reason.decode("utf-8", "backslashreplace")
+        return self._event(whole, what, place, due_ms, detail)
+
+    def _named(self, whole: WholeFrame, place: Place) -> Event:
+        """What a frame says of a message that stands elsewhere."""
+        times = next((run.count for run in whole.provenance.attempts if _first(run) == place), 0)
+        if times:
+            asked = self._name(whole.frame.topic_number, whole.frame.partition)
+            return self._event(whole, "asked about", place, -1, f"for the {times}. time, in {asked}")
+        return self._event(whole, "ended", place, -1, "not to be delivered")
+
+    def _event(self, whole: WholeFrame, what: What, place: Place, due_ms: int, detail: str) -> Event:
+        name = self._catalog.name_of(place.topic_number)
+        return Event(whole.frame.store_ms, what, name, place.partition, place.offset, due_ms, detail)
+
+    def _name(self, topic_number: int, partition: int) -> str:
+        return f"{self._catalog.name_of(topic_number)}-{partition}"
+
+
+def _standing(whole: WholeFrame | None, place: Place) -> Standing | None:
+    if whole is not None and _holds(whole.frame, place):
+        for nth, record in enumerate(iter_records(whole.payload)):
+            if whole.frame.base_offset + record.offset_delta == place.offset:
+                return Standing(whole, record, _nth_of(whole.provenance.sources, nth))
+    return None
+
+
+def _holds(frame: Frame, place: Place) -> bool:
+    return (
+        frame.kind == Kind.BATCH
+        and (frame.topic_number, frame.partition) == place[:2]
+        and 0 <= place.offset - frame.base_offset < frame.span
+    )
+
+
+def _first(run: SourceRun) -> Place:
+    return Place(run.topic_number, run.partition, run.first_offset)
+
+
+def _index_in(runs: Iterable[SourceRun], place: Place) -> int | None:
+    """The how-manyeth of the messages of these runs, one after the other, stands at `place`."""
+    passed = 0
+    for run in runs:
+        if (run.topic_number, run.partition) == place[:2] and 0 <= place.offset - run.first_offset < run.count:
+            return passed + place.offset - run.first_offset
+        passed += run.count
+    return None
+
+
+def _nth_of(runs: Iterable[SourceRun], nth: int) -> Place | None:
+    """The place of the nth message of these runs, one after the other."""
+    for run in runs:
+        if nth < run.count:
+            return Place(run.topic_number, run.partition, run.first_offset + nth)
+        nth -= run.count
+    return None
+
+
+def _naming(
+    frames: FrameReader, positions: Sequence[int], place: Place, first_id: bytes
+) -> Iterator[tuple[WholeFrame, Place | None, str]]:
+    """Frames that name the message at `place`, where it stands in them (None where it does not), and the group that
+    has handed it back so, if one has."""
+    for position in sorted(positions):
+        whole = frames.read(position)
+        if whole is None:
+            continue
+        said = whole.provenance
+        if whole.frame.kind == Kind.CONTROL:
+            if place in settled_places(whole.payload):
+                yield whole, None, ""
+            continue
+        nth = _index_in(said.sources, place)
+        if nth is not None:
+            yield whole, _nth_place(whole, nth), ""
+        if any(_first(run) == place for run in said.attempts):
+            yield whole, None, ""
+        if said.sent_back is not None and _index_in(said.sent_back.runs, place) is not None:
+            yield whole, _handed_back(frames, whole, first_id), said.sent_back.group
+        nth = None if said.given_up is None else _index_in(said.given_up.runs, place)
+        if said.given_up is not None and nth is not None:
+            yield whole, _nth_place(whole, nth), said.given_up.group
+
+
+def _nth_place(whole: WholeFrame, nth: int) -> Place | None:
+    frame = whole.frame
+    for at, record in enumerate(iter_records(whole.payload)):
+        if at == nth:
+            return Place(frame.topic_number, frame.partition, frame.base_offset + record.offset_delta)
+    return None  # it is named behind those that records were made from: it is done with
+
+
+def _handed_back(frames: FrameReader, whole: WholeFrame, first_id: bytes) -> Place | None:
+    """Where in a frame group, which begins with this frame, the message stands that was first consumed there."""
+    each: WholeFrame | None = whole
+    for _ in range(min(GROUP_PARTS, whole.frame.parts)):
+        if each is None:
+            break
+        for record in iter_records(each.payload):
+            if dict(record.headers).get(ORIGIN_HEADER) == first_id:
+                frame = each.frame
+                return Place(frame.topic_number, frame.partition, frame.base_offset + record.offset_delta)
+        each = frames.read(each.frame.end)
+    return None

@@ -1,0 +1,41 @@
+"""All keys of a record, and all that a batch may have (core/keys.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from halfmoon.core.keys import KEYS, MAX_CONTENT_BYTES, UNIQ_KEY, header_values
+from halfmoon.core.record_codec import Record
+
+SEPARATOR = b" "
+"""Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""
+
+_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
+
+
+def keys_of(record: Record, *, own_key: bool, headers: bool = True) -> set[bytes]:
+    """What a record can be found by; its own key is among that with `own_key`, its headers with `headers`."""
+    found: set[bytes] = set()
+    for name, content in record.headers if headers else ():
+        if content is None or len(content) > MAX_CONTENT_BYTES:
+            continue
+        if name == KEYS:
+            found.update(content.split(SEPARATOR))
+        elif name == UNIQ_KEY:
+            found.add(content)
+    if own_key and record.key is not None and len(record.key) <= MAX_CONTENT_BYTES:
+        found.add(record.key)
+    found.discard(b"")
+    return found
+
+
+def possible_keys(body: bytes) -> Iterator[bytes]:
+    """All keys in the headers of a decompressed body's records, and perhaps bytes that look like some, or nothing at
+    all: records are not read, which takes three times as long.
+
+    Raises OverlappingError where what looks like keys is more than could be there: then read the records.
+    """
+    for _, content in header_values(body, _KEYS):
+        yield from content.split(SEPARATOR)
+    for _, content in header_values(body, _UNIQ_KEY):
+        yield content

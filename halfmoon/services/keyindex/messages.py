@@ -1,0 +1,155 @@
+"""Finding messages: by a key, or by their place (B05).
+
+What is asked for is worked out in steps (core/steps.py). What became of a message: history.py.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from halfmoon.core import record_codec
+from halfmoon.core.batch_header import TIMESTAMP_TYPE
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.frame import Kind
+from halfmoon.core.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.record_codec import Record
+from halfmoon.core.records import batch_body, parse_header
+from halfmoon.core.steps import Steps
+from halfmoon.core.topic_configs import TopicRules
+from halfmoon.services.keyindex.history import History, Place
+from halfmoon.services.keyindex.key_file import LAST_MS, key_hash
+from halfmoon.services.keyindex.keys import keys_of
+from halfmoon.services.keyindex.questions import Find, Found, Results, Show, Shown
+from halfmoon.services.keyindex.service import KeyIndex
+
+MOST_FOUND = 10_000
+"""Messages that one question is answered with."""
+MOST_BYTES = 8 << 20
+"""Keys, values and headers of all of them together."""
+
+
+class Messages:
+    """The questions. Ask in the loop; what they need of the broker is looked up between their steps."""
+
+    def __init__(self, key_index: KeyIndex, catalog: Catalog, log: CommitLog) -> None:
+        self._key_index = key_index
+        self._catalog = catalog
+        self._log = log
+        self._history = History(key_index, catalog, log)
+
+    def ask(self, question: Find | Show) -> Steps[Results | Shown]:
+        """Raises BrokerError."""
+        topic = self._catalog.by_name.get(question.topic)
+        if topic is None:
+            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{question.topic}'")
+        if isinstance(question, Find):
+            if not question.key or question.most < 1:
+                raise BrokerError(Fault.INVALID_REQUEST, "a key and a number of messages, at least one, are asked for")
+            times = {"from_ms": question.from_ms, "to_ms": question.to_ms}
+            return (yield from self.find(topic, question.key, most=question.most, ended=question.ended, **times))
+        if not 0 <= question.partition < len(topic.partitions):
+            raise BrokerError(
+                Fault.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{topic.name}' has no partition {question.partition}"
+            )
+        return (yield from self.show(topic.partitions[question.partition], question.offset))
+
+    def find(
+        self,
+        topic: Topic,
+        key: bytes,
+        *,
+        from_ms: int = 0,
+        to_ms: int = LAST_MS,
+        most: int = 100,
+        ended: bool = False,
+    ) -> Steps[Results]:
+        """The messages of a topic, or on their way to it, that have this key and were stored between the two times
+        (Unix ms, inclusive). With `ended` also what has waited for a time and is done with, as long as it is in the
+        log."""
+        behind = self._key_index.behind_bytes
+        search = self._key_index.find([key_hash(topic.number, key)], from_ms, to_ms)
+        frames = FrameReader(self._log)
+        most = min(most, MOST_FOUND)
+
+        def look_up() -> Results:
+            found: list[Found] = []
+            size = 0
+            for position in search():
+                whole = frames.read(position)
+                if whole is None or not self._concerns(whole, topic) or not from_ms <= whole.frame.store_ms <= to_ms:
+                    continue
+                try:
+                    records = list(_records_with(whole, key, topic.rules))
+                except BrokerError:  # nobody has looked into this batch yet, and it is none
+                    continue
+                for record in reversed(records):
+                    message = self._message(whole, record)
+                    if message is None or (message.ended and not ended):
+                        continue
+                    size += record.end - record.start
+                    if len(found) == most or (found and size > MOST_BYTES):
+                        return Results(tuple(found), True, behind)
+                    found.append(message)
+            return Results(tuple(found), False, behind)
+
+        results: Results = yield look_up
+        return results
+
+    def _concerns(self, whole: WholeFrame, topic: Topic) -> bool:
+        target = whole.target
+        number = whole.frame.topic_number if target is None else target.topic_number
+        return whole.frame.kind == Kind.BATCH and number == topic.number
+
+    def _message(self, whole: WholeFrame, record: Record) -> Found | None:
+        """As it stands there now; None where it has expired, or its producer's transaction is open or was aborted.
+        Called in a thread: it only looks."""
+        frame = whole.frame
+        partition = self._catalog.partition(frame.topic_number, frame.partition)
+        offset = frame.base_offset + record.offset_delta
+        header = parse_header(whole.payload)
+        if partition is None or not partition.shows(header, offset, frame.position):
+            return None
+        pending, target = partition.pending, whole.target
+        ended = pending is not None and offset not in pending
+        return Found(
+            partition.topic.name, partition.index, offset, record.timestamp,
+            1 if header.attributes & TIMESTAMP_TYPE else 0, frame.store_ms,
+            record.key, record.value, tuple((_readable(name), content) for name, content in record.headers),
+            None if target is None else self._name(target.topic_number, target.partition),
+            -1 if ended or pending is None else frame.due_ms, ended,
+        )  # fmt: skip
+
+    def _name(self, topic_number: int, partition: int) -> str:
+        return f"{self._catalog.name_of(topic_number)}-{partition}"
+
+    def show(self, partition: Partition, offset: int) -> Steps[Shown]:
+        """One message, by its place. Raises BrokerError(OFFSET_OUT_OF_RANGE) where there is none."""
+        place = Place(partition.topic.number, partition.index, offset)
+        found = yield from self._history.standing(place)
+        message = None if found is None else self._message(found.whole, found.record)
+        if message is None:
+            raise BrokerError(Fault.OFFSET_OUT_OF_RANGE, f"there is no message at offset {offset} of {partition!r}")
+        return Shown(message, (yield from self._history.of(place)))
+
+
+def _readable(name: str) -> str:
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+
+
+def _records_with(whole: WholeFrame, key: bytes, rules: TopicRules) -> Iterator[Record]:
+    """The records of a batch that have this key; only those are read that hold its bytes."""
+    header = parse_header(whole.payload)
+    body = bytes(batch_body(whole.payload))
+    append_time = header.max_timestamp if header.attributes & TIMESTAMP_TYPE else None
+    bounds = record_codec.walk(body, header.record_count)
+    at = body.find(key)
+    while at >= 0:
+        index = bisect_right(bounds, at) - 1
+        record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, append_time)
+        if key in keys_of(record, own_key=rules.key_index, headers=rules.headers_enabled):
+            yield record
+        at = body.find(key, bounds[index + 1])

@@ -1,0 +1,92 @@
+"""What can be asked about messages, and the answers: plain records, that go over the wire as JSON (API 18502)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from halfmoon.services.keyindex.key_file import LAST_MS
+
+What = Literal["stored", "waits", "delivered", "moved", "copied", "handed back", "given up", "asked about", "ended"]
+
+
+class Found(Struct, frozen=True):
+    """A message. Header names that are no UTF-8 are written with backslashes."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Unix ms."""
+    timestamp_type: int
+    """0 CreateTime, 1 LogAppendTime."""
+    store_ms: int
+    """When the broker stored it (Unix ms)."""
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    waits_for: str | None = None
+    """Of a message that waits, or has: `TOPIC-PARTITION` that it goes to."""
+    due_ms: int = -1
+    """When it is due, or is to be decided about (Unix ms); −1: it does not wait."""
+    ended: bool = False
+    """It has waited here and is done with: delivered, cancelled, rolled back, …"""
+
+
+class Event(Struct, frozen=True):
+    """Something that happened to a message, and where it stood then."""
+
+    at_ms: int
+    """By the broker's clock (Unix ms)."""
+    what: What
+    topic: str
+    partition: int
+    offset: int
+    due_ms: int = -1
+    """Of one that waits."""
+    detail: str = ""
+
+
+class Shown(Struct, frozen=True):
+    message: Found
+    history: tuple[Event, ...]
+    """In order of time."""
+
+
+class Results(Struct, frozen=True):
+    messages: tuple[Found, ...]
+    """The newest first."""
+    more: bool
+    """There are others, older ones."""
+    behind_bytes: int
+    """So much of the log is not in the index yet: messages in it are not found."""
+
+
+class Find(Struct, frozen=True, tag="find", forbid_unknown_fields=True):
+    """A question: as `Messages.find`."""
+
+    topic: str
+    key: bytes
+    from_ms: int = 0
+    to_ms: int = LAST_MS
+    most: int = 100
+    ended: bool = False
+
+
+class Show(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
+    """A question: as `Messages.show`."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Answer(Struct, frozen=True, omit_defaults=True):
+    """One of the three."""
+
+    results: Results | None = None
+    shown: Shown | None = None
+    fault: str = ""
+    """The name of a `Fault`."""
+    message: str = ""
