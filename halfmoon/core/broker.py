@@ -20,16 +20,16 @@ from halfmoon.core.kernel import Kernel
 from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.views import Views
+from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.delay.cancelling import Cancelling
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
-from halfmoon.services.quotas import metrics as quota_metrics
-from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.service import KeyIndex
+from halfmoon.services.quotas import metrics as quota_metrics
 from halfmoon.services.sections import Sections
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
