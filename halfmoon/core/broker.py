@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection
 
 from halfmoon.core.append import Produced
-from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.cancelling import Cancelling
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.cleaner import Cleaner
@@ -18,7 +17,6 @@ from halfmoon.core.diverting import Diverting
 from halfmoon.core.due_clock import DueClock
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.files import FileSystem
-from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.group_service import GroupService
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
@@ -26,13 +24,19 @@ from halfmoon.core.interception import Interception
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.key_index import KeyIndex
 from halfmoon.core.messages import Messages
-from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
 from halfmoon.core.transaction_service import TransactionService
-from halfmoon.core.views import Views
+from halfmoon.services.acls.service import AccessRules
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
+from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.sections import Sections
+from halfmoon.services.topic_configs import topic_configs
+from halfmoon.services.view.views import Views
 
 __all__ = ["Broker", "Produced"]
 
@@ -48,9 +52,11 @@ class Broker(Kernel):
         random_bytes: Callable[[int], bytes],
         *,
         logger: logging.Logger | None = None,
+        off: Collection[str] = (),
     ) -> None:
-        """`random_bytes(n)` makes ids of clusters, topics and members."""
-        super().__init__(fs, settings, clock, random_bytes, logger=logger)
+        """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing; what
+        the log says of them stays."""
+        super().__init__(fs, settings, clock, random_bytes, logger=logger, topic_configs=topic_configs(off))
         self.state = Sections(self.catalog)
         self.create_topic = self.administration.create_topic
         self.delete_topic = self.administration.delete_topic
@@ -59,12 +65,17 @@ class Broker(Kernel):
         self.delete_records = self.administration.delete_records
         self.first_partition = self.administration.first_partition
         self.on_deadline = self.timers.arm
+        self.group_configs = GroupConfigs(self.state.configs, self.appender, self.live)
         self.groups = GroupService(self, lambda prefix: f"{prefix}-{random_bytes(16).hex()}")
         self.transactions = TransactionService(self)
-        self.group_configs = GroupConfigs(self)
-        self.dynamic_configs = DynamicConfigs(self)
-        self.quotas = Quotas(self)
-        self.views = Views(self)
+        self.dynamic_configs = DynamicConfigs(
+            self.state.configs, self.appender, self.live, BrokerConfigs(self.topic_configs), self.group_configs,
+            self.logger,
+        )  # fmt: skip
+        self.client_metrics = ClientMetrics(self.state.configs, self.appender)
+        self.quotas = Quotas(self.state.quotas, self.appender, clock, self.live)
+        self.acls = AccessRules(self.state.acls, self.appender)
+        self.views = Views(self.catalog, self.appender, self.partition_reader, self.relays, clock, self.logger)
         self.due_clock = DueClock(clock)
         self.diverting = Diverting(self)
         self.interception = Interception(self)
@@ -77,19 +88,13 @@ class Broker(Kernel):
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
         self.appender.began_waiting = self.deliveries.waits_in
-        self.bind(self._features())
+        self.bind([feature for feature in self._features() if feature.name not in off])
 
     def _features(self) -> list[Feature]:
-        views, deliveries, shares = self.views, self.deliveries, self.shares
+        deliveries, shares = self.deliveries, self.shares
         return [
-            Feature(
-                "configs",
-                topics=TopicPolicy(
-                    configured=lambda topic: self.cleaner.configured() if topic.rules.compacts else None
-                ),
-                warnings=lambda: [*self.dynamic_configs.warnings(), *self.group_configs.warnings()],
-            ),
-            Feature("quotas", restore=self.quotas.apply),
+            self.dynamic_configs.feature(),
+            self.quotas.feature(),
             Feature(
                 "groups",
                 restore=self.groups.restore,
@@ -111,20 +116,7 @@ class Broker(Kernel):
                 arrived=shares.arrived,
                 topics=TopicPolicy(deleted=lambda topic: shares.forget_topic(topic.partitions)),
             ),
-            Feature(
-                "view",
-                start=views.start,
-                checkpoint=views.save_progress,
-                arrived=lambda arrivals: views.arrived(arrivals) if views.followers else None,
-                topics=TopicPolicy(
-                    creating=views.bind,
-                    deleting=views.check_deletion,
-                    configuring=views.check_change,
-                    changed=views.topics_changed,
-                ),
-                problems=views.problems,
-                warnings=views.warnings,
-            ),
+            self.views.feature(),
             Feature(
                 "waiting",
                 start=self._start_waiting,
@@ -132,7 +124,14 @@ class Broker(Kernel):
                 topics=TopicPolicy(reserves=lambda name: name in self.interception.waiting_topics),
             ),
             Feature("keyindex", start=self.key_index.start, finish=self.key_index.finish, derived=self.key_index),
-            Feature("cleaner", stop=lambda: self.cleaner.stop(), problems=lambda: self.cleaner.problems()),
+            Feature(
+                "cleaner",
+                stop=lambda: self.cleaner.stop(),
+                topics=TopicPolicy(
+                    configured=lambda topic: self.cleaner.configured() if topic.rules.compacts else None
+                ),
+                problems=lambda: self.cleaner.problems(),
+            ),
         ]
 
     def _start_waiting(self) -> None:
@@ -149,15 +148,13 @@ class Broker(Kernel):
         self.cleaner = Cleaner(self, recovery.clean_files)
         self.key_index.open()
         self.begin()
-        self.dynamic_configs.unset(unset_configs)
-        self.dynamic_configs.apply()
-        for warning in self.dynamic_configs.warnings() + self.group_configs.warnings():
-            self.logger.warning("event=config_left_out %s", warning)
+        self.dynamic_configs.opened(unset_configs)
+        self.live.subscribe(lambda settings: self.cleaner.configured())
         self.restore()
         return self.report
 
     def start_relays(self) -> None:
-        """Begin to move messages. Before, say which filter languages there are (`views.languages`), what interceptors
+        """Begin to move messages. Before, say which filter languages there are (`views.use`), what interceptors
         (`interception`), and who decides about what waits (`deliveries.relays`)."""
         self.start()
 

@@ -32,11 +32,11 @@ from halfmoon.core.clean_files import data_path
 from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.cleaning import Counts, Output, Task, Work
 from halfmoon.core.commitlog import segment_path
+from halfmoon.core.config_values import LONG_MAX
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
 from halfmoon.core.housekeeping import Job
 from halfmoon.core.index import Key
-from halfmoon.core.topic_configs import LONG_MAX
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:

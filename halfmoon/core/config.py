@@ -22,7 +22,7 @@ from msgspec import Meta, field
 
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import Given, Section, SettingError, decode_section, leaves, suggestion
-from halfmoon.core.share.options import ShareSettings
+from halfmoon.core.share_settings import ShareSettings
 from halfmoon.core.units import (
     DURATION,
     SIZE,

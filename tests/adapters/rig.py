@@ -167,7 +167,7 @@ class BrokerRig:
     def start_plugins(self) -> None:
         broker = self.broker
         self.plugins = load_plugins(self.settings, BUILT_IN, called=CALLED_HOOKS)
-        broker.views.languages = self.plugins.filters
+        broker.views.use(self.plugins.filters)
         broker.interception = Interception(broker, self.plugins.interceptors)
         broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
         broker.start_relays()

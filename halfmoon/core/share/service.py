@@ -28,10 +28,11 @@ from halfmoon.core.groups.messages import GroupListing
 from halfmoon.core.share.dead_letters import DeadLetters
 from halfmoon.core.share.ledger import FINISHED, OWED, Ledger, Mark, Saved
 from halfmoon.core.share.membership import Beat, Pulse, ShareGroup, ShareMembers, Topics
-from halfmoon.core.share.options import EARLIEST_MS, LATEST_MS, Options, ShareSettings, reset_ms, resolve
+from halfmoon.core.share.options import Options, resolve
 from halfmoon.core.share.reading import Found, Loading, Lost, Reading
 from halfmoon.core.share.sessions import ShareSession, ShareSessions
 from halfmoon.core.share.share_partition import Acknowledgement, Demand, Extent, SharePartition
+from halfmoon.core.share_settings import EARLIEST_MS, LATEST_MS, ShareSettings, reset_ms
 from halfmoon.schema import control
 
 if TYPE_CHECKING:
@@ -98,8 +99,7 @@ class ShareService:
         self._broker.relays.add(self.letters, self.letters)
 
     def options(self, group: str) -> Options:
-        configs = self._broker.group_configs
-        return resolve(group, self.settings, configs.node_defaults() | configs.overrides(group))
+        return resolve(group, self.settings, self._broker.group_configs.rules(group))
 
     # -- share partitions ----------------------------------------------------------------------------------------------
 
