@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.unsupported import UNSUPPORTED, table
-from halfmoon.core.quotas import _OF_CLIENTS, CONNECTIONS
+from halfmoon.services.quotas.service import _OF_CLIENTS, CONNECTIONS
 from tools.config_tables import DOCS, tables
 
 KAFKA = Path(__file__).parent / "golden" / "kafka-4.3.1-apis.tsv"

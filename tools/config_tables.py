@@ -11,8 +11,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from halfmoon.adapters.kafka import unsupported
-from halfmoon.core import broker_configs, group_configs, refused_configs, topic_configs
+from halfmoon.core import topic_configs
 from halfmoon.core.config import Settings
+from halfmoon.services.configs import group_configs, refused_configs
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.topic_configs import topic_configs as every_topic_config
 
 DOCS = Path(__file__).parents[1] / "docs"
 _DEFAULTS = Settings()
@@ -20,9 +23,10 @@ _DEFAULTS = Settings()
 
 def tables() -> dict[str, str]:
     """Markdown by the name of its place in docs/configuration.md."""
+    table = BrokerConfigs(every_topic_config())
     topics = [
         (f"`{row.name}`", _code(row.default(_DEFAULTS)), f"`{row.node_name}`", row.documentation)
-        for row in topic_configs.TOPIC_CONFIGS.values()
+        for row in table.topics.rows.values()
     ]
     nodes = [
         (
@@ -31,7 +35,7 @@ def tables() -> dict[str, str]:
             "no" if row.read_only else "yes",
             row.documentation + (f" broker.yaml: `{row.setting}`." if row.setting else ""),
         )
-        for row in broker_configs.BROKER_CONFIGS.values()
+        for row in table.rows.values()
     ]
     groups = [
         (
@@ -44,7 +48,7 @@ def tables() -> dict[str, str]:
     ]
     return {
         "topic configs": _table(("configuration", "default", "of the node", "effect"), topics),
-        "topic configs not here": _reasons(topic_configs.not_here()),
+        "topic configs not here": _reasons(topic_configs.NOT_HERE),
         "broker configs": _table(("configuration", "default", "at run time", "effect"), nodes),
         "broker configs not here": _reasons(refused_configs.REFUSED_CONFIGS),
         "group configs": _table(("configuration", "default", "of the node", "effect"), groups),

@@ -47,9 +47,10 @@ def serve(
     # to look for meanwhile: that would take a twentieth of the start.
     gc.disable()
     try:
-        from halfmoon.core import broker_configs
         from halfmoon.core.config import load_settings
         from halfmoon.server.app import main
+        from halfmoon.services.configs.broker_configs import BrokerConfigs
+        from halfmoon.services.topic_configs import topic_configs
     finally:
         gc.enable()
 
@@ -61,6 +62,7 @@ def serve(
         "listeners.rocketmq.namesrv": namesrv,
         "listeners.http.bind": http,
     }
+    table = BrokerConfigs(topic_configs())
     for name in unset_config or ():
-        broker_configs.find(name)
+        table.find(name)
     return main(load_settings(config, os.environ, flags), unset_configs=unset_config or ())

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from functools import partial
 
 from halfmoon.core.append import Produced
-from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.clock import Clock
 from halfmoon.core.config import Settings
 from halfmoon.core.dispatch import Dispatch
-from halfmoon.core.features import Feature, TopicPolicy
+from halfmoon.core.features import Feature
 from halfmoon.core.files import FileSystem
-from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.kernel import Kernel
-from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
-from halfmoon.core.views import Views
+from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.cleaner.service import Cleaner
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.delay.cancelling import Cancelling
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
@@ -29,7 +29,7 @@ from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.service import KeyIndex
-from halfmoon.services.quotas import metrics as quota_metrics
+from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.sections import Sections
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
@@ -37,9 +37,10 @@ from halfmoon.services.share.options import ShareOptions
 from halfmoon.services.share.parts import Parts
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import ShareSessions
+from halfmoon.services.topic_configs import topic_configs
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.service import TransactionService
-from halfmoon.services.view import metrics as view_metrics
+from halfmoon.services.view.views import Views
 from halfmoon.services.waiting.service import WaitingService
 
 __all__ = ["Broker", "Produced"]
@@ -56,9 +57,11 @@ class Broker(Kernel):
         random_bytes: Callable[[int], bytes],
         *,
         logger: logging.Logger | None = None,
+        off: Collection[str] = (),
     ) -> None:
-        """`random_bytes(n)` makes ids of clusters, topics and members."""
-        super().__init__(fs, settings, clock, random_bytes, logger=logger)
+        """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing; what
+        the log says of them stays."""
+        super().__init__(fs, settings, clock, random_bytes, logger=logger, topic_configs=topic_configs(off))
         self.state = Sections(self.catalog)
         self.create_topic = self.administration.create_topic
         self.delete_topic = self.administration.delete_topic
@@ -67,6 +70,7 @@ class Broker(Kernel):
         self.delete_records = self.administration.delete_records
         self.first_partition = self.administration.first_partition
         self.on_deadline = self.timers.arm
+        self.group_configs = GroupConfigs(self.state.configs, self.appender, self.live)
         self.group_names = GroupNames()
         coordination = build_coordination(
             self.live, self.catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
@@ -80,10 +84,14 @@ class Broker(Kernel):
         self.transactions = TransactionService(
             self.state.transactions, endings, self.log, self.appender, self.timers, clock, self.live, self.logger
         )
-        self.group_configs = GroupConfigs(self)
-        self.dynamic_configs = DynamicConfigs(self)
-        self.quotas = Quotas(self)
-        self.views = Views(self)
+        self.dynamic_configs = DynamicConfigs(
+            self.state.configs, self.appender, self.live, BrokerConfigs(self.topic_configs), self.group_configs,
+            self.logger,
+        )  # fmt: skip
+        self.client_metrics = ClientMetrics(self.state.configs, self.appender)
+        self.quotas = Quotas(self.state.quotas, self.appender, clock, self.live)
+        self.acls = AccessRules(self.state.acls, self.appender)
+        self.views = Views(self.catalog, self.appender, self.partition_reader, self.relays, clock, self.logger)
         self.key_index = KeyIndex(self.log, self.catalog, self.turn, self.partition_reader, self.relays)
         self.messages = Messages(self.key_index, self.catalog, self.log)
         self.waiting = WaitingService(
@@ -100,40 +108,16 @@ class Broker(Kernel):
         )
         self.appender.transaction_guard = self.transactions
         self.appender.indexed = self.turn.follower = self.key_index
-        self.bind(self._features())
+        self.bind([feature for feature in self._features() if feature.name not in off])
 
     def _features(self) -> list[Feature]:
-        views = self.views
         return [
-            Feature(
-                "configs",
-                warnings=lambda: [*self.dynamic_configs.warnings(), *self.group_configs.warnings()],
-            ),
-            Feature(
-                "quotas",
-                restore=self.quotas.apply,
-                families=quota_metrics.FAMILIES,
-                read_metrics=partial(quota_metrics.read, self.quotas),
-            ),
+            self.dynamic_configs.feature(),
+            self.quotas.feature(),
             self.groups.feature(),
             self.transactions.feature(),
             self.shares.feature(),
-            Feature(
-                "view",
-                start=views.start,
-                checkpoint=views.save_progress,
-                arrived=lambda arrivals: views.arrived(arrivals) if views.followers else None,
-                topics=TopicPolicy(
-                    creating=views.bind,
-                    deleting=views.check_deletion,
-                    configuring=views.check_change,
-                    changed=views.topics_changed,
-                ),
-                families=view_metrics.FAMILIES,
-                read_metrics=lambda put: view_metrics.read(views.readings(), put),
-                problems=views.problems,
-                warnings=views.warnings,
-            ),
+            self.views.feature(),
             self.waiting.feature(),
             self.cancelling.feature(),
             self.key_index.feature(),
@@ -167,16 +151,13 @@ class Broker(Kernel):
         time, and are to be forgotten. Raises StartError, OSError, StorageError."""
         super().open(progress)
         self.begin()
-        self.dynamic_configs.unset(unset_configs)
-        self.dynamic_configs.apply()
-        for warning in self.dynamic_configs.warnings() + self.group_configs.warnings():
-            self.logger.warning("event=config_left_out %s", warning)
+        self.dynamic_configs.opened(unset_configs)
         self.restore()
         return self.report
 
     def start_relays(self) -> None:
-        """Begin to move messages. Before, say which filter languages there are (`views.languages`), and give
-        `waiting` its interceptors and relays (`use`)."""
+        """Begin to move messages. Before, say which filter languages there are (`views.use`), and give `waiting` its
+        interceptors and relays (`use`)."""
         self.start()
 
     @property

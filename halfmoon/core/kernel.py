@@ -38,6 +38,7 @@ from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
 from halfmoon.core.timers import Timers
 from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.core.turn import Turn
 from halfmoon.schema import control
 
@@ -53,8 +54,10 @@ class Kernel:
         random_bytes: Callable[[int], bytes],
         *,
         logger: logging.Logger | None = None,
+        topic_configs: TopicConfigs | None = None,
     ) -> None:
-        """`random_bytes(n)` makes ids of clusters and topics."""
+        """`random_bytes(n)` makes ids of clusters and topics. `topic_configs`: what topics may say; None: what the core
+        itself obeys."""
         self.fs = fs
         self.clock = clock
         self.logger = logger or logging.getLogger("halfmoon.broker")
@@ -63,7 +66,8 @@ class Kernel:
         self.log = CommitLog(fs, settings.log.segment_bytes, settings.log.low_disk_mark_bytes)
         self.indexes = IndexFiles(fs)
         self.clean_files = CleanFiles(self.log)
-        self.catalog = Catalog(settings)
+        self.catalog = Catalog(settings, topic_configs)
+        self.topic_configs = self.catalog.topic_configs
         self.hold = HoldService(settings.hold)
         self.timers = Timers()
         self.relays = Relays(clock, self.logger)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import TopicPolicies
-from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.schema import control
 
@@ -75,7 +74,7 @@ class TopicAdministration:
         if name in catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
         configs = dict(configs or {})
-        validate(configs)
+        catalog.topic_configs.validate(configs)
         binding, partitions = self.policies.creating(configs, partitions)
         count = self._settings.current.topics.partitions if partitions == -1 else partitions
         self._check_partitions(count, count)
@@ -162,13 +161,16 @@ class TopicAdministration:
         return position
 
     def alter_configs(self, topic: Topic, configs: Mapping[str, str], *, validate_only: bool = False) -> int:
-        """Replace all of a topic's overrides; returns the log position to wait for. Raises BrokerError."""
-        validate(configs)
+        """Replace all of a topic's overrides, but for those of features that are off; returns the log position to wait
+        for. Raises BrokerError."""
+        table = self._catalog.topic_configs
+        configs = table.hidden(topic.configs) | dict(configs)
+        table.validate(configs, topic.configs)
         for configuring in self.policies.configuring:
             configuring(topic, configs)
         if validate_only:
             return 0
-        position = self._change(control.ConfigsSet(topic.number, dict(configs)), topic.name, "configured")
+        position = self._change(control.ConfigsSet(topic.number, configs), topic.name, "configured")
         for configured in self.policies.configured:
             configured(topic)
         return position

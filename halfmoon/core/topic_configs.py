@@ -1,7 +1,7 @@
-"""The one table of topic configurations: what each is called, what it takes, what it defaults to, what it means.
+"""The table of topic configurations: what each is called, what it takes, what it defaults to, what it means.
 
-A topic stores only its *overrides*, as strings, exactly as a client sent them. Everything else follows from this
-table and the node's settings: what is accepted (`validate`), what is shown (`effective`), and what the core acts on
+A topic stores only its *overrides*, as strings, exactly as a client sent them. Everything else follows from the table
+and the node's settings: what is accepted (`validate`), what is shown (`effective`), and what the core acts on
 (`resolve`).
 
 A configuration is accepted only if it is obeyed, but for `segment.bytes`, without which there is no Kafka Streams. So
@@ -13,48 +13,27 @@ there are three kinds:
 - those of Kafka's that cannot hold here (`segment.ms`: all topics share one commitlog): refused with the reason.
   Some are still shown, read-only, because tools look for them.
 
-The definition of a view (`halfmoon.view.source`, `.from`, and the filter, `halfmoon.view.<language>`) is stored and
-shown like the others; what it means, and that it never changes, is core/views.py's.
+The rows here are the core's own. Features add theirs (`FeatureConfigs`) when the table is made, which is before
+recovery. A topic may store configurations of a feature that is off: they are kept by every change, not shown, and
+refused from clients. Any other name is refused by name, too.
 
-Any other name is refused by name. Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig and
-ConfigDef); `halfmoon.*` are ours.
+Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig and ConfigDef); `halfmoon.*` are ours.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.config_values import INT_MAX, LONG_MAX, Kind, integer, one_of, only, ratio
+from halfmoon.core.errors import BrokerError, Fault, StartError
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
 
-VIEW_PREFIX = "halfmoon.view."
-VIEW_SOURCE = "halfmoon.view.source"
-VIEW_FROM = "halfmoon.view.from"
-VIEW_STATE = "halfmoon.view.state"
-VIEW_POSITION = "halfmoon.view.position"
-VIEW_SHOWN = (VIEW_STATE, VIEW_POSITION)
-"""Only shown, and no part of a definition: see `Views.state`, `Views.position`."""
-
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
-
-
-class Kind(Enum):
-    """The type of a value, as Kafka's tools name it."""
-
-    UNKNOWN = "unknown"
-    BOOLEAN = "boolean"
-    STRING = "string"
-    INT = "int"
-    LONG = "long"
-    DOUBLE = "double"
-    LIST = "list"
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +50,22 @@ class TopicConfig:
     """What the node-wide setting is called that the default comes from, in Kafka's words; shown as a synonym. Empty:
     there is no such setting, and no default."""
     read_only: bool = False
+    """Set once, when the topic is created, or only shown."""
+    setting: str = ""
+    """Where broker.yaml sets the default; empty: nowhere."""
+    rule: str = ""
+    """Of a feature's row: the field of TopicRules that the parsed value goes to, where the core asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfigs:
+    """What one feature adds to the table."""
+
+    rows: tuple[TopicConfig, ...] = ()
+    prefix: str = ""
+    """All other names that begin so are the feature's: its definition of a topic. Never a default, always shown."""
+    row: Callable[[str], TopicConfig] | None = None
+    """The row of such a name."""
 
 
 class Effective(NamedTuple):
@@ -95,14 +90,6 @@ class TopicRules:
     """The largest record batch taken, in bytes."""
     log_append_time: bool
     """Whether the broker's clock stamps the records (LogAppendTime)."""
-    headers_enabled: bool
-    """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
-    key_index: bool
-    """Whether records can be found by their own key (core/keys.py)."""
-    delete_force: bool
-    """Whether the topic may be deleted although views are filled from it."""
-    verbatim_bodies: bool
-    """Whether bodies that RocketMQ clients have compressed are kept so."""
     deletes: bool
     """Whether old records go: the cleanup policy has "delete"."""
     compacts: bool
@@ -112,57 +99,15 @@ class TopicRules:
     min_compaction_lag_ms: int
     """How long a record stays, counted from when it was stored, though a later one has its key."""
     max_compaction_lag_ms: int
-    """When it is looked into at the latest."""
+    """When it is inspected at the latest."""
     delete_retention_ms: int
     """How long a record without a value stays after it was first cleaned."""
-
-
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
-
-
-def integer(least: int, most: int) -> Callable[[str], int]:
-    """A check, which returns the number too."""
-
-    def check(value: str) -> int:
-        if not _INTEGER.match(value) or not least <= int(value) <= most:
-            raise ValueError(f"expected an integer from {least} to {most}")
-        return int(value)
-
-    return check
-
-
-def boolean(value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise ValueError("expected true or false")
-    return value.lower() == "true"
-
-
-def _one_of(*choices: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if value not in choices:
-            raise ValueError(f"expected {' or '.join(choices)}")
-        return value
-
-    return check
-
-
-def _only(truth: str, why: str) -> Callable[[str], str]:
-    def check(value: str) -> str:
-        if value != truth:
-            raise ValueError(f"only {truth} is supported: {why}")
-        return value
-
-    return check
-
-
-def _shown_only(value: str) -> str:
-    raise ValueError("it is read-only")
-
-
-def _not_empty(value: str) -> str:
-    if not value:
-        raise ValueError("expected the name of a topic")
-    return value
+    headers_enabled: bool = False
+    """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
+    key_index: bool = False
+    """Whether records can be found by their own key (core/keys.py)."""
+    of_features: Mapping[str, str] = field(default_factory=dict)
+    """By name, what the other rows of features say."""
 
 
 def _cleanup_policy(value: str) -> str:
@@ -170,16 +115,6 @@ def _cleanup_policy(value: str) -> str:
     if not policies <= {"delete", "compact"}:
         raise ValueError("expected delete, compact, or both with a comma")
     return value
-
-
-def _ratio(value: str) -> float:
-    try:
-        ratio = float(value)
-    except ValueError:
-        ratio = -1.0
-    if not 0 <= ratio <= 1:
-        raise ValueError("expected a number from 0 to 1")
-    return ratio
 
 
 def _or_unlimited(limit: int | None) -> str:
@@ -192,10 +127,10 @@ _max_lag_ms = integer(1, LONG_MAX)
 _retention_ms = integer(-1, LONG_MAX)
 _retention_bytes = integer(-1, LONG_MAX)
 _max_message_bytes = integer(0, INT_MAX)
-_timestamp_type = _one_of("CreateTime", "LogAppendTime")
-_rocketmq_body = _one_of("plain", "verbatim")
+_timestamp_type = one_of("CreateTime", "LogAppendTime")
 
-_ROWS = (
+
+_ROWS: tuple[TopicConfig, ...] = (
     TopicConfig(
         "cleanup.policy",
         Kind.LIST,
@@ -209,7 +144,7 @@ _ROWS = (
         "compression.type",
         Kind.STRING,
         lambda settings: "producer",
-        _only("producer", "batches are kept byte for byte as they came"),
+        only("producer", "batches are kept byte for byte as they came"),
         'The codec batches are kept in. Only "producer": the one they came in.',
         "compression.type",
     ),
@@ -220,38 +155,6 @@ _ROWS = (
         _lag_ms,
         "How long a record without a value (tombstone) of a compacted topic stays after it was first cleaned, in ms.",
         "log.cleaner.delete.retention.ms",
-    ),
-    TopicConfig(
-        "halfmoon.delete.force",
-        Kind.BOOLEAN,
-        lambda settings: "false",
-        boolean,
-        "Whether the topic may be deleted although views are filled from it. They keep what they have then.",
-        "halfmoon.delete.force",
-    ),
-    TopicConfig(
-        "halfmoon.headers.enable",
-        Kind.BOOLEAN,
-        lambda settings: "true" if settings.topics.headers else "false",
-        boolean,
-        "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
-        "halfmoon.topics.headers",
-    ),
-    TopicConfig(
-        "halfmoon.key.index",
-        Kind.BOOLEAN,
-        lambda settings: "true" if settings.topics.key_index else "false",
-        boolean,
-        "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
-        "halfmoon.topics.key_index",
-    ),
-    TopicConfig(
-        "halfmoon.rocketmq.body",
-        Kind.STRING,
-        lambda settings: "plain",
-        _rocketmq_body,
-        "How bodies are kept that RocketMQ clients have compressed: plain, so that all clients read them, or verbatim.",
-        "halfmoon.rocketmq.body",
     ),
     TopicConfig(
         "max.compaction.lag.ms",
@@ -268,12 +171,13 @@ _ROWS = (
         _max_message_bytes,
         "The largest record batch that is taken, in bytes, as compressed by the producer.",
         "message.max.bytes",
+        setting="topics.max_message_bytes",
     ),
     TopicConfig(
         "message.timestamp.after.max.ms",
         Kind.LONG,
         lambda settings: str(LONG_MAX),
-        _only(str(LONG_MAX), "records may carry any timestamp"),
+        only(str(LONG_MAX), "records may carry any timestamp"),
         "How far a record's timestamp may lie after the broker's clock. Not limited.",
         "log.message.timestamp.after.max.ms",
     ),
@@ -281,7 +185,7 @@ _ROWS = (
         "message.timestamp.before.max.ms",
         Kind.LONG,
         lambda settings: str(LONG_MAX),
-        _only(str(LONG_MAX), "records may carry any timestamp"),
+        only(str(LONG_MAX), "records may carry any timestamp"),
         "How far a record's timestamp may lie before the broker's clock. Not limited.",
         "log.message.timestamp.before.max.ms",
     ),
@@ -297,7 +201,7 @@ _ROWS = (
         "min.cleanable.dirty.ratio",
         Kind.DOUBLE,
         lambda settings: str(settings.log.cleaner.min_dirty_ratio),
-        _ratio,
+        ratio,
         "A partition is compacted when more than this part of what it would look into has come since the last time.",
         "log.cleaner.min.cleanable.ratio",
     ),
@@ -313,7 +217,7 @@ _ROWS = (
         "min.insync.replicas",
         Kind.INT,
         lambda settings: "1",
-        _only("1", "a single node keeps one replica"),
+        only("1", "a single node keeps one replica"),
         "How many replicas must have a record before acks=all is answered. A single node keeps one.",
         "min.insync.replicas",
     ),
@@ -324,6 +228,7 @@ _ROWS = (
         _retention_bytes,
         "How many bytes of each partition are kept; -1 keeps all.",
         "log.retention.bytes",
+        setting="log.retention_bytes",
     ),
     TopicConfig(
         "retention.ms",
@@ -332,6 +237,7 @@ _ROWS = (
         _retention_ms,
         "How long records are kept, in milliseconds since they were stored, whatever their timestamps; -1 = for ever.",
         "log.retention.ms",
+        setting="log.retention",
     ),
     TopicConfig(
         "segment.bytes",
@@ -346,19 +252,17 @@ _ROWS = (
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
         lambda settings: "false",
-        _only("false", "a single node elects no leaders"),
+        only("false", "a single node elects no leaders"),
         "Whether a replica that lags may lead. A single node has none.",
         "unclean.leader.election.enable",
     ),
 )
 
-TOPIC_CONFIGS: Mapping[str, TopicConfig] = {row.name: row for row in _ROWS}
-"""Every topic configuration there is, sorted by name."""
 
 _ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
 _NO_TIERS = "tiered storage does not exist here"
 
-_NOT_HERE: Mapping[str, str] = {
+NOT_HERE: Mapping[str, str] = {
     "file.delete.delay.ms": _ONE_LOG,
     "flush.messages": _ONE_LOG,
     "flush.ms": _ONE_LOG,
@@ -384,64 +288,9 @@ _NOT_HERE: Mapping[str, str] = {
 """Topic configurations that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
 
 
-def find(name: str) -> TopicConfig:
-    """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
-    config = TOPIC_CONFIGS.get(name)
-    if config is None and name.startswith(VIEW_PREFIX) and name != VIEW_PREFIX:
-        return _view_config(name)
-    if config is None:
-        reason = _NOT_HERE.get(name)
-        raise BrokerError(
-            Fault.INVALID_CONFIG,
-            f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
-        )
-    return config
-
-
 def known_elsewhere(name: str) -> bool:
     """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
-    return name in _NOT_HERE
-
-
-def not_here() -> Mapping[str, str]:
-    """Those of Kafka's that are refused here, with the reason."""
-    return _NOT_HERE
-
-
-def _view_config(name: str) -> TopicConfig:
-    check: Callable[[str], object]
-    if name == VIEW_STATE:
-        check, documentation = _shown_only, "Whether this view is filled, or why not."
-    elif name == VIEW_POSITION:
-        check, documentation = _shown_only, "By partition, S:V: what the source has before S is in this view before V."
-    elif name == VIEW_SOURCE:
-        check, documentation = _not_empty, "The topic that this view is filled from."
-    elif name == VIEW_FROM:
-        check, documentation = _one_of("earliest", "latest"), "Whether the view holds what came before its creation."
-    else:
-        language = name.removeprefix(VIEW_PREFIX)
-        check, documentation = str, f"What of the source is in this view, in the filter language {language}."
-    return TopicConfig(name, Kind.STRING, lambda settings: "", check, documentation, "", read_only=True)
-
-
-def view_configs(overrides: Mapping[str, str]) -> dict[str, str]:
-    """Those of the overrides that define a view; empty where the topic is none."""
-    return {name: value for name, value in overrides.items() if name.startswith(VIEW_PREFIX)}
-
-
-def validate(overrides: Mapping[str, str]) -> None:
-    """Raise BrokerError(INVALID_CONFIG), naming the key, unless every override is known and its value obeyed."""
-    for name, value in overrides.items():
-        config = find(name)
-        try:
-            config.check(value.strip())
-        except ValueError as error:
-            raise BrokerError(
-                Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
-            ) from None
-    least, most = overrides.get("min.compaction.lag.ms"), overrides.get("max.compaction.lag.ms")
-    if least is not None and most is not None:
-        check_lags(least, most)
+    return name in NOT_HERE
 
 
 def check_lags(least: str, most: str) -> None:
@@ -452,38 +301,103 @@ def check_lags(least: str, most: str) -> None:
         )
 
 
-def effective(overrides: Mapping[str, str], settings: Settings) -> list[Effective]:
-    """Every configuration as it holds for a topic with these overrides, sorted by name."""
-    found = []
-    for config in _ROWS:
-        override = overrides.get(config.name)
-        default = config.default(settings)
-        found.append(Effective(config, default if override is None else override.strip(), override, default))
-    found += [Effective(find(name), value, value, "") for name, value in view_configs(overrides).items()]
-    return sorted(found, key=lambda each: each.config.name)
+class TopicConfigs:
+    """Every topic configuration of a broker: the core's rows, and those of its features.
 
+    Raises StartError where two features add the same.
+    """
 
-def resolve(overrides: Mapping[str, str], settings: Settings) -> TopicRules:
-    """The rules the core acts on. The overrides must have passed `validate`."""
+    def __init__(self, added: Sequence[FeatureConfigs] = ()) -> None:
+        of_features = [row for each in added for row in each.rows]
+        rows = {row.name: row for row in (*_ROWS, *of_features)}
+        if len(rows) != len(_ROWS) + len(of_features):
+            raise StartError("two features add the same topic configuration")
+        self.rows: Mapping[str, TopicConfig] = dict(sorted(rows.items()))
+        """By name, sorted by it; those with a prefix are not among them."""
+        self._of_features = tuple(of_features)
+        self._prefixes = tuple((each.prefix, each.row) for each in added if each.row is not None)
 
-    def value(name: str) -> str:
-        override = overrides.get(name)
-        return TOPIC_CONFIGS[name].default(settings) if override is None else override.strip()
+    def get(self, name: str) -> TopicConfig | None:
+        """The row of that name."""
+        config = self.rows.get(name)
+        if config is None:
+            for prefix, row in self._prefixes:
+                if name.startswith(prefix) and name != prefix:
+                    return row(name)
+        return config
 
-    policies = {part.strip() for part in value("cleanup.policy").split(",")}
-    return TopicRules(
-        retention_ms=_retention_ms(value("retention.ms")),
-        retention_bytes=_retention_bytes(value("retention.bytes")),
-        max_message_bytes=_max_message_bytes(value("max.message.bytes")),
-        log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
-        headers_enabled=boolean(value("halfmoon.headers.enable")),
-        key_index=boolean(value("halfmoon.key.index")),
-        delete_force=boolean(value("halfmoon.delete.force")),
-        verbatim_bodies=value("halfmoon.rocketmq.body") == "verbatim",
-        deletes="delete" in policies,
-        compacts="compact" in policies,
-        min_dirty_ratio=_ratio(value("min.cleanable.dirty.ratio")),
-        min_compaction_lag_ms=_lag_ms(value("min.compaction.lag.ms")),
-        max_compaction_lag_ms=_max_lag_ms(value("max.compaction.lag.ms")),
-        delete_retention_ms=_lag_ms(value("delete.retention.ms")),
-    )
+    def find(self, name: str) -> TopicConfig:
+        """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
+        config = self.get(name)
+        if config is None:
+            reason = NOT_HERE.get(name)
+            raise BrokerError(
+                Fault.INVALID_CONFIG,
+                f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
+            )
+        return config
+
+    def hidden(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """Those of a topic's overrides that belong to features that are off: nobody is shown them, and every change
+        keeps them."""
+        return {name: value for name, value in stored.items() if self.get(name) is None}
+
+    def fixed(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """Those that stay when a client replaces all of a topic's overrides: hidden ones, and what the topic was
+        created as."""
+        return {name: value for name, value in stored.items() if (config := self.get(name)) is None or config.read_only}
+
+    def validate(self, overrides: Mapping[str, str], stored: Mapping[str, str] = NONE) -> None:
+        """Raise BrokerError(INVALID_CONFIG), naming the key, unless every override is known and its value obeyed, or
+        the topic has `stored` it already and it is hidden."""
+        hidden = self.hidden(stored) if stored else NONE
+        for name, value in overrides.items():
+            if hidden.get(name) == value:
+                continue
+            config = self.find(name)
+            try:
+                config.check(value.strip())
+            except ValueError as error:
+                raise BrokerError(
+                    Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
+                ) from None
+        least, most = overrides.get("min.compaction.lag.ms"), overrides.get("max.compaction.lag.ms")
+        if least is not None and most is not None:
+            check_lags(least, most)
+
+    def effective(self, overrides: Mapping[str, str], settings: Settings) -> list[Effective]:
+        """Every configuration as it holds for a topic with these overrides, sorted by name."""
+        found = []
+        for config in self.rows.values():
+            override = overrides.get(config.name)
+            default = config.default(settings)
+            found.append(Effective(config, default if override is None else override.strip(), override, default))
+        for name, value in overrides.items():
+            defined = None if name in self.rows else self.get(name)
+            if defined is not None:
+                found.append(Effective(defined, value, value, ""))
+        return sorted(found, key=lambda each: each.config.name)
+
+    def resolve(self, overrides: Mapping[str, str], settings: Settings) -> TopicRules:
+        """The rules the core acts on. The overrides must have passed `validate`; hidden ones are ignored."""
+
+        def value(name: str) -> str:
+            override = overrides.get(name)
+            return self.rows[name].default(settings) if override is None else override.strip()
+
+        policies = {part.strip() for part in value("cleanup.policy").split(",")}
+        parsed: dict[str, Any] = {row.rule: row.check(value(row.name)) for row in self._of_features if row.rule}
+        return TopicRules(
+            retention_ms=_retention_ms(value("retention.ms")),
+            retention_bytes=_retention_bytes(value("retention.bytes")),
+            max_message_bytes=_max_message_bytes(value("max.message.bytes")),
+            log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
+            deletes="delete" in policies,
+            compacts="compact" in policies,
+            min_dirty_ratio=ratio(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=_lag_ms(value("min.compaction.lag.ms")),
+            max_compaction_lag_ms=_max_lag_ms(value("max.compaction.lag.ms")),
+            delete_retention_ms=_lag_ms(value("delete.retention.ms")),
+            of_features={row.name: value(row.name) for row in self._of_features if not row.rule},
+            **parsed,
+        )

@@ -61,6 +61,10 @@ COLLECT_AFTER = 20_000
 a second beside 1,000 consumers that wait, for 1 to 20 ms."""
 
 
+FEATURES_OF_PLUGINS = ("view",)
+"""Features of the broker that do nothing where the plugin of the same name is off."""
+
+
 class Listener(Protocol):
     async def start(self, bind: Address) -> tuple[str, int]: ...
     async def stop(self) -> None: ...
@@ -104,7 +108,9 @@ class App:
         fs = OsFileSystem(settings.node.data_dir)
         fs.lock()
         self._undo.append(fs.unlock)
-        self.broker = broker = Broker(fs, settings, SystemClock(), os.urandom)
+        on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
+        off = [name for name in FEATURES_OF_PLUGINS if name not in on]
+        self.broker = broker = Broker(fs, settings, SystemClock(), os.urandom, off=off)
         try:
             report = broker.open(_log_progress, unset_configs=self._unset_configs)
         except StartError:
@@ -126,7 +132,7 @@ class App:
         cleaning = CleaningProcess(fs.root.absolute(), settings.log.cleaner.bytes_per_second)
         broker.cleaner.execute = cleaning.run
         self._undo.append(cleaning.stop)
-        broker.views.languages = self.plugins.filters
+        broker.views.use(self.plugins.filters)
         broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.groups.allocators = self.plugins.allocators
         broker.start_relays()
@@ -163,7 +169,9 @@ class App:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it
 
         loop = asyncio.get_running_loop()
-        self.rocketmq = server = RocketmqServer(self.broker, self.settings, listener, self.plugins.allocators, loop)
+        self.rocketmq = server = RocketmqServer(
+            self.broker, self.settings, listener, self.plugins.allocators, self.plugins.filters, loop
+        )
         self.rocketmq_address = await self._listen(server, listener.bind)
         self.namesrv_address = await _bound(server.start_names, listener.namesrv)
 

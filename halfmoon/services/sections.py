@@ -24,7 +24,7 @@ class Sections:
         self.attempts = AttemptsState()
         self.cancels = CancelsState(catalog)
         self.transactions = TransactionsState(self.groups)
-        self.configs = ConfigsState()
+        self.configs = ConfigsState(catalog.topic_configs)
         self.quotas = QuotasState()
         self.acls = AclsState()
         self.share = ShareState(catalog)

@@ -166,7 +166,7 @@ class BrokerRig:
     def start_plugins(self) -> None:
         broker = self.broker
         self.plugins = load_plugins(self.settings, BUILT_IN, called=CALLED_HOOKS)
-        broker.views.languages = self.plugins.filters
+        broker.views.use(self.plugins.filters)
         broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.start_relays()
         self.plugins.attach(Host(broker, Path("state")))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -68,15 +68,17 @@ def open_broker(
     languages: Mapping[str, FilterCompiler] = LANGUAGES,
     interceptors: Sequence[PutInterceptor] = (),
     relays: Sequence[Relay] = (),
+    off: Collection[str] = (),
     **log: Any,
 ) -> Broker:
-    """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections."""
+    """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections.
+    `off`: features that do nothing."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
     settings = load_settings({"log": small | log} | (sections or {}), {}, {})
     dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
-    broker = Broker(fs, settings, clock, dice.randbytes)
+    broker = Broker(fs, settings, clock, dice.randbytes, off=off)
     broker.open()
-    broker.views.languages = languages
+    broker.views.use(languages)
     broker.waiting.use(interceptors, relays)
     broker.start_relays()
     return broker

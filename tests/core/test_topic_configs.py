@@ -5,8 +5,13 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.config import Settings, load_settings
+from halfmoon.core.config_values import LONG_MAX
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.topic_configs import LONG_MAX, TOPIC_CONFIGS, TopicRules, effective, find, resolve, validate
+from halfmoon.core.topic_configs import TopicRules
+from halfmoon.services.topic_configs import topic_configs
+
+TABLE = topic_configs()
+validate, resolve = TABLE.validate, TABLE.resolve
 
 
 @pytest.mark.parametrize(
@@ -80,7 +85,7 @@ def test_the_compaction_lags_must_leave_room():
 
 
 def test_every_default_is_a_value_that_would_be_taken():
-    for config, value, override, default in effective({}, Settings()):
+    for config, value, override, default in TABLE.effective({}, Settings()):
         assert override is None
         assert value == default
         if not config.read_only:
@@ -88,20 +93,22 @@ def test_every_default_is_a_value_that_would_be_taken():
 
 
 def test_the_table_is_sorted_and_documented():
-    assert list(TOPIC_CONFIGS) == sorted(TOPIC_CONFIGS)
-    assert all(config.documentation.endswith(".") for config in TOPIC_CONFIGS.values())
-    assert find("retention.ms") is TOPIC_CONFIGS["retention.ms"]
+    assert list(TABLE.rows) == sorted(TABLE.rows)
+    assert all(config.documentation.endswith(".") for config in TABLE.rows.values())
+    assert TABLE.find("retention.ms") is TABLE.rows["retention.ms"]
 
 
 def test_overrides_stand_before_what_the_node_says():
     settings = load_settings({"log": {"retention": "1d"}}, {}, {})
-    found = {row.config.name: row for row in effective({"retention.ms": " 5"}, settings)}
+    found = {row.config.name: row for row in TABLE.effective({"retention.ms": " 5"}, settings)}
     assert (found["retention.ms"].value, found["retention.ms"].default) == ("5", "86400000")
     assert found["retention.bytes"].value == "-1"
 
 
 CLEANUP = (True, False, 0.5, 0, LONG_MAX, 86_400_000)
 """What compaction makes of a topic that says nothing."""
+FEATURES = {"halfmoon.delete.force": "false", "halfmoon.rocketmq.body": "plain"}
+"""What features make of one."""
 
 
 def test_what_the_node_says_of_compaction():
@@ -112,16 +119,14 @@ def test_what_the_node_says_of_compaction():
 
 
 def test_rules_by_default():
-    assert resolve({}, Settings()) == TopicRules(
-        7 * 86_400_000, -1, 4 << 20, False, True, False, False, False, *CLEANUP
-    )
+    assert resolve({}, Settings()) == TopicRules(7 * 86_400_000, -1, 4 << 20, False, *CLEANUP, True, False, FEATURES)
 
 
 def test_rules_for_ever():
     settings = load_settings(
         {"log": {"retention": None, "retention_bytes": "1KiB"}, "topics": {"headers": False, "key_index": True}}, {}, {}
     )
-    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, False, True, False, False, *CLEANUP)
+    assert resolve({}, settings) == TopicRules(-1, 1024, 4 << 20, False, *CLEANUP, False, True, FEATURES)
 
 
 def test_rules_of_a_topic():
@@ -142,5 +147,17 @@ def test_rules_of_a_topic():
     }
     validate(overrides)
     assert resolve(overrides, Settings()) == TopicRules(
-        5, 6, 7, True, False, True, True, True, True, True, 0.25, 8, 9, 10
+        5,
+        6,
+        7,
+        True,
+        True,
+        True,
+        0.25,
+        8,
+        9,
+        10,
+        False,
+        True,
+        {"halfmoon.delete.force": "true", "halfmoon.rocketmq.body": "verbatim"},
     )

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.broker_configs import BROKER_CONFIGS, BrokerConfig
-from halfmoon.core.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.core.config import Settings
-from halfmoon.core.group_configs import GROUP_CONFIGS
-from halfmoon.core.topic_configs import VIEW_POSITION, VIEW_STATE, Kind, effective, find
+from halfmoon.core.config_values import Kind
+from halfmoon.services.configs.broker_configs import BrokerConfig
+from halfmoon.services.configs.client_metrics import CLIENT_METRICS_CONFIGS
+from halfmoon.services.configs.group_configs import GROUP_CONFIGS
 from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Topic
+    from halfmoon.core.topic_configs import TopicConfig
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource and .ConfigType
 TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3
@@ -59,26 +60,29 @@ def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[Entry]:
     """Every configuration of a topic with these overrides, sorted by name."""
     node = broker.state.configs.topic_defaults()
     entries = []
-    for config, value, override, _ in effective({**node, **overrides}, broker.dynamic_configs.base):
-        synonyms = _node_layers(broker, BROKER_CONFIGS[config.node_name]) if config.node_name else []
+    rows = broker.dynamic_configs.table.rows
+    for config, value, override, _ in broker.topic_configs.effective(
+        {**node, **overrides}, broker.dynamic_configs.base
+    ):
+        synonyms = _node_layers(broker, rows[config.node_name]) if config.node_name else []
         if config.name in overrides and override is not None:
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))
         entries.append(Entry(config.name, value, config.kind, config.read_only, synonyms, config.documentation))
     return entries
 
 
-def view_entries(broker: Broker, view: Topic) -> list[Entry]:
-    """How a view is getting on, as if it were configurations: Kafka's protocol has no other place for it.
+def shown_entries(broker: Broker, topic: Topic) -> list[Entry]:
+    """What features show of a topic beside its configurations, such as how far a view has come.
 
     They pass for the topic's own, because tools leave out what is a default.
     """
-    position = ",".join(f"{source}:{own}" for source, own in broker.views.position(view))
-    return [_shown(VIEW_POSITION, position), _shown(VIEW_STATE, broker.views.state(view))]
+    shown = [pair for entries in broker.features.topic_entries for pair in entries(topic).items()]
+    return [_shown(broker.topic_configs.find(name), value) for name, value in shown]
 
 
-def _shown(name: str, value: str) -> Entry:
-    config = find(name)
-    return Entry(name, value, config.kind, config.read_only, [Synonym(name, value, TOPIC_CONFIG)], config.documentation)
+def _shown(config: TopicConfig, value: str) -> Entry:
+    own = Synonym(config.name, value, TOPIC_CONFIG)
+    return Entry(config.name, value, config.kind, config.read_only, [own], config.documentation)
 
 
 def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:
@@ -97,7 +101,7 @@ def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:
             "Where this client is told to connect: listeners.kafka.advertise, else the address it reached.",
         )
     ]
-    for row in BROKER_CONFIGS.values():
+    for row in broker.dynamic_configs.table.rows.values():
         synonyms = _node_layers(broker, row)
         documentation = f"{row.documentation} In broker.yaml: {row.setting}." if row.setting else row.documentation
         entries.append(Entry(row.name, synonyms[0].value, row.kind, row.read_only, synonyms, documentation))
@@ -108,7 +112,9 @@ def all_nodes_entries(broker: Broker) -> list[Entry]:
     """What was set for all nodes at run time, and nothing else, as Kafka shows it."""
     entries = []
     for name, value in sorted(broker.dynamic_configs.overrides(ALL_NODES).items()):
-        row = BROKER_CONFIGS[name]
+        row = broker.dynamic_configs.table.rows.get(name)
+        if row is None:  # of a feature that is off
+            continue
         synonyms = [Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)]
         entries.append(Entry(name, value, row.kind, False, synonyms, row.documentation))
     return entries
@@ -135,7 +141,7 @@ def group_entries(broker: Broker, group: str) -> list[Entry]:
     entries = []
     for row in GROUP_CONFIGS.values():
         if row.node_name:
-            synonyms = _node_layers(broker, BROKER_CONFIGS[row.node_name])
+            synonyms = _node_layers(broker, broker.dynamic_configs.table.rows[row.node_name])
         else:
             base = broker.dynamic_configs.base
             value, default = row.default(base, group), row.default(_DEFAULTS, group)

@@ -35,7 +35,7 @@ from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
-from halfmoon.core.quotas import CONNECTIONS, Throttle
+from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:
     import asyncio
@@ -128,7 +128,7 @@ class Connection(tcp.Connection):
         quotas = self._broker.quotas
         wait_ms = quotas.connect(self.peer_host)
         if wait_ms:
-            quotas.told(Throttle(wait_ms, CONNECTIONS))
+            quotas.count(Throttle(wait_ms, CONNECTIONS))
             self._closed = True
             self._pause_reading()
             self._listener.loop.call_later(wait_ms / 1000, self._transport.abort)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfmoon.core.quotas import ThrottledError
+from halfmoon.services.quotas.service import ThrottledError
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Context

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from halfmoon.core.quotas import CONSUMED
+from halfmoon.services.quotas.service import CONSUMED
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

@@ -18,15 +18,16 @@ from halfmoon.adapters.kafka.config_entries import (
     client_metrics_entries,
     group_entries,
     node_entries,
+    shown_entries,
     topic_entries,
-    view_entries,
 )
 from halfmoon.adapters.kafka.lookup import topic_named
-from halfmoon.core import broker_configs, client_metrics, group_configs, topic_configs
+from halfmoon.core import topic_configs
+from halfmoon.core.config_values import Kind
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.topic_configs import Kind
 from halfmoon.core.topic_names import check_topic_name
-from halfmoon.services.configs.state import ALL_NODES, CLIENT_METRICS
+from halfmoon.services.configs import client_metrics, group_configs
+from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Context
@@ -92,27 +93,27 @@ class TopicResource(Resource):
         return {} if topic is None else dict(topic.configs)
 
     def kept(self) -> dict[str, str]:
-        return topic_configs.view_configs(self.overrides())
+        return self.broker.topic_configs.fixed(self.overrides())
 
     def kind(self, name: str) -> Kind:
-        return topic_configs.find(name).kind
+        return self.broker.topic_configs.find(name).kind
 
     def never_set(self, name: str) -> bool:
         return topic_configs.known_elsewhere(name)
 
     def default(self, name: str) -> str:
         node = self.broker.state.configs.topic_defaults()
-        return node.get(name) or topic_configs.find(name).default(self.broker.settings)
+        return node.get(name) or self.broker.topic_configs.find(name).default(self.broker.settings)
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
-        topic_configs.validate(overrides)  # so that a wrong configuration is named before a missing topic, as in Kafka
+        # So that a wrong configuration is named before a missing topic, as in Kafka.
+        self.broker.topic_configs.validate(overrides, self.overrides())
         return self.broker.alter_configs(topic_named(self.broker, self.name), overrides, validate_only=validate_only)
 
     def entries(self) -> list[Entry]:
         check_topic_name(self.name)
         topic = topic_named(self.broker, self.name)
-        entries = topic_entries(self.broker, topic.configs)
-        return entries + view_entries(self.broker, topic) if topic.view is not None else entries
+        return topic_entries(self.broker, topic.configs) + shown_entries(self.broker, topic)
 
 
 class NodeResource(Resource):
@@ -130,15 +131,19 @@ class NodeResource(Resource):
     def overrides(self) -> dict[str, str]:
         return dict(self.broker.dynamic_configs.overrides(self.name))
 
+    def kept(self) -> dict[str, str]:
+        return self.broker.dynamic_configs.table.hidden(self.overrides())
+
     def kind(self, name: str) -> Kind:
-        return broker_configs.find(name).kind
+        return self.broker.dynamic_configs.table.find(name).kind
 
     def never_set(self, name: str) -> bool:
-        return broker_configs.known_elsewhere(name)
+        return self.broker.dynamic_configs.table.known_elsewhere(name)
 
     def default(self, name: str) -> str:
-        below = self.broker.dynamic_configs.overrides(ALL_NODES) if self.name != ALL_NODES else {}
-        return below.get(name) or broker_configs.find(name).value(self.broker.dynamic_configs.base)
+        dynamic = self.broker.dynamic_configs
+        below = dynamic.overrides(ALL_NODES) if self.name != ALL_NODES else {}
+        return below.get(name) or dynamic.table.find(name).value(dynamic.base)
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
         return self.broker.dynamic_configs.alter(self.name, overrides, validate_only=validate_only)
@@ -193,7 +198,7 @@ class ClientMetricsResource(Resource):
             raise BrokerError(Fault.INVALID_REQUEST, "the name of a client metrics subscription must not be empty")
 
     def overrides(self) -> dict[str, str]:
-        return dict(self.broker.state.configs.overrides(CLIENT_METRICS, self.name))
+        return dict(self.broker.client_metrics.overrides(self.name))
 
     def kind(self, name: str) -> Kind:
         client_metrics.validate(
@@ -208,7 +213,7 @@ class ClientMetricsResource(Resource):
         if validate_only:
             client_metrics.validate(overrides)
             return 0
-        return client_metrics.alter(self.broker, self.name, overrides)
+        return self.broker.client_metrics.alter(self.name, overrides)
 
     def entries(self) -> list[Entry]:
         self.check_name()

@@ -30,12 +30,12 @@ from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.fetch_codec import encode as encode_fetch
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
-from halfmoon.core.quotas import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Throttle
+from halfmoon.services.quotas.service import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from halfmoon.core.quotas import Quotas
+    from halfmoon.services.quotas.service import Quotas
 
 log = logging.getLogger("halfmoon.kafka")
 
@@ -97,7 +97,7 @@ class Throttling:
         return _say(route, value, longest.ms)
 
     def _told(self, longest: Throttle, mute: Callable[[int], None]) -> None:
-        self._quotas.told(longest)
+        self._quotas.count(longest)
         mute(longest.ms)
 
 

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.remoting.codes import Code
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
 
 TAG = "TAG"
 _KEPT_CHARACTERS = 128 << 10
@@ -31,16 +28,12 @@ class Filter(NamedTuple):
 class Filters:
     """Compiles each expression once, as long as it is in use."""
 
-    def __init__(self, broker: Broker, spend: Callable[[int], None]) -> None:
-        """`spend(cost)` is told what compiling counts for in a turn."""
-        self._broker = broker
+    def __init__(self, languages: Mapping[str, FilterCompiler], spend: Callable[[int], None]) -> None:
+        """`languages`: filter language → its compiler. `spend(cost)` is told what compiling counts for in a turn."""
+        self._languages = languages
         self._spend = spend
         self._characters = 0
         self._compiled: OrderedDict[tuple[str, str], Filter] = OrderedDict()
-
-    @property
-    def _languages(self) -> Mapping[str, FilterCompiler]:
-        return self._broker.views.languages
 
     def get(self, kind: str, expression: str) -> Filter | None:
         """None lets everything through. Raises Refused(SUBSCRIPTION_PARSE_FAILED) for a bad expression, SYSTEM_ERROR

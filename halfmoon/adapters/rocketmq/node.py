@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.config import RocketmqListener
+    from halfmoon.core.hook_types import FilterCompiler
 
 log = logging.getLogger("halfmoon.rocketmq")
 
@@ -43,7 +44,12 @@ Timer = Callable[[float, Callable[[], None]], object]
 
 class Node:
     def __init__(
-        self, broker: Broker, settings: RocketmqListener, allocators: Mapping[str, AnyAllocator], later: Timer
+        self,
+        broker: Broker,
+        settings: RocketmqListener,
+        allocators: Mapping[str, AnyAllocator],
+        languages: Mapping[str, FilterCompiler],
+        later: Timer,
     ) -> None:
         self.broker = broker
         self.settings = settings
@@ -52,7 +58,7 @@ class Node:
         """later(seconds, callback) calls back once."""
         self.members = Members(settings.client_timeout_ms)
         self.locks = QueueLocks(settings.queue_lock_ms)
-        self.filters = Filters(broker, self.spend)
+        self.filters = Filters(languages, self.spend)
         self.extra_cost = 0
         """What the request that is being handled has cost besides its bytes (see connection.REQUEST_COST)."""
         self.windows = Windows(broker)

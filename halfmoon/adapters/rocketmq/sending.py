@@ -28,6 +28,7 @@ from halfmoon.core.units import format_duration
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
+from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
@@ -72,7 +73,7 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     more, more_count = connection.born_header, 1
     body: bytes | memoryview = call.command.body
     if sent.system_flags & COMPRESSED:
-        if rules.verbatim_bodies:
+        if rules.of_features.get(ROCKETMQ_BODY) == VERBATIM:
             more += header(SYSTEM_FLAGS, b"%d" % sent.system_flags)
             more_count += 1
         else:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.config import RocketmqListener, Settings
+    from halfmoon.core.hook_types import FilterCompiler
 
 
 class Server(Listener):
@@ -31,14 +32,17 @@ class Server(Listener):
         settings: Settings,
         listener: RocketmqListener,
         allocators: Mapping[str, AnyAllocator],
+        languages: Mapping[str, FilterCompiler],
         loop: asyncio.AbstractEventLoop,
         *,
         executor: Executor | None = None,
     ) -> None:
-        """`executor` runs cold reads; None takes the loop's own."""
+        """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own."""
         super().__init__(broker, settings, loop, executor=executor)
         self.requests = registered()
-        self.node = Node(broker, listener, allocators, lambda delay_s, callback: loop.call_later(delay_s, callback))
+        self.node = Node(
+            broker, listener, allocators, languages, lambda delay_s, callback: loop.call_later(delay_s, callback)
+        )
 
     def connection(self, port: Port) -> Connection:
         """For a client that connects."""

@@ -41,6 +41,7 @@ from halfmoon.remoting.message import (
     physical_offset,
     topic_field,
 )
+from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 
 OMITTED = b"HALFMOON_OMITTED"
 CLUSTER = b"CLUSTER"
@@ -278,7 +279,8 @@ class MessageWriter:
         flags, reconsume_times = 0, min(_int32(found.get(RECONSUME_TIMES)), 0xFFFF)
         if partition.topic.name.startswith(DEAD_LETTER_PREFIX) and giving_up_group(partition.topic.name) is not None:
             reconsume_times += 1  # RocketMQ counts the handing back with which it was given up
-        if SYSTEM_FLAGS in found and partition.topic.rules.verbatim_bodies:  # as clients have compressed them
+        if SYSTEM_FLAGS in found and partition.topic.rules.of_features.get(ROCKETMQ_BODY) == VERBATIM:
+            # as clients have compressed them
             flags |= _number(found[SYSTEM_FLAGS]) & (COMPRESSED | CODEC_MASK)
         born, born_flag = self._born(found.get(BORN_HOST))
         born_ms = _number(found[BORN_MS]) if BORN_MS in found else None

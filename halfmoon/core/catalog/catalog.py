@@ -22,7 +22,7 @@ from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import Provenance, SourceRun
-from halfmoon.core.topic_configs import TopicRules, resolve
+from halfmoon.core.topic_configs import TopicConfigs, TopicRules
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import CLEAN_BASE
 
@@ -36,8 +36,11 @@ DELETED_KNOWN = 1_000
 class Catalog:
     """Everything that control records have said so far."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, topic_configs: TopicConfigs | None = None) -> None:
+        """`topic_configs`: None takes the core's rows alone, and keeps what topics say beside them: enough for tools
+        that read a log."""
         self._settings = settings
+        self.topic_configs = TopicConfigs() if topic_configs is None else topic_configs
         self.topic_defaults: Callable[[], Mapping[str, str]] = dict
         """By the topics' own names, what the node's configurations say for topics that do not."""
         self.sections: tuple[CatalogSection, ...] = ()
@@ -114,7 +117,7 @@ class Catalog:
         return Topic(record, self._rules(record.configs))
 
     def _rules(self, configs: dict[str, str]) -> TopicRules:
-        return resolve({**self.topic_defaults(), **configs}, self._settings)
+        return self.topic_configs.resolve({**self.topic_defaults(), **configs}, self._settings)
 
     def resolve_topics(self) -> None:
         """Topics follow the node's configurations where they do not say otherwise, and those have changed."""

@@ -25,11 +25,11 @@ from halfmoon.core.clean_files import CleanFiles, data_path
 from halfmoon.core.clock import Clock
 from halfmoon.core.commitlog import CommitLog, segment_path
 from halfmoon.core.config import Settings
+from halfmoon.core.config_values import LONG_MAX
 from halfmoon.core.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.index import IndexFile, Key, Run
 from halfmoon.core.live import Live
-from halfmoon.core.topic_configs import LONG_MAX
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.cleaner.cleaning import Task, Work
 

@@ -14,7 +14,7 @@ from typing import ClassVar
 import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
-from halfmoon.core.topic_configs import TOPIC_CONFIGS
+from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.schema import control
 
 BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"
@@ -30,7 +30,8 @@ class ConfigsState(CatalogSection):
     slots: ClassVar = ("configs",)
     records: ClassVar = (control.ResourceConfigsSet,)
 
-    def __init__(self) -> None:
+    def __init__(self, topic_configs: TopicConfigs) -> None:
+        self._topic_configs = topic_configs
         self.configs: dict[tuple[str, str], dict[str, str]] = {}
         """(kind, name) → overrides; never empty."""
         self.on_topic_defaults: Callable[[], None] = lambda: None
@@ -66,7 +67,7 @@ class ConfigsState(CatalogSection):
         self._node = node
         self._topics = {
             row.name: node[row.node_name]
-            for row in TOPIC_CONFIGS.values()
+            for row in self._topic_configs.rows.values()
             if row.node_name in node and not row.read_only
         }
 

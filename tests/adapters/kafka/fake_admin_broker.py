@@ -6,26 +6,32 @@ does, and decoded again as a client does. Changes become durable only when `flus
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import cache
+from logging import getLogger
 from types import SimpleNamespace
 from typing import Any
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import Context, Deferred
-from halfmoon.core.broker_configs import DynamicConfigs
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_configs import GroupConfigs
+from halfmoon.core.features import Features
 from halfmoon.core.live import Live
-from halfmoon.core.quotas import Quotas
-from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.server.clock import SystemClock
+from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.quotas.state import QuotasState
+from halfmoon.services.topic_configs import topic_configs
 
 
 @cache
@@ -70,9 +76,10 @@ class FakeAdminBroker:
     cluster_id = "cluster-of-the-test"
     generation = 3
 
-    def __init__(self, **settings: object) -> None:
-        """`settings`: by dotted path with '__' for the dot, as `topics__partitions=2`."""
-        self.live = Live(_settings(tuple(settings.items())))
+    def __init__(self, off: Collection[str] = (), **settings: object) -> None:
+        """`off`: features that do nothing. `settings`: by dotted path with '__' for the dot, as
+        `topics__partitions=2`."""
+        self.live = Live(_settings((*settings.items(), ("node__id", self.node_id))))
         self.by_name: dict[str, FakeTopic] = {}
         self.position = 0
         self.refuse: BrokerError | None = None
@@ -82,11 +89,18 @@ class FakeAdminBroker:
         self.written: list[tuple[Any, ...]] = []
         """Every change made, in order."""
         self.next_producer_id = 1000
-        self.state = SimpleNamespace(configs=ConfigsState(), quotas=QuotasState(), acls=AclsState())
-        self.groups = SimpleNamespace(reconfigure=lambda: None)
-        self.group_configs = GroupConfigs(self)  # type: ignore[arg-type]
-        self.dynamic_configs = DynamicConfigs(self)  # type: ignore[arg-type]
-        self.quotas = Quotas(self)  # type: ignore[arg-type]
+        self.topic_configs = topic_configs(off)
+        self.features = Features()
+        self.state = SimpleNamespace(configs=ConfigsState(self.topic_configs), quotas=QuotasState(), acls=AclsState())
+        log: Any = self
+        configs = self.state.configs
+        self.group_configs = GroupConfigs(configs, log, self.live)
+        self.dynamic_configs = DynamicConfigs(
+            configs, log, self.live, BrokerConfigs(self.topic_configs), self.group_configs, getLogger("test")
+        )
+        self.client_metrics = ClientMetrics(configs, log)
+        self.quotas = Quotas(self.state.quotas, log, SystemClock(), self.live)
+        self.acls = AccessRules(self.state.acls, log)
 
     @property
     def settings(self) -> Settings:
@@ -142,7 +156,7 @@ class FakeAdminBroker:
         count = self.settings.topics.partitions if partitions == -1 else partitions
         if not 1 <= count <= self.settings.limits.max_partitions_per_topic:
             raise BrokerError(Fault.INVALID_PARTITIONS)
-        validate(configs or {})
+        self.topic_configs.validate(configs or {})
         topic = FakeTopic(name, name.encode()[:16].ljust(16, b"."), configs=dict(configs or {}))
         topic.grow(count)
         if validate_only:
@@ -164,7 +178,7 @@ class FakeAdminBroker:
         return position
 
     def alter_configs(self, topic: FakeTopic, configs: dict[str, str], *, validate_only: bool = False) -> int:
-        validate(configs)
+        self.topic_configs.validate(configs, topic.configs)
         if validate_only:
             return 0
         position = self._change("alter", topic.name, configs)

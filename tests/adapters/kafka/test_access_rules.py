@@ -8,9 +8,9 @@ import pytest
 from kafka_rig import Rig, RigClient
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
-from halfmoon.core.acls import AclFilter
 from halfmoon.core.broker import Broker
 from halfmoon.schema.control import AclRule
+from halfmoon.services.acls.rules import AclFilter
 
 DESCRIBE, CREATE, DELETE, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
 TOPIC, GROUP, CLUSTER = 2, 3, 4

@@ -9,9 +9,8 @@ from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka import resources
 from halfmoon.adapters.kafka.protocol import DescribeConfigsRequest
-from halfmoon.core import client_metrics
-from halfmoon.core.group_configs import GROUP_CONFIGS
-from halfmoon.core.topic_configs import TOPIC_CONFIGS
+from halfmoon.services.configs.group_configs import GROUP_CONFIGS
+from halfmoon.services.topic_configs import topic_configs
 
 KEY = 32
 TOPIC, BROKER = 2, 4
@@ -41,7 +40,7 @@ def configs(client, version, *resources, **fields) -> dict:
 @pytest.mark.parametrize("keys", [None, []])
 def test_topic(client, version, keys):
     found = configs(client, version, resource(TOPIC, "t", keys), include_synonyms=True, include_documentation=True)
-    assert list(found) == sorted(TOPIC_CONFIGS)
+    assert list(found) == sorted(topic_configs().rows)
     assert {name: (c.value, c.config_source, c.read_only) for name, c in found.items()} == {
         "cleanup.policy": ("delete", 5, False),
         "delete.retention.ms": ("86400000", 5, False),
@@ -164,7 +163,7 @@ def test_group(client, version):
 
 @pytest.mark.parametrize("version", versions(KEY))
 def test_client_metrics(client, version):
-    client_metrics.alter(client.broker, "m", {"match": "client_id=a.*"})
+    client.broker.client_metrics.alter("m", {"match": "client_id=a.*"})
     found = configs(client, version, resource(16, "m"), include_synonyms=True)
     assert {name: (entry.value, entry.config_source, sources(entry)) for name, entry in found.items()} == {
         "interval.ms": ("300000", 5, []),

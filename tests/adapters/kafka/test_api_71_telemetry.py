@@ -7,15 +7,13 @@ import uuid
 import pytest
 from fake_admin_broker import Client, FakeAdminBroker
 
-from halfmoon.core import client_metrics
-
 GET, PUSH = 71, 72
 
 
 @pytest.fixture
 def client():
     broker = FakeAdminBroker()
-    client_metrics.alter(broker, "m", {"metrics": "*", "interval.ms": "1000"})
+    broker.client_metrics.alter("m", {"metrics": "*", "interval.ms": "1000"})
     return Client(broker)
 
 

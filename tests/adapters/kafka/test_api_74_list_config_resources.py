@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 from fake_admin_broker import Client, FakeAdminBroker
 
-from halfmoon.core import client_metrics
-
 KEY = 74
 TOPIC, BROKER, CLIENT_METRICS, GROUP = 2, 4, 16, 32
 
@@ -18,7 +16,7 @@ def client():
     broker.add("a")
     broker.add("hidden", internal=True)
     broker.group_configs.alter("g", {"share.isolation.level": "read_committed"})
-    client_metrics.alter(broker, "m", {"interval.ms": "1000"})
+    broker.client_metrics.alter("m", {"interval.ms": "1000"})
     return Client(broker)
 
 

@@ -21,10 +21,10 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
-from halfmoon.core.quotas import CONSUMED, PRODUCED, Alteration
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker
+from halfmoon.services.quotas.service import CONSUMED, PRODUCED, Alteration
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 

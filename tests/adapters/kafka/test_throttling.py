@@ -12,7 +12,7 @@ from kafka_rig import Rig, RigClient, batch
 from halfmoon.adapters.kafka import throttling
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.adapters.kafka.registry import Deferred
-from halfmoon.core.quotas import CONNECTIONS, CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Alteration
+from halfmoon.services.quotas.service import CONNECTIONS, CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Alteration
 
 PRODUCE, FETCH, METADATA, API_VERSIONS, CREATE, DELETE, PARTITIONS, DESCRIBE_PARTITIONS = 0, 1, 3, 18, 19, 20, 37, 75
 SHARE_FETCH = 78

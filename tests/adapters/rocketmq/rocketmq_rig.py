@@ -150,6 +150,7 @@ class Rig(BrokerRig):
             self.settings,
             listener or RocketmqListener(),
             self.plugins.allocators,
+            self.plugins.filters,
             self.loop,  # type: ignore[arg-type]
         )
         self.node = self.server.node

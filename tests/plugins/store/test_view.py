@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
+from kafka.errors import InvalidConfigurationError
 
 import halfmoon.testing
 from halfmoon.core.errors import StartError
@@ -123,3 +124,23 @@ def test_the_log_says_what_a_view_is(tmp_path: Path) -> None:
         create(running, "orders")
     said = [info.control for info in dump(tmp_path) if info.control is not None]
     assert any("orders.paid" in text and "view=Binding(source_number=0, starts=[0, 0])" in text for text in said)
+
+
+def test_with_the_plugin_off_there_are_no_views_and_back_on_they_catch_up(tmp_path: Path) -> None:
+    with broker({"orders.paid": PAID}, tmp_path) as running:
+        create(running, "orders")
+        send(running, "orders", "paid")
+        assert read(running, "orders.paid", 1) == [b"paid"]
+    with halfmoon.testing.Broker(config={"plugins": {"view": False}}, data_dir=str(tmp_path)) as running:
+        send(running, "orders", "refunded")
+        client = KafkaAdminClient(bootstrap_servers=running.bootstrap_servers)
+        with pytest.raises(InvalidConfigurationError, match=r"unknown topic config name: halfmoon\.view\.source"):
+            client.create_topics([NewTopic("v", 2, 1, topic_configs={"halfmoon.view.source": "orders"})])
+        client.close()
+        assert configs(running, "orders.paid")["halfmoon.view.source"] == "orders"
+        assert running.app is not None
+        view = running.app.broker.topic("orders.paid")
+        assert view is not None
+        assert sum(partition.next_offset for partition in view.partitions) == 1
+    with broker({"orders.paid": PAID}, tmp_path) as running:
+        assert read(running, "orders.paid", 1) == [b"refunded"]

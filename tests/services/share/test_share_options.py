@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.config import load_settings
-from halfmoon.core.group_configs import GROUP_CONFIGS
 from halfmoon.core.sections import SettingError
 from halfmoon.core.share_settings import EARLIEST_MS, LATEST_MS, ShareSettings, reset_ms
+from halfmoon.services.configs.group_configs import GROUP_CONFIGS
 from halfmoon.services.share.options import resolve
 from halfmoon.services.share.share_partition import Terms
 

@@ -98,7 +98,7 @@ def test_aborted_records_stay_out_of_a_view_though_they_are_deleted_while_it_is_
     send(broker, "t", b"a3")
     turn(broker)
     source, view = partition_of(broker, "t"), partition_of(broker, "v")
-    while broker.views._fillers[view].next_offset < 1:  # it goes on batch by batch
+    while broker.views._updaters[view].next_offset < 1:  # it goes on batch by batch
         assert broker.relays.step() is None
     broker.delete_records(source, 3)
     relay(broker)

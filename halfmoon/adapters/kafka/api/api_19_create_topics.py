@@ -18,7 +18,6 @@ from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.topic_configs import validate
 from halfmoon.core.topic_names import check_topic_name
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:
     if nulls:
         raise BrokerError(Fault.INVALID_CONFIG, f"null value not supported for topic configs: {','.join(nulls)}")
     overrides = {config.name: config.value for config in topic.configs}
-    validate(overrides)
+    ctx.broker.topic_configs.validate(overrides)
     return _partitions(topic, ctx.broker.node_id), overrides
 
 

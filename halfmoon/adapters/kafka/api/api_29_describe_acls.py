@@ -1,6 +1,6 @@
 """DescribeAcls (29): the rules that are kept and match a filter, by resource (KIP-140, KIP-290).
 
-Which rules are kept, and which are not: core/acls.py.
+Which rules are kept, and which are not: services/acls/rules.py.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core import acls
 from halfmoon.core.errors import BrokerError
+from halfmoon.services.acls import rules
 
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
@@ -20,7 +20,7 @@ _Resource = DescribeAclsResponse.DescribeAclsResource
 def describe_acls(ctx: Context, request: Any) -> object:
     response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
     try:
-        rules = acls.find(ctx.broker, acl_filter(request))
+        rules = ctx.broker.acls.find(acl_filter(request))
     except BrokerError as error:
         refuse(response, error)
         return response
@@ -38,8 +38,8 @@ def describe_acls(ctx: Context, request: Any) -> object:
     return response
 
 
-def acl_filter(asked: Any) -> acls.AclFilter:
-    return acls.AclFilter(
+def acl_filter(asked: Any) -> rules.AclFilter:
+    return rules.AclFilter(
         asked.resource_type_filter,
         asked.resource_name_filter,
         asked.pattern_type_filter,

@@ -1,4 +1,4 @@
-"""CreateAcls (30): keep rules that can be obeyed, each for itself (core/acls.py).
+"""CreateAcls (30): keep rules that can be obeyed, each for itself (services/acls/rules.py).
 
 One that is known already is kept once.
 """
@@ -10,9 +10,9 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import CreateAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core import acls
 from halfmoon.core.errors import BrokerError
 from halfmoon.schema.control import AclRule
+from halfmoon.services.acls import rules
 
 
 @api(30, "CreateAcls", 1, 3)
@@ -32,8 +32,8 @@ def create_acls(ctx: Context, request: Any) -> object:
             asked.permission_type,
         )
         try:
-            acls.check(rule)
-            written = acls.change(ctx.broker, [rule])
+            rules.check(rule)
+            written = ctx.broker.acls.change([rule])
         except BrokerError as error:
             refuse(result, error)
             continue

@@ -1,4 +1,4 @@
-"""DeleteAcls (31): forget the rules that match one of the filters, and tell which (core/acls.py)."""
+"""DeleteAcls (31): forget the rules that match one of the filters, and tell which (services/acls/rules.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from halfmoon.adapters.kafka.api.api_29_describe_acls import acl_filter
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import DeleteAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core import acls
 from halfmoon.core.errors import BrokerError
 
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
@@ -22,8 +21,8 @@ def delete_acls(ctx: Context, request: Any) -> object:
         result = _Result(error_code=0, error_message=None, matching_acls=[])
         results.append(result)
         try:
-            found = acls.find(ctx.broker, acl_filter(asked))
-            written = acls.change(ctx.broker, removed=found)
+            found = ctx.broker.acls.find(acl_filter(asked))
+            written = ctx.broker.acls.change(removed=found)
         except BrokerError as error:
             refuse(result, error)
             continue

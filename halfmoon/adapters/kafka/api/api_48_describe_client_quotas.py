@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.quotas import CLIENT_ID, IP, USER
+from halfmoon.services.quotas.service import CLIENT_ID, IP, USER
 
 if TYPE_CHECKING:
     from halfmoon.services.quotas.state import Entity

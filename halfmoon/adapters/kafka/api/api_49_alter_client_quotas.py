@@ -1,6 +1,6 @@
 """AlterClientQuotas (49): set and remove quotas of entities, each for itself (KIP-546).
 
-What may be set for whom: core/quotas.py. What clients do about it is `throttling`'s.
+What may be set for whom: services/quotas/service.py. What clients do about it is `throttling`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.quotas import Alteration
+from halfmoon.services.quotas.service import Alteration
 
 _Entry = AlterClientQuotasResponse.EntryData
 

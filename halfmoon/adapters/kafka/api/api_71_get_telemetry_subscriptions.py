@@ -11,7 +11,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.protocol import GetTelemetrySubscriptionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.client_metrics import ASK_AGAIN_MS, EMPTY_SUBSCRIPTION
+from halfmoon.services.configs.client_metrics import ASK_AGAIN_MS, EMPTY_SUBSCRIPTION
 
 
 @api(71, "GetTelemetrySubscriptions", 0, 0)

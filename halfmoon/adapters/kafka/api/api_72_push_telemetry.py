@@ -11,8 +11,8 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, UNKNOWN_SUBSCRIPTION_ID, code
 from halfmoon.adapters.kafka.protocol import PushTelemetryResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.client_metrics import EMPTY_SUBSCRIPTION
 from halfmoon.core.errors import Fault
+from halfmoon.services.configs.client_metrics import EMPTY_SUBSCRIPTION
 
 
 @api(72, "PushTelemetry", 0, 0)

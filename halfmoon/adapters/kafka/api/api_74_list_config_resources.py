@@ -19,7 +19,6 @@ from halfmoon.adapters.kafka.resources import (
     TOPIC_TYPE,
 )
 from halfmoon.core.errors import Fault
-from halfmoon.services.configs.state import CLIENT_METRICS
 
 KNOWN = {TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE}
 
@@ -37,7 +36,7 @@ def list_config_resources(ctx: Context, request: Any) -> object:
     node = str(ctx.broker.node_id)
     found += [(kind, node) for kind in (BROKER_TYPE, BROKER_LOGGER_TYPE) if kind in asked]
     if CLIENT_METRICS_TYPE in asked:
-        found += [(CLIENT_METRICS_TYPE, name) for name in ctx.broker.state.configs.names(CLIENT_METRICS)]
+        found += [(CLIENT_METRICS_TYPE, name) for name in ctx.broker.client_metrics.names()]
     if GROUP_TYPE in asked:
         found += [(GROUP_TYPE, name) for name in ctx.broker.group_configs.configured()]
     resource = ListConfigResourcesResponse.ConfigResource

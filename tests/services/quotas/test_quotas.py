@@ -11,7 +11,8 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.quotas import (
+from halfmoon.services.quotas.rates import Rate
+from halfmoon.services.quotas.service import (
     ANONYMOUS,
     CLIENT_ID,
     CONNECTIONS,
@@ -24,7 +25,6 @@ from halfmoon.core.quotas import (
     Alteration,
     ThrottledError,
 )
-from halfmoon.core.rates import Rate
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.adapters.rig import BrokerRig, VirtualClock
 
@@ -197,7 +197,7 @@ def test_an_address_is_one_however_it_is_written(rig: BrokerRig) -> None:
 
 
 def test_who_was_not_heard_of_for_long_makes_room(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.core.quotas.MOST_METERS", 100)
+    monkeypatch.setattr("halfmoon.services.quotas.service.MOST_METERS", 100)
     put(rig.broker, 1, client_id=None)
     quotas = rig.broker.quotas
     quotas.record(PRODUCED, "always there", 100_000)
@@ -213,7 +213,7 @@ def test_who_was_not_heard_of_for_long_makes_room(rig: BrokerRig, monkeypatch: p
 
 def test_one_more_client_takes_no_longer_when_there_are_many(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many were forgotten meanwhile, a few go at a time."""
-    monkeypatch.setattr("halfmoon.core.quotas.MOST_METERS", 5_000)
+    monkeypatch.setattr("halfmoon.services.quotas.service.MOST_METERS", 5_000)
     put(rig.broker, 1, client_id=None)
     quotas = rig.broker.quotas
     for number in range(5_000):
@@ -236,9 +236,9 @@ def test_a_meter_takes_little_memory(rig: BrokerRig) -> None:
     assert taken < 700 * 1_000
 
 
-def _broker(fs: FaultyFileSystem) -> Broker:
+def _broker(fs: FaultyFileSystem, off: tuple[str, ...] = ()) -> Broker:
     settings = load_settings(None, {}, {"log.segment_bytes": "1MiB", "log.low_disk_bytes": 0})
-    broker = Broker(fs, settings, VirtualClock(), random.Random(2).randbytes)
+    broker = Broker(fs, settings, VirtualClock(), random.Random(2).randbytes, off=off)
     broker.open()
     return broker
 
@@ -267,3 +267,22 @@ def test_they_are_there_after_a_restart(end: str) -> None:
     assert again.quotas.enabled
     assert again.quotas.connections_limited
     assert again.quotas.limit(CONSUMED, "x") == (2000, (ANONYMOUS, None))
+
+
+@pytest.mark.parametrize("end", ["close", "kill", "power loss"])
+def test_they_outlast_starts_without_the_service(end: str) -> None:
+    fs = FaultyFileSystem(random.Random(1))
+    broker = _broker(fs)
+    put(broker, 1_000, user=None)
+    put(broker, 5, CONNECTIONS, ip="::1")
+    broker.flush()
+    expected = dict(broker.state.quotas.quotas)
+    for off in (("quotas",), ("quotas",), ()):
+        if end == "close":
+            broker.close()
+        else:
+            fs = fs.kill() if end == "kill" else fs.power_loss()
+        broker = _broker(fs, off)
+        assert broker.state.quotas.quotas == expected
+        assert broker.quotas.enabled == broker.quotas.connections_limited == (not off)
+    assert broker.quotas.limit(PRODUCED, "x") == (1000, (ANONYMOUS, None))

@@ -1,21 +1,16 @@
-"""The node's configurations under Kafka's names: which there are, and which can be changed while it runs.
+"""The table of a node's configurations under Kafka's names: which there are, and which can be changed while it runs.
 
 Each has four layers; the first that says anything counts:
 
     this node (by its id)  →  all nodes (the name "")  →  broker.yaml, flags, environment  →  the default
 
-The first two are control records (core/administration.py), so they are back after a restart; the others are
-`Settings`. Rows come from three places:
+The first two are control records (`state`), so they are back after a restart; the others are `Settings`. Rows come from
+three places:
 
-- `_SETTINGS`: settings with a name of Kafka's. Those with a `place` can be changed at run time: `Settings` are replaced
-  as a whole (`broker.settings`), where they are looked up when they are used; the groups, which keep something made
-  from them, are told. The others are shown and read-only.
-- the topics' configurations (`topic_configs`), under their node-wide name: what topics do that do not say;
+- `_SETTINGS`: settings with a name of Kafka's. Those with a `place` can be changed at run time (`dynamic`). The others
+  are shown and read-only.
+- the topics' configurations (core/topic_configs.py), under their node-wide name: what topics do that do not say;
 - the groups' (`group_configs`), likewise.
-
-What the first two say is left out, and told as a warning, where it makes no sense beside what broker.yaml says today,
-or is not taken any more: a start must not depend on it, since nobody could take it back then. What would keep everybody
-out is refused; and a start may `unset` anything by name.
 
 A name or value that is not taken is refused, and so is one that Kafka has and that cannot be obeyed here. Kafka takes
 only some of these at run time (DynamicBrokerConfig); here all can be that do not need a restart.
@@ -23,24 +18,19 @@ only some of these at run time (DynamicBrokerConfig); here all can be that do no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from halfmoon.core.config import Settings
+from halfmoon.core.config_values import INT_MAX, LONG_MAX, Kind, boolean, integer
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_configs import GROUP_CONFIGS, GroupConfig
-from halfmoon.core.refused_configs import why_refused
 from halfmoon.core.sections import SettingError
-from halfmoon.core.topic_configs import INT_MAX, LONG_MAX, TOPIC_CONFIGS, Kind, boolean, check_lags, integer
-from halfmoon.schema.control import ResourceConfigsSet
-from halfmoon.services.configs.state import ALL_NODES, BROKER
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
-
+from halfmoon.core.topic_configs import TopicConfigs
+from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfig
+from halfmoon.services.configs.refused_configs import why_refused
 
 LEAST_IDLE_MS = 10_000
 """A tool must have the time to connect, to ask who leads, and to ask for a change."""
@@ -230,28 +220,18 @@ _SETTINGS = (
     ),
 )  # fmt: skip
 
-_NODE_SETTINGS = {
-    "halfmoon.topics.headers": "topics.headers",
-    "halfmoon.topics.key_index": "topics.key_index",
-    "log.retention.bytes": "log.retention_bytes",
-    "log.retention.ms": "log.retention",
-    "message.max.bytes": "topics.max_message_bytes",
-}
-"""Where the defaults of topics stand in broker.yaml."""
-
 
 def _of_groups(group: GroupConfig, settings: Settings) -> str:
     return group.default(settings, "")
 
 
-def _rows() -> dict[str, BrokerConfig]:
+def _rows(topics: TopicConfigs) -> dict[str, BrokerConfig]:
     rows = {row.name: row for row in _SETTINGS}
-    for topic in TOPIC_CONFIGS.values():
+    for topic in topics.rows.values():
         if topic.node_name and topic.node_name not in rows:
             rows[topic.node_name] = BrokerConfig(
                 topic.node_name, topic.kind, topic.default, topic.check,
-                f"Of topics that do not say {topic.name}. {topic.documentation}",
-                _NODE_SETTINGS.get(topic.node_name, ""), topic.read_only, None,
+                f"Of topics that do not say {topic.name}. {topic.documentation}", topic.setting, topic.read_only, None,
             )  # fmt: skip
     for group in GROUP_CONFIGS.values():
         if group.node_name:
@@ -262,156 +242,85 @@ def _rows() -> dict[str, BrokerConfig]:
     return dict(sorted(rows.items()))
 
 
-BROKER_CONFIGS: Mapping[str, BrokerConfig] = _rows()
-"""Every configuration of a node there is, sorted by name; `advertised.listeners` apart, which depends on who asks."""
+class BrokerConfigs:
+    """The table: every configuration of a node there is; `advertised.listeners` apart, which depends on who asks."""
 
+    def __init__(self, topics: TopicConfigs) -> None:
+        self.topics = topics
+        self.rows: Mapping[str, BrokerConfig] = _rows(topics)
+        """By name, sorted by it."""
 
-def find(name: str) -> BrokerConfig:
-    """The row of that name. Raises BrokerError(INVALID_REQUEST) that names it; INVALID_CONFIG if nobody knows it."""
-    config = BROKER_CONFIGS.get(name)
-    if config is None:
-        reason = why_refused(name)
-        if reason is not None:
-            raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} is not supported: {reason}")
-        raise BrokerError(Fault.INVALID_CONFIG, f"unknown broker config name: {name}")
-    return config
+    def find(self, name: str) -> BrokerConfig:
+        """The row of that name. Raises BrokerError(INVALID_REQUEST) that names it; INVALID_CONFIG if nobody knows
+        it."""
+        config = self.rows.get(name)
+        if config is None:
+            reason = why_refused(name)
+            if reason is not None:
+                raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} is not supported: {reason}")
+            raise BrokerError(Fault.INVALID_CONFIG, f"unknown broker config name: {name}")
+        return config
 
+    def known_elsewhere(self, name: str) -> bool:
+        """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
+        return name not in self.rows and why_refused(name) is not None
 
-def known_elsewhere(name: str) -> bool:
-    """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
-    return name not in BROKER_CONFIGS and why_refused(name) is not None
+    def hidden(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """What is set and belongs to features that are off: nobody is shown it, and every change keeps it."""
+        return {name: value for name, value in stored.items() if name not in self.rows}
 
-
-class DynamicConfigs:
-    """What was set for this node at run time, and what follows from it."""
-
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
-        self.base = broker.settings
-        """What broker.yaml, flags and environment say."""
-        self.left_out: dict[str, str] = {}
-        """What is set and cannot hold beside that, with the reason."""
-
-    def overrides(self, name: str) -> dict[str, str]:
-        """What is set for the node of that id, or for all nodes (ALL_NODES)."""
-        return self._broker.state.configs.overrides(BROKER, name)
-
-    def alter(self, name: str, overrides: Mapping[str, str], *, validate_only: bool = False) -> int:
-        """Replace all that is set for the node of that id, or for all nodes; returns the log position to wait for.
-
-        Raises BrokerError.
-        """
-        validate(overrides)
-        other = self.overrides(str(self._broker.node_id) if name == ALL_NODES else ALL_NODES)
-        layers = {**overrides, **other} if name == ALL_NODES else {**other, **overrides}
-        _changed(self.base, layers)
-        self._check_topics(layers)
-        self._check_groups(layers)
-        if validate_only:
-            return 0
-        position = self._broker.append_control(ResourceConfigsSet(BROKER, name, dict(overrides)))
-        self.apply()
-        return position
-
-    def apply(self) -> None:
-        """Make true what the catalog says: after a change, and once at start."""
-        broker = self._broker
-        settings, self.left_out = _as_far_as_possible(self.base, broker.state.configs.node_overrides())
-        broker.live.replace(settings)
-        broker.group_configs.node_changed()
-
-    def unset(self, names: Collection[str]) -> None:
-        """Forget what was set under these names, for this node and for all. For a start that is to let in again who was
-        locked out; topics' defaults are kept unless they are named, since data may depend on them."""
-        broker = self._broker
-        for layer in (ALL_NODES, str(broker.node_id)):
-            known = self.overrides(layer)
-            kept = {name: value for name, value in known.items() if name not in names}
-            if kept != known:
-                broker.append_control(ResourceConfigsSet(BROKER, layer, kept))
-                gone = " ".join(f"{name}={value}" for name, value in known.items() if name in names)
-                broker.logger.warning("event=configs_unset %s", gone)
-
-    def warnings(self) -> list[str]:
-        """A sentence for everything that is set at run time and does not hold."""
-        return [
-            f"broker config {name}={value}, which was set at run time, is left out: {self.left_out[name]}"
-            for name, value in self._broker.state.configs.node_overrides().items()
-            if name in self.left_out
-        ]
-
-    def _check_topics(self, layers: Mapping[str, str]) -> None:
-        """Defaults of topics must make sense beside each other."""
-        least, most = (
-            layers.get(row.node_name, row.default(self.base))
-            for row in (TOPIC_CONFIGS["min.compaction.lag.ms"], TOPIC_CONFIGS["max.compaction.lag.ms"])
-        )
-        check_lags(least, most)
-
-    def _check_groups(self, layers: Mapping[str, str]) -> None:
-        """Groups' own configurations must still make sense beside the new defaults."""
-        configs = self._broker.group_configs
-        defaults = {row.name: layers[row.node_name] for row in GROUP_CONFIGS.values() if row.node_name in layers}
-        if defaults != configs.node_defaults():
-            configs.check({}, defaults)
-            for contradiction in configs.contradictions(defaults):
-                raise BrokerError(Fault.INVALID_CONFIG, contradiction)
-
-
-def validate(overrides: Mapping[str, str]) -> None:
-    """Raise BrokerError, naming the key, unless every override is known, changeable, and its value taken."""
-    for name, value in overrides.items():
-        row = find(name)
-        if row.read_only:
-            where = f": it is {row.setting} in broker.yaml, and takes a restart" if row.setting else ""
-            raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} cannot be changed at run time{where}")
-        try:
-            row.check(value.strip())
-        except ValueError as error:
-            raise BrokerError(
-                Fault.INVALID_REQUEST, f"invalid value '{value}' for broker config {name}: {error}"
-            ) from None
-
-
-def _changed(settings: Settings, overrides: Mapping[str, str]) -> Settings:
-    """The settings with what is set at run time. Raises BrokerError where they contradict each other."""
-    sections: dict[str, dict[str, object]] = {}
-    for name, value in overrides.items():
-        row = BROKER_CONFIGS.get(name)
-        if row is not None and row.place is not None:
-            sections.setdefault(row.place.section, {})[row.place.field] = row.place.parse(value.strip())
-    try:
-        changed = {
-            section: msgspec.structs.replace(getattr(settings, section), **values)
-            for section, values in sections.items()
-        }
-    except SettingError as error:
-        raise BrokerError(Fault.INVALID_REQUEST, f"invalid broker configs: {error}") from None
-    result = msgspec.structs.replace(settings, **changed)
-    if "num.partitions" in overrides and result.topics.partitions > result.limits.max_partitions_per_topic:
-        raise BrokerError(
-            Fault.INVALID_REQUEST,
-            f"invalid broker configs: num.partitions is {result.topics.partitions}, more than "
-            f"limits.max_partitions_per_topic in broker.yaml, which is {result.limits.max_partitions_per_topic}",
-        )
-    return result
-
-
-def _as_far_as_possible(settings: Settings, overrides: Mapping[str, str]) -> tuple[Settings, dict[str, str]]:
-    """The settings with what is set at run time, but for what contradicts them or is not taken; and that, with the
-    reason. What makes sense only beside another override is looked at again after that one."""
-    left, reasons, progress = dict(overrides), dict[str, str](), True
-    while progress:
-        progress = False
-        for name, value in list(left.items()):
-            row = BROKER_CONFIGS.get(name)
+    def validate(self, overrides: Mapping[str, str]) -> None:
+        """Raise BrokerError, naming the key, unless every override is known, changeable, and its value taken."""
+        for name, value in overrides.items():
+            row = self.find(name)
+            if row.read_only:
+                where = f": it is {row.setting} in broker.yaml, and takes a restart" if row.setting else ""
+                raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} cannot be changed at run time{where}")
             try:
-                if row is not None and row.place is not None:
-                    validate({name: value})
-                    settings = _changed(settings, {name: value})
-            except BrokerError as error:
-                reasons[name] = error.message
-            else:
-                del left[name]
-                progress = True
-    return settings, {name: reasons[name] for name in left}
+                row.check(value.strip())
+            except ValueError as error:
+                raise BrokerError(
+                    Fault.INVALID_REQUEST, f"invalid value '{value}' for broker config {name}: {error}"
+                ) from None
+
+    def changed(self, settings: Settings, overrides: Mapping[str, str]) -> Settings:
+        """The settings with what is set at run time. Raises BrokerError where they contradict each other."""
+        sections: dict[str, dict[str, object]] = {}
+        for name, value in overrides.items():
+            row = self.rows.get(name)
+            if row is not None and row.place is not None:
+                sections.setdefault(row.place.section, {})[row.place.field] = row.place.parse(value.strip())
+        try:
+            changed = {
+                section: msgspec.structs.replace(getattr(settings, section), **values)
+                for section, values in sections.items()
+            }
+        except SettingError as error:
+            raise BrokerError(Fault.INVALID_REQUEST, f"invalid broker configs: {error}") from None
+        result = msgspec.structs.replace(settings, **changed)
+        if "num.partitions" in overrides and result.topics.partitions > result.limits.max_partitions_per_topic:
+            raise BrokerError(
+                Fault.INVALID_REQUEST,
+                f"invalid broker configs: num.partitions is {result.topics.partitions}, more than "
+                f"limits.max_partitions_per_topic in broker.yaml, which is {result.limits.max_partitions_per_topic}",
+            )
+        return result
+
+    def as_far_as_possible(self, settings: Settings, overrides: Mapping[str, str]) -> tuple[Settings, dict[str, str]]:
+        """The settings with what is set at run time, but for what contradicts them or is not taken; and that, with the
+        reason. What makes sense only beside another override is looked at again after that one."""
+        left, reasons, progress = dict(overrides), dict[str, str](), True
+        while progress:
+            progress = False
+            for name, value in list(left.items()):
+                row = self.rows.get(name)
+                try:
+                    if row is not None and row.place is not None:
+                        self.validate({name: value})
+                        settings = self.changed(settings, {name: value})
+                except BrokerError as error:
+                    reasons[name] = error.message
+                else:
+                    del left[name]
+                    progress = True
+        return settings, {name: reasons[name] for name in left}

@@ -36,13 +36,13 @@ class Rate:
         """`value` may be negative, to take back what was recorded."""
         windows = self._windows
         if not windows or now_ms - windows[-1].start_ms >= self._window_ms:
-            self._forget(now_ms)
+            self._drop_old(now_ms)
             windows.append(_Window(now_ms))
         current = windows[-1]
         current.total += value
         current.last_ms = now_ms
 
-    def _forget(self, now_ms: int) -> None:
+    def _drop_old(self, now_ms: int) -> None:
         """Windows in which nothing happened for long enough. One that overlaps the time looked at is kept whole."""
         windows = self._windows
         while windows and now_ms - windows[0].last_ms >= self._most * self._window_ms:
@@ -50,7 +50,7 @@ class Rate:
 
     def elapsed_ms(self, now_ms: int) -> int:
         """The time that the rate is measured over."""
-        self._forget(now_ms)
+        self._drop_old(now_ms)
         elapsed_ms = now_ms - self._windows[0].start_ms if self._windows else 0
         missing = self._most - 1 - elapsed_ms // self._window_ms
         return max(elapsed_ms + max(missing, 0) * self._window_ms, 1)

@@ -2,7 +2,7 @@
 
 A group stores only its overrides; what it does not say comes from the node's configuration of the same name with
 `group.` in front, and else from broker.yaml (`$.groups`). Whoever runs a group asks for what holds:
-`broker.group_configs.of(group)` has it typed for consumer groups, `services/share/options.py` for share groups.
+`GroupConfigs.of(group)` has it typed for consumer groups, and share groups resolve `rules(group)` themselves.
 
 Names and types are Kafka's (GroupConfig; 4.3). The two of dead-letter queues are KIP-1191's. Kafka lets an
 administrator set the bounds of each; here they are fixed, and wider, so that tests of users need not wait so long.
@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from halfmoon.core.config_values import Kind, boolean, integer
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.core.share_settings import reset_ms
-from halfmoon.core.topic_configs import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.state import GROUP
@@ -28,8 +28,10 @@ from halfmoon.services.configs.state import GROUP
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from halfmoon.core.broker import Broker
+    from halfmoon.core.append import Appender
     from halfmoon.core.config import Settings
+    from halfmoon.core.live import Live
+    from halfmoon.services.configs.state import ConfigsState
 
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"
@@ -201,11 +203,18 @@ def find(name: str) -> GroupConfig:
 
 
 class GroupConfigs:
-    """All groups' configurations of a broker."""
+    """All groups' configurations of a broker.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    Create it before those who ask it when the settings change: it must learn of the change first.
+    """
+
+    def __init__(self, state: ConfigsState, appender: Appender, settings: Live[Settings]) -> None:
+        """`settings`: as broker.yaml, flags and environment say, so far."""
+        self._state = state
+        self._appender = appender
+        self._base = settings.current
         self._rules: dict[str, GroupRules] = {}
+        settings.subscribe(lambda changed: self._rules.clear())
 
     def of(self, group: str) -> GroupRules:
         """What holds for a group, whether it exists or not. Cheap: ask again rather than keeping it."""
@@ -219,16 +228,20 @@ class GroupConfigs:
 
     def overrides(self, group: str) -> dict[str, str]:
         """What the group itself says."""
-        return self._broker.state.configs.overrides(GROUP, group)
+        return self._state.overrides(GROUP, group)
+
+    def rules(self, group: str) -> Mapping[str, str]:
+        """What the group says, over what the node says for all of them; by the groups' own names."""
+        return self.node_defaults() | self.overrides(group)
 
     def node_defaults(self) -> dict[str, str]:
         """By the groups' own names, what the node's configurations say for groups that do not."""
-        node = self._broker.state.configs.node_overrides()
+        node = self._state.node_overrides()
         return {row.name: node[row.node_name] for row in _ROWS if row.node_name in node}
 
     def configured(self) -> list[str]:
         """The groups that say anything, sorted."""
-        return self._broker.state.configs.names(GROUP)
+        return self._state.names(GROUP)
 
     def validate(self, overrides: Mapping[str, str]) -> None:
         """Raise BrokerError(INVALID_CONFIG), naming the key, unless a group may say this."""
@@ -237,7 +250,7 @@ class GroupConfigs:
 
     def check(self, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> None:
         """Raise BrokerError(INVALID_CONFIG) unless what each says makes sense beside the others."""
-        settings = self._broker.dynamic_configs.base
+        settings = self._base
         for kind in ("consumer", "share"):
             session_ms, heartbeat_ms = (
                 int(_value(name, overrides, node_defaults) or GROUP_CONFIGS[name].default(settings, ""))
@@ -265,13 +278,9 @@ class GroupConfigs:
     def alter(self, group: str, overrides: Mapping[str, str]) -> int:
         """Replace all of a group's overrides; returns the log position to wait for. Raises BrokerError."""
         self.validate(overrides)
-        position = self._broker.append_control(ResourceConfigsSet(GROUP, group, dict(overrides)))
+        position = self._appender.append_control(ResourceConfigsSet(GROUP, group, dict(overrides)))
         self._rules.clear()
         return position
-
-    def node_changed(self) -> None:
-        """The node's configurations have changed."""
-        self._rules.clear()
 
 
 def validate(overrides: Mapping[str, str]) -> None:

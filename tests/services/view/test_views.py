@@ -20,7 +20,7 @@ from halfmoon.core.provenance import SourceRange
 from halfmoon.core.provenance import decode as decode_provenance
 from halfmoon.core.records import BatchHeader, build_batch, iter_records, parse_header
 from halfmoon.core.scan import Scan, read_provenance
-from halfmoon.core.view_filler import WHOLE_BYTES
+from halfmoon.services.view.updater import WHOLE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.chance import trying
 from tests.core.bench import (
@@ -580,8 +580,7 @@ def test_a_filter_that_raises_counts_as_no_match(fs: FaultyFileSystem, clock: Vi
             raise ValueError(value)
         return True
 
-    broker = open_broker(fs, clock)
-    broker.views.languages = {"odd": lambda expression: ValueFilter(wanted)}
+    broker = open_broker(fs, clock, languages={"odd": lambda expression: ValueFilter(wanted)})
     broker.create_topic("t", 1)
     broker.create_topic("v", configs={"halfmoon.view.source": "t", "halfmoon.view.odd": ""})
     send(broker, "t", b"1", b"bad", b"2", b"bad")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.client_metrics import validate
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.configs.client_metrics import validate
 
 
 @pytest.mark.parametrize(

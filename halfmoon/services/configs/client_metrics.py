@@ -12,14 +12,15 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from halfmoon.core.config_values import Kind
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.patterns import InvalidPattern, Pattern
-from halfmoon.core.topic_configs import Kind
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.state import CLIENT_METRICS
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.core.append import Appender
+    from halfmoon.services.configs.state import ConfigsState
 
 LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 100, 3_600_000
 EMPTY_SUBSCRIPTION = 0
@@ -95,7 +96,22 @@ def _check_match(value: str) -> None:
             raise BrokerError(Fault.INVALID_CONFIG, f"illegal client matching pattern: {pattern.strip()}")
 
 
-def alter(broker: Broker, name: str, overrides: Mapping[str, str]) -> int:
-    """Replace all that a subscription says; returns the log position to wait for. Raises BrokerError."""
-    validate(overrides)
-    return broker.append_control(ResourceConfigsSet(CLIENT_METRICS, name, dict(overrides)))
+class ClientMetrics:
+    """All client metrics subscriptions of a broker."""
+
+    def __init__(self, state: ConfigsState, appender: Appender) -> None:
+        self._state = state
+        self._appender = appender
+
+    def overrides(self, name: str) -> dict[str, str]:
+        """What a subscription says."""
+        return self._state.overrides(CLIENT_METRICS, name)
+
+    def names(self) -> list[str]:
+        """The subscriptions that say anything, sorted."""
+        return self._state.names(CLIENT_METRICS)
+
+    def alter(self, name: str, overrides: Mapping[str, str]) -> int:
+        """Replace all that a subscription says; returns the log position to wait for. Raises BrokerError."""
+        validate(overrides)
+        return self._appender.append_control(ResourceConfigsSet(CLIENT_METRICS, name, dict(overrides)))

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 import pytest
 
 from halfmoon.core.broker import Broker
-from halfmoon.core.broker_configs import BROKER_CONFIGS, validate
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.refused_configs import REFUSED_CONFIGS
-from halfmoon.core.topic_configs import TOPIC_CONFIGS
 from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.configs.refused_configs import REFUSED_CONFIGS
 from halfmoon.services.configs.state import ALL_NODES, BROKER
+from halfmoon.services.topic_configs import topic_configs
 from tests.adapters.rig import BrokerRig
 
 NODE = "0"
+TABLE = BrokerConfigs(topic_configs())
+BROKER_CONFIGS = TABLE.rows
 
 
 @pytest.fixture
@@ -263,8 +265,8 @@ def test_they_stand_above_the_settings_after_a_restart(rig: BrokerRig) -> None:
 def test_every_default_would_be_taken() -> None:
     """What is shown can be set again."""
     settings = Settings()
-    validate({name: row.value(settings) for name, row in BROKER_CONFIGS.items() if not row.read_only})
+    TABLE.validate({name: row.value(settings) for name, row in BROKER_CONFIGS.items() if not row.read_only})
 
 
 def test_every_topic_config_has_a_row_for_the_node() -> None:
-    assert {row.node_name for row in TOPIC_CONFIGS.values() if row.node_name} <= BROKER_CONFIGS.keys()
+    assert {row.node_name for row in TABLE.topics.rows.values() if row.node_name} <= BROKER_CONFIGS.keys()

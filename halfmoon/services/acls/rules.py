@@ -1,4 +1,4 @@
-"""Access rules (ACLs): kept for those who cannot be here yet, refused where they could not be obeyed.
+"""Access rules (ACLs): which are well-formed, which can be obeyed, and which match a filter.
 
 There is no authentication: every client is `User:ANONYMOUS`, and may do everything. In Kafka's words, that user is a
 super user (`super.users=User:ANONYMOUS`), whom no rule binds. So
@@ -12,14 +12,10 @@ are those of Kafka's protocol (ResourceType, PatternType, AclOperation, AclPermi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.schema.control import AclRule, AclsChanged
-
-if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+from halfmoon.schema.control import AclRule
 
 ANONYMOUS = "User:ANONYMOUS"
 EVERYBODY = "User:*"
@@ -110,17 +106,3 @@ def _malformed(rule: AclRule) -> str:
     if not (kind and colon and name):
         return f"could not parse principal from '{rule.principal}': expected TYPE:NAME"
     return ""
-
-
-def find(broker: Broker, wanted: AclFilter) -> list[AclRule]:
-    """The rules that match, in the order in which they were made. Raises BrokerError."""
-    wanted.check()
-    return [rule for rule in broker.state.acls.rules if wanted.matches(rule)]
-
-
-def change(broker: Broker, added: Iterable[AclRule] = (), removed: Sequence[AclRule] = ()) -> int | None:
-    """Keep and forget rules, which have been checked; the log position to wait for, None where nothing changes."""
-    known = broker.state.acls.rules
-    new = [rule for rule in dict.fromkeys(added) if rule not in known]
-    gone = [rule for rule in dict.fromkeys(removed) if rule in known]
-    return broker.append_control(AclsChanged(new, gone)) if new or gone else None

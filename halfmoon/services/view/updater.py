@@ -1,20 +1,20 @@
 """Fills one partition of a view from the same partition of its source (B39).
 
-It walks over the source's batches up to the stable offset, leaves out control batches and what rot has taken, and
-appends the records that match, in their order. Key, value and headers stay byte for byte; the deltas in front of them
-are written anew, since a view's offsets are dense (there are clients that stall on a batch without records, or loop
-on a trimmed one), and so is the batch's header. Matches of several small batches become one.
+It walks over the source's batches up to the stable offset, leaves out control batches and what corruption has taken,
+and appends the records that match, in their order. Key, value and headers stay byte for byte; the deltas in front of
+them are written anew, since a view's offsets are dense (there are clients that stall on a batch without records, or
+loop on a trimmed one), and so is the batch's header. Matches of several small batches become one.
 
 Each appended batch carries the range [from, next) of source offsets that it stands for. So after a crash the view
 goes on exactly where its last whole batch ended, also when the source's records have expired since. A stretch without
-a match is not written down at once: to look at it again does no harm (`Views.save_progress`).
+a match is not written down at once: to inspect it again does no harm (`Views.save_progress`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
@@ -27,9 +27,13 @@ from halfmoon.core.records import batch_body, parse_header
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    import logging
+
+    from halfmoon.core.append import Appender
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.clock import Clock
     from halfmoon.core.hook_types import MessageFilter
+    from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.relay import Load
 
 READ_BYTES = 1 << 20
@@ -47,33 +51,42 @@ class ViewCounters(Struct):
     """Records of the source."""
     matched: int = 0
     skipped: int = 0
-    """Source offsets that had expired, or were lost to rot, before the view came to them."""
+    """Source offsets that had expired, or were lost to corruption, before the view came to them."""
     malformed: int = 0
     """Batches of the source that cannot be read."""
     filter_errors: int = 0
     """Records at which the filter raised; they count as no match."""
 
 
-class ViewFiller:
-    """A mover (core/relay.py) for one partition of a view."""
+class Tools(NamedTuple):
+    """What all view updaters of a broker use."""
+
+    reader: PartitionReader
+    appender: Appender
+    clock: Clock
+    logger: logging.Logger
+
+
+class ViewUpdater:
+    """A relay task (core/relay.py) for one partition of a view."""
 
     def __init__(
         self,
-        broker: Broker,
+        tools: Tools,
         view: Partition,
         source: Partition,
         message_filter: MessageFilter,
         counters: ViewCounters,
     ) -> None:
-        self._broker = broker
+        self._reader, self._appender, self._clock, self._logger = tools
         self._view = view
         self.source = source
         self._filter = message_filter
         self._counters = counters
         self.next_offset = view.source_next
-        """The source's offset that is looked at next."""
+        """The source's offset that is inspected next."""
         self.passed_offset = view.source_next
-        """What lies before it is in the view, or does not match."""
+        """What is located before it is in the view, or does not match."""
         self._from_offset = view.source_next
         """Where the batch that is being gathered begins."""
         self.skipped_ms: int | None = None
@@ -84,7 +97,7 @@ class ViewFiller:
 
     @property
     def lag(self) -> int:
-        """Source offsets still to be looked at."""
+        """Source offsets still to be inspected."""
         return max(0, self.source.stable_offset - self.next_offset)
 
     def run(self) -> Generator[Load | None, Any, None]:
@@ -95,7 +108,7 @@ class ViewFiller:
         while self.next_offset < self.source.stable_offset:
             batches, aborted = yield from self._read()
             for batch in batches:
-                yield from self._look_into(batch, aborted, gathered)
+                yield from self._inspect(batch, aborted, gathered)
                 if len(gathered.body) >= MERGE_BYTES:
                     yield from self._append(gathered)
                 if gathered.is_empty:
@@ -114,7 +127,7 @@ class ViewFiller:
             self._skip(source.start_offset, "they have expired")
             return [], NONE_ABORTED
         try:
-            read = self._broker.read(source, self.next_offset, READ_BYTES, min_one=True, committed=True)
+            read = self._reader.read(source, self.next_offset, READ_BYTES, min_one=True, committed=True)
         except BrokerError as error:
             if error.fault is not Fault.CORRUPT_MESSAGE:
                 raise
@@ -122,7 +135,7 @@ class ViewFiller:
                 next(high for low, high in source.queue.damaged if low <= self.next_offset < high), error.message
             )
             return [], NONE_ABORTED
-        aborted = AbortedBatches(self._broker.aborted_in(source, self.next_offset, read.size))
+        aborted = AbortedBatches(self._reader.aborted_in(source, self.next_offset, read.size))
         passable = min(source.compacted_upto, source.stable_offset)
         batches = read.slices if read.cold is None else (yield read.cold)
         if not batches:
@@ -134,17 +147,17 @@ class ViewFiller:
         return [memoryview(batch) for batch in batches], aborted
 
     def _skip(self, offset: int, reason: str) -> None:
-        self._broker.logger.warning(
+        self._logger.warning(
             "event=view_skips view=%r source=%r from=%d next=%d reason=%s",
             self._view, self.source, self.next_offset, offset, reason,
         )  # fmt: skip
         self._counters.skipped += offset - self.next_offset
-        self.skipped_ms = self._broker.clock.wall_ms()
+        self.skipped_ms = self._clock.wall_ms()
         self.next_offset = offset
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
-    def _look_into(
+    def _inspect(
         self, batch: memoryview, aborted: AbortedBatches, gathered: Gathered
     ) -> Generator[Load | None, Any, None]:
         header = parse_header(batch)
@@ -172,7 +185,7 @@ class ViewFiller:
             gathered.back_to(mark)
             self._counters.malformed += 1
             if self._counters.malformed == 1:  # the others are counted
-                self._broker.logger.warning(
+                self._logger.warning(
                     "event=view_skips_batch view=%r source=%r offset=%d reason=%s",
                     self._view, self.source, header.base_offset, error.message,
                 )  # fmt: skip
@@ -208,18 +221,18 @@ class ViewFiller:
     def _filter_failed(self, error: Exception) -> None:
         self._counters.filter_errors += 1
         if self._counters.filter_errors == 1:
-            self._broker.logger.error("event=filter_failed view=%r reason=%r", self._view, error, exc_info=error)
+            self._logger.error("event=filter_failed view=%r reason=%r", self._view, error, exc_info=error)
 
     # -- appending ---------------------------------------------------------------------------------------------------
 
     def _append(self, gathered: Gathered) -> Generator[Load | None, Any, None]:
-        """Append what was gathered, if anything: it stands for all that was looked at since the last batch."""
+        """Append what was gathered, if anything: it stands for all that was inspected since the last batch."""
         if gathered.is_empty:
             return
         batch = (yield gathered.batch) if gathered.takes_long else gathered.batch()
         view, source = self._view, self.source
         dealt_with = SourceRange(source.topic.number, source.index, self._from_offset, self.next_offset)
-        self._broker.append_relayed(view, batch, range=dealt_with)
+        self._appender.append_relayed(view, batch, range=dealt_with)
         view.source_next = self.passed_offset = self._from_offset = self.next_offset
         gathered.begin()
 
@@ -234,7 +247,7 @@ def _is_whole(header: BatchHeader, batch: memoryview, kept: int) -> bool:
 
 
 def _body_or_error(batch: memoryview) -> bytes | BrokerError:
-    """For a thread. A batch that cannot be read is no reason for the mover to stop."""
+    """For a thread. A batch that cannot be read does not stop the task."""
     try:
         return bytes(batch_body(batch))
     except BrokerError as error:

@@ -11,7 +11,7 @@ What was set for a user alone is shared by all clients of the user; everything e
 authentication every user is ANONYMOUS.
 
 Rates are measured as Kafka does (`rates`), and so is the time that a client has to wait: until its rate would be at the
-quota again. Who is told to wait, and is not read from meanwhile, is the adapter's.
+quota again. The adapter tells the client, and stops reading from it meanwhile.
 
 Nothing here costs anything while no quota is set: `enabled` is False then, and adapters ask for that first.
 
@@ -24,16 +24,22 @@ from __future__ import annotations
 import ipaddress
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import isinf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.rates import Rate, TokenBucket
+from halfmoon.core.features import Feature
 from halfmoon.schema.control import QuotasSet
+from halfmoon.services.quotas import metrics
+from halfmoon.services.quotas.rates import Rate, TokenBucket
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
-    from halfmoon.services.quotas.state import Entity
+    from halfmoon.core.append import Appender
+    from halfmoon.core.clock import Clock
+    from halfmoon.core.config import Settings
+    from halfmoon.core.live import Live
+    from halfmoon.services.quotas.state import Entity, QuotasState
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 """Types of an entity's parts."""
@@ -47,13 +53,12 @@ _MOST = {PRODUCED: _LONG_MAX, CONSUMED: _LONG_MAX, CONNECTIONS: _INT_MAX}
 """Whole numbers up to here; the others are any numbers."""
 _OF_CLIENTS = (PRODUCED, CONSUMED, REQUEST_TIME, MUTATIONS)
 
-FORGET_MS = 3_600_000
-"""What is known of a client's rate is forgotten after so long without anything from it (Kafka: 1 h)."""
+IDLE_MS = 3_600_000
+"""A meter that was not used for so long is removed (Kafka: 1 h)."""
 MOST_METERS = 100_000
-"""Clients choose their ids themselves; when there are more of them at a time, who was not heard of for longest is
-forgotten."""
-FORGET_AT_ONCE = 100
-"""So many are forgotten at most when one is added."""
+"""Clients choose their ids themselves. Where there would be more meters at a time, the one used longest ago goes."""
+REMOVED_AT_ONCE = 100
+"""So many go at most when one is added."""
 
 _DEFAULT = ""
 """As a part of a key: the default. (No name is empty.) None as a part: there is no such part."""
@@ -62,7 +67,7 @@ _Key = tuple[str | None, str | None]
 
 MeterT = TypeVar("MeterT", Rate, TokenBucket)
 Meters = OrderedDict[tuple[str, _Key], MeterT]
-"""By key and client; who was heard of last is at the end."""
+"""By key and client; the one used last is at the end."""
 
 
 class Alteration(NamedTuple):
@@ -138,10 +143,16 @@ class Throttle(NamedTuple):
 
 
 class Quotas:
-    """All quotas of a broker, and what its clients have used of them. Everything runs in the loop's thread."""
+    """All quotas of a broker, and what its clients have used of them. Everything runs in the loop's thread.
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    `state` has what the log says of quotas. Without `restore` none of them holds.
+    """
+
+    def __init__(self, state: QuotasState, appender: Appender, clock: Clock, settings: Live[Settings]) -> None:
+        self._state = state
+        self._appender = appender
+        self._clock = clock
+        self._settings = settings
         self.enabled = False
         """Whether any quota of clients (not of addresses) is set, or was since the start."""
         self.connections_limited = False
@@ -162,7 +173,7 @@ class Quotas:
     def alter(self, alteration: Alteration, *, validate_only: bool = False) -> int | None:
         """Change the quotas of an entity; the log position to wait for, None if nothing changes. Raises BrokerError."""
         entity = check_alteration(alteration)
-        known = self._broker.state.quotas.quotas.get(entity, {})
+        known = self._state.quotas.get(entity, {})
         changed = dict(known)
         for key, value in alteration.changes:
             if value is None:
@@ -171,14 +182,19 @@ class Quotas:
                 changed[key] = float(value)
         if validate_only or changed == known:
             return None
-        position = self._broker.append_control(QuotasSet(list(entity), changed))
+        position = self._appender.append_control(QuotasSet(list(entity), changed))
         self._set(entity, changed)
         return position
 
-    def apply(self) -> None:
-        """Make true what the catalog says, at start."""
+    def feature(self) -> Feature:
+        return Feature(
+            "quotas", restore=self.restore, families=metrics.FAMILIES, read_metrics=partial(metrics.read, self)
+        )
+
+    def restore(self) -> None:
+        """Make true what the log says, at start."""
         self._limits, self._addresses = {}, {}
-        for entity, quotas in self._broker.state.quotas.quotas.items():
+        for entity, quotas in self._state.quotas.items():
             self._set(entity, quotas)
 
     def _set(self, entity: Entity, quotas: Mapping[str, float]) -> None:
@@ -231,30 +247,30 @@ class Quotas:
         if found is None:
             return 0
         bound, counted = found
-        now_ms = self._broker.clock.mono_ms()
+        now_ms = self._clock.mono_ms()
         rate = self._rate(key, counted)
         rate.record(value, now_ms)
         wait_ms = rate.throttle_ms(bound, now_ms)
         # Time is not to be caught up with: one slow request must not close the door for minutes.
-        return min(wait_ms, self._broker.settings.limits.quota_window_ms) if key == REQUEST_TIME else wait_ms
+        return min(wait_ms, self._settings.current.limits.quota_window_ms) if key == REQUEST_TIME else wait_ms
 
     def at_rest(self, key: str, client_id: str) -> bool:
         """Whether nothing is known that a client has used of a quota."""
         found = self.limit(key, client_id)
-        return found is None or self._rate(key, found[1]).per_second(self._broker.clock.mono_ms()) <= 0
+        return found is None or self._rate(key, found[1]).per_second(self._clock.mono_ms()) <= 0
 
     def take_back(self, key: str, client_id: str, value: float) -> None:
         """What was recorded did not happen after all."""
         found = self.limit(key, client_id)
         if found is not None:
-            self._rate(key, found[1]).record(-value, self._broker.clock.mono_ms())
+            self._rate(key, found[1]).record(-value, self._clock.mono_ms())
 
     def most_at_once(self, key: str, client_id: str) -> float:
         """More than this in one answer would make the client wait even if it had had nothing before."""
         found = self.limit(key, client_id)
         if found is None:
             return float("inf")
-        limits = self._broker.settings.limits
+        limits = self._settings.current.limits
         return found[0] * max(limits.quota_windows - 1, 1) * limits.quota_window_ms / 1000
 
     def mutate(self, client_id: str, count: int, *, strict: bool) -> int:
@@ -268,7 +284,7 @@ class Quotas:
             return 0
         bound, counted = found
         bucket = self._bucket(counted)
-        now_ms = self._broker.clock.mono_ms()
+        now_ms = self._clock.mono_ms()
         wait_ms = bucket.throttle_ms(bound, now_ms)
         if wait_ms and strict:
             raise ThrottledError(wait_ms)
@@ -280,32 +296,32 @@ class Quotas:
         bound = self._addresses.get(address, self._addresses.get(_DEFAULT))
         if bound is None:
             return 0
-        now_ms = self._broker.clock.mono_ms()
+        now_ms = self._clock.mono_ms()
         rate = self._rate(CONNECTIONS, (None, address))
         rate.record(1, now_ms)
         wait_ms = rate.throttle_ms(bound, now_ms)
         if wait_ms:
             rate.record(-1, now_ms)
-        return min(wait_ms, self._broker.settings.limits.quota_window_ms)
+        return min(wait_ms, self._settings.current.limits.quota_window_ms)
 
-    def told(self, throttle: Throttle) -> None:
-        """A client was told to wait."""
+    def count(self, throttle: Throttle) -> None:
+        """An answer told a client to wait."""
         self.throttled[throttle.key] += 1
         self.throttled_ms[throttle.key] += throttle.ms
 
     def _rate(self, key: str, counted: _Key) -> Rate:
-        rate = _heard_of(self._rates, (key, counted))
+        rate = _used(self._rates, (key, counted))
         if rate is None:
-            limits = self._broker.settings.limits
-            _make_room(self._rates, self._broker.clock.mono_ms())
+            limits = self._settings.current.limits
+            _make_room(self._rates, self._clock.mono_ms())
             rate = self._rates[key, counted] = Rate(limits.quota_windows, limits.quota_window_ms)
         return rate
 
     def _bucket(self, counted: _Key) -> TokenBucket:
-        bucket = _heard_of(self._buckets, (MUTATIONS, counted))
+        bucket = _used(self._buckets, (MUTATIONS, counted))
         if bucket is None:
-            limits = self._broker.settings.limits
-            _make_room(self._buckets, self._broker.clock.mono_ms())
+            limits = self._settings.current.limits
+            _make_room(self._buckets, self._clock.mono_ms())
             bucket = TokenBucket(limits.quota_windows * limits.quota_window_ms / 1000)
             self._buckets[MUTATIONS, counted] = bucket
         return bucket
@@ -324,7 +340,7 @@ def _part(parts: Mapping[str, str | None], kind: str) -> str | None:
     return (parts[kind] or _DEFAULT) if kind in parts else None
 
 
-def _heard_of(meters: Meters[MeterT], key: tuple[str, _Key]) -> MeterT | None:
+def _used(meters: Meters[MeterT], key: tuple[str, _Key]) -> MeterT | None:
     meter = meters.get(key)
     if meter is not None:
         meters.move_to_end(key)
@@ -332,9 +348,9 @@ def _heard_of(meters: Meters[MeterT], key: tuple[str, _Key]) -> MeterT | None:
 
 
 def _make_room(meters: Meters[MeterT], now_ms: int) -> None:
-    """Forget some who have not been here for long, before another is added; and somebody, if there are too many."""
-    for _ in range(FORGET_AT_ONCE):
+    """Remove some that were idle for long, before another is added; and one more, if there are too many."""
+    for _ in range(REMOVED_AT_ONCE):
         first = next(iter(meters.values()), None)
-        if first is None or (now_ms - first.idle_since_ms() < FORGET_MS and len(meters) < MOST_METERS):
+        if first is None or (now_ms - first.idle_since_ms() < IDLE_MS and len(meters) < MOST_METERS):
             return
         meters.popitem(last=False)

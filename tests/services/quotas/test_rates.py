@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from halfmoon.core.rates import Rate, TokenBucket
+from halfmoon.services.quotas.rates import Rate, TokenBucket
 
 
 def test_a_rate_is_measured_over_ten_windows_at_least() -> None:

@@ -7,7 +7,7 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
+from halfmoon.services.configs.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
 from halfmoon.services.configs.state import ALL_NODES
 from halfmoon.services.share.options import resolve as share_options
 from tests.adapters.rig import BrokerRig
@@ -163,7 +163,7 @@ def test_what_makes_no_sense_beside_new_settings_is_not_obeyed_and_told(rig: Bro
 
 
 def test_rules_are_kept_for_some_groups_only(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.core.group_configs.KEPT_RULES", 10)
+    monkeypatch.setattr("halfmoon.services.configs.group_configs.KEPT_RULES", 10)
     configs = rig.broker.group_configs
     assert configs.of("g") is configs.of("g")
     for number in range(25):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from pathlib import Path
 
-from halfmoon.core.broker_configs import BROKER_CONFIGS, find, known_elsewhere
-from halfmoon.core.refused_configs import REFUSED_CONFIGS, why_refused
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.configs.refused_configs import REFUSED_CONFIGS, why_refused
+from halfmoon.services.topic_configs import topic_configs
 
+TABLE = BrokerConfigs(topic_configs())
 KAFKAS = (Path(__file__).parent / "kafka_broker_configs.txt").read_text().split()
 """AbstractKafkaConfig.CONFIG_DEF.names() of Kafka 4.3.1."""
 DYNAMIC_ONLY = [
@@ -19,7 +21,7 @@ DYNAMIC_ONLY = [
 
 
 def test_all_that_kafka_has_is_known() -> None:
-    assert [name for name in KAFKAS + DYNAMIC_ONLY if name not in BROKER_CONFIGS and why_refused(name) is None] == []
+    assert [name for name in KAFKAS + DYNAMIC_ONLY if name not in TABLE.rows and why_refused(name) is None] == []
 
 
 def test_nothing_else_is() -> None:
@@ -35,7 +37,7 @@ def test_the_longest_beginning_says_why() -> None:
 
 
 def test_what_there_is_here_is_not_refused() -> None:
-    assert BROKER_CONFIGS.keys().isdisjoint(REFUSED_CONFIGS)
-    for name in BROKER_CONFIGS:
-        assert not known_elsewhere(name)
-        assert find(name).name == name
+    assert TABLE.rows.keys().isdisjoint(REFUSED_CONFIGS)
+    for name in TABLE.rows:
+        assert not TABLE.known_elsewhere(name)
+        assert TABLE.find(name).name == name

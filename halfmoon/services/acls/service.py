@@ -1,0 +1,33 @@
+"""The access rules that are kept: finding, adding and removing them. What a rule may say is in `rules`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from halfmoon.schema.control import AclRule, AclsChanged
+from halfmoon.services.acls.rules import AclFilter
+
+if TYPE_CHECKING:
+    from halfmoon.core.append import Appender
+    from halfmoon.services.acls.state import AclsState
+
+
+class AccessRules:
+    """All rules of a broker. `state` has what the log says of them."""
+
+    def __init__(self, state: AclsState, appender: Appender) -> None:
+        self._state = state
+        self._appender = appender
+
+    def find(self, wanted: AclFilter) -> list[AclRule]:
+        """The rules that match, in the order in which they were made. Raises BrokerError."""
+        wanted.check()
+        return [rule for rule in self._state.rules if wanted.matches(rule)]
+
+    def change(self, added: Iterable[AclRule] = (), removed: Sequence[AclRule] = ()) -> int | None:
+        """Keep and remove rules, which have been checked; the log position to wait for, None where nothing changes."""
+        known = self._state.rules
+        new = [rule for rule in dict.fromkeys(added) if rule not in known]
+        gone = [rule for rule in dict.fromkeys(removed) if rule in known]
+        return self._appender.append_control(AclsChanged(new, gone)) if new or gone else None

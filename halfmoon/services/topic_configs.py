@@ -1,0 +1,57 @@
+"""Every topic configuration there is: the core's rows, and by the name of its feature what each of ours adds.
+
+The table is made before recovery, from the features that are on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from halfmoon.core.config_values import Kind, boolean, one_of
+from halfmoon.core.topic_configs import FeatureConfigs, TopicConfig, TopicConfigs
+from halfmoon.services.view.definition import VIEW_CONFIGS
+
+ROCKETMQ_BODY = "halfmoon.rocketmq.body"
+VERBATIM = "verbatim"
+
+_HEADERS = TopicConfig(
+    "halfmoon.headers.enable",
+    Kind.BOOLEAN,
+    lambda settings: "true" if settings.topics.headers else "false",
+    boolean,
+    "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
+    "halfmoon.topics.headers",
+    setting="topics.headers",
+    rule="headers_enabled",
+)
+_KEY_INDEX = TopicConfig(
+    "halfmoon.key.index",
+    Kind.BOOLEAN,
+    lambda settings: "true" if settings.topics.key_index else "false",
+    boolean,
+    "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
+    "halfmoon.topics.key_index",
+    setting="topics.key_index",
+    rule="key_index",
+)
+_BODY = TopicConfig(
+    ROCKETMQ_BODY,
+    Kind.STRING,
+    lambda settings: "plain",
+    one_of("plain", VERBATIM),
+    "How bodies are kept that RocketMQ clients have compressed: plain, so that all clients read them, or verbatim.",
+    ROCKETMQ_BODY,
+)
+
+OF_FEATURES: Mapping[str, FeatureConfigs] = {
+    "waiting": FeatureConfigs((_HEADERS,)),
+    "keyindex": FeatureConfigs((_KEY_INDEX,)),
+    "view": VIEW_CONFIGS,
+    "rocketmq": FeatureConfigs((_BODY,)),
+}
+"""By the name of the feature."""
+
+
+def topic_configs(off: Collection[str] = ()) -> TopicConfigs:
+    """The table without what the features add that are `off`."""
+    return TopicConfigs([added for name, added in OF_FEATURES.items() if name not in off])

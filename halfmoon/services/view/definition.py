@@ -1,0 +1,114 @@
+"""What defines a view: configurations of its topic, which are set when it is created and never change.
+
+    halfmoon.view.source       the topic that it is filled from
+    halfmoon.view.<language>   the filter, in that language: exactly one
+    halfmoon.view.from         earliest (the default) or latest
+
+Two more are only shown: `halfmoon.view.state` and `halfmoon.view.position`. Every Kafka tool can write and read all of
+them, since they are configurations like others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from halfmoon.core.config_values import Kind, boolean, one_of, read_only
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.topic_configs import FeatureConfigs, TopicConfig
+
+VIEW_PREFIX = "halfmoon.view."
+VIEW_SOURCE = "halfmoon.view.source"
+VIEW_FROM = "halfmoon.view.from"
+VIEW_STATE = "halfmoon.view.state"
+VIEW_POSITION = "halfmoon.view.position"
+VIEW_SHOWN = (VIEW_STATE, VIEW_POSITION)
+"""Only shown, and no part of a definition: see `Views.state`, `Views.position`."""
+DELETE_FORCE = "halfmoon.delete.force"
+
+ALIASES = {"sql": "sql92"}
+"""Short names of filter languages, in definitions of views."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What a view is, as its configurations say."""
+
+    source: str
+    config: str
+    """The name of the configuration that the filter stands in."""
+    expression: str
+    from_latest: bool
+    """Begins with what comes after its creation, not with what the source holds."""
+
+    @property
+    def language(self) -> str:
+        name = self.config.removeprefix(VIEW_PREFIX)
+        return ALIASES.get(name, name)
+
+
+def view_configs(overrides: Mapping[str, str]) -> dict[str, str]:
+    """Those of the overrides that define a view; empty where the topic is none."""
+    return {name: value for name, value in overrides.items() if name.startswith(VIEW_PREFIX)}
+
+
+def definition(configs: Mapping[str, str]) -> Definition | None:
+    """The view that these configurations define, if any. They have passed `TopicConfigs.validate`.
+
+    Raises BrokerError(INVALID_CONFIG) where the definition is not complete, or is more than one.
+    """
+    given = view_configs(configs)
+    if not given:
+        return None
+    source = given.pop(VIEW_SOURCE, "").strip()
+    begin = given.pop(VIEW_FROM, "earliest").strip()
+    if not source:
+        raise invalid(f"a view needs {VIEW_SOURCE}, the topic that it is filled from")
+    if len(given) != 1:
+        said = f"not {' and '.join(sorted(given))}" if given else f"such as {VIEW_PREFIX}tag"
+        raise invalid(f"a view needs one filter, {said}")
+    ((config, expression),) = given.items()
+    return Definition(source, config, expression, begin == "latest")
+
+
+def invalid(reason: str) -> BrokerError:
+    return BrokerError(Fault.INVALID_CONFIG, reason)
+
+
+def _not_empty(value: str) -> str:
+    if not value:
+        raise ValueError("expected the name of a topic")
+    return value
+
+
+def _row(name: str) -> TopicConfig:
+    check: Callable[[str], object]
+    if name == VIEW_STATE:
+        check, documentation = read_only, "Whether this view is filled, or why not."
+    elif name == VIEW_POSITION:
+        check, documentation = read_only, "By partition, S:V: what the source has before S is in this view before V."
+    elif name == VIEW_SOURCE:
+        check, documentation = _not_empty, "The topic that this view is filled from."
+    elif name == VIEW_FROM:
+        check, documentation = one_of("earliest", "latest"), "Whether the view holds what came before its creation."
+    else:
+        language = name.removeprefix(VIEW_PREFIX)
+        check, documentation = str, f"What of the source is in this view, in the filter language {language}."
+    return TopicConfig(name, Kind.STRING, lambda settings: "", check, documentation, "", read_only=True)
+
+
+VIEW_CONFIGS = FeatureConfigs(
+    (
+        TopicConfig(
+            DELETE_FORCE,
+            Kind.BOOLEAN,
+            lambda settings: "false",
+            boolean,
+            "Whether the topic may be deleted although views are filled from it. They keep what they have then.",
+            DELETE_FORCE,
+        ),
+    ),
+    prefix=VIEW_PREFIX,
+    row=_row,
+)
+"""What views add to the table of topic configurations."""
