@@ -27,7 +27,7 @@ def check(
 ) -> None:
     """Read FILE as `halfmoon serve` would and show what is in force; a mistake is named with its path."""
     from halfmoon.core.config import load_settings
-    from halfmoon.core.plugins import load_plugins
+    from halfmoon.hooks.plugins import load_plugins
     from halfmoon.plugins import BUILT_IN
     from halfmoon.server.app import CALLED_HOOKS
 

@@ -20,7 +20,6 @@ from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.files import FileSystem
 from halfmoon.core.group_configs import GroupConfigs
 from halfmoon.core.group_service import GroupService
-from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.interception import Interception
 from halfmoon.core.kernel import Kernel
@@ -30,6 +29,7 @@ from halfmoon.core.quotas import Quotas
 from halfmoon.core.recovery import Report
 from halfmoon.core.rolling import Rolling
 from halfmoon.core.share.service import ShareService
+from halfmoon.core.topic_administration import TopicChange
 from halfmoon.core.transaction_service import TransactionService
 from halfmoon.core.views import Views
 from halfmoon.services.sections import Sections

@@ -17,11 +17,11 @@ from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, BatchHeader
 from halfmoon.core.due_times import MAX_QUEUES, DueTimes
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
-from halfmoon.core.hook_types import PutOff, Relay, Settle, Waiting
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, Provenance, SourceRun, decode_origin
 from halfmoon.core.record_codec import Extent, Headers, Record
 from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header, set_log_append_time
 from halfmoon.schema import control
+from halfmoon.services.waiting.types import PutOff, Relay, Settle, Waiting
 
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker

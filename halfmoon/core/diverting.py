@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.gathering import Outgoing
-    from halfmoon.core.hook_types import Diverted, HandedBack
+    from halfmoon.services.waiting.types import Diverted, HandedBack
 
 MAX_PIECES = 32_000
 """Most parts a batch is taken apart into, and most waiting messages it ends."""

@@ -34,10 +34,10 @@ from halfmoon.schema.control import Committed
 from halfmoon.schema.groups import GroupRecord
 
 if TYPE_CHECKING:
-    from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.config import GroupsSettings
+    from halfmoon.services.groups.allocation import AnyAllocator
 
 Left = list[tuple[str, str | None, Fault | None]]
 

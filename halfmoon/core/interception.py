@@ -21,9 +21,9 @@ from msgspec import Struct
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.hook_types import Diverted, HandedBack, Put, PutInterceptor, Redirect
 from halfmoon.core.record_edit import without_headers
 from halfmoon.core.records import TRANSACTIONAL, batch_body
+from halfmoon.services.waiting.types import Diverted, HandedBack, Put, PutInterceptor, Redirect
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

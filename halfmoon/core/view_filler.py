@@ -29,7 +29,7 @@ from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 if TYPE_CHECKING:
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.hook_types import MessageFilter
+    from halfmoon.core.filters import MessageFilter
     from halfmoon.core.relay import Load
 
 READ_BYTES = 1 << 20

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, MessageFilter
+from halfmoon.core.filters import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.core.topic_configs import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, validate, view_configs
 from halfmoon.core.view_filler import ViewCounters, ViewFiller
 from halfmoon.schema import control

@@ -27,8 +27,8 @@ from halfmoon.core.config import RocketmqListener, Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
 from halfmoon.core.interception import Interception
-from halfmoon.core.plugins import Plugins, load_plugins
 from halfmoon.core.units import Address
+from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.cleaning import CleaningProcess

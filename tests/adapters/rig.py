@@ -13,8 +13,8 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.interception import Interception
-from halfmoon.core.plugins import load_plugins
 from halfmoon.core.records import build_batch
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.app import CALLED_HOOKS
 from halfmoon.server.plugin_host import Host

@@ -15,10 +15,11 @@ from halfmoon.core.clean_reading import SourceGoneError
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
-from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor, Relay
+from halfmoon.core.filters import FilterCompiler, FilterSyntaxError
 from halfmoon.core.housekeeping import Job
 from halfmoon.core.interception import Interception
 from halfmoon.core.records import build_batch, iter_records
+from halfmoon.services.waiting.types import PutInterceptor, Relay
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 SEGMENT = 64 << 10

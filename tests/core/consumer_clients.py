@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.allocation import Queue
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import Join, JoinResult, Sync, SyncResult
 from halfmoon.core.groups.consumer.classic import places_of
@@ -18,6 +17,7 @@ from halfmoon.core.groups.coordination import Coordination
 from halfmoon.core.groups.messages import Effect
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.schema.groups import Places
+from halfmoon.services.groups.allocation import Queue
 from tests.core.consumer_script import FakeTopics, subscription_bytes
 
 NOTHING: Places = frozenset()

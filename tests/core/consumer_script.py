@@ -17,7 +17,6 @@ import itertools
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.errors import Fault
 from halfmoon.core.groups import GroupRecord, GroupSettings, Join, JoinResult, Persist, Protocols, Sync, SyncResult
 from halfmoon.core.groups.consumer.memory import RememberedGroup
@@ -30,6 +29,7 @@ from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.uniform import uniform
 from halfmoon.schema.groups import ConsumerGroupChange, Places
+from halfmoon.services.groups.allocation import AnyAllocator, Assignment, Queue
 
 
 class FakeTopics:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.groups.consumer.messages import ConsumerHeartbeat, HeartbeatResult
@@ -15,6 +14,7 @@ from halfmoon.core.groups.consumer.settings import GroupOverrides
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.machine_room_nearby import machine_room_nearby
 from halfmoon.plugins.allocate.uniform import uniform
+from halfmoon.services.groups.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 

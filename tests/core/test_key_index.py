@@ -11,10 +11,10 @@ from halfmoon.core import clean_files, key_file, key_index
 from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.frame_reading import FrameReader
-from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.core.key_file import Stretch, block_hash, key_hash
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
+from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, fresh, put

@@ -24,10 +24,10 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
 
 if TYPE_CHECKING:
-    from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.config import RocketmqListener
+    from halfmoon.services.groups.allocation import AnyAllocator
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -28,7 +28,6 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from halfmoon.core.allocation import AnyAllocator
 from halfmoon.core.groups.consumer import reconciliation, targets
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.settings import ConsumerSettings
@@ -36,6 +35,7 @@ from halfmoon.core.groups.consumer.subscriptions import Subscriptions
 from halfmoon.core.groups.deadlines import Deadlines, Timer
 from halfmoon.core.groups.step import Step, TimerAction
 from halfmoon.schema.groups import UNREVOKED, ConsumerMember, Places
+from halfmoon.services.groups.allocation import AnyAllocator
 
 log = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from halfmoon.core.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
 from halfmoon.core.groups.consumer.model import ConsumerGroup
 from halfmoon.core.groups.consumer.subscriptions import Subscriptions
 from halfmoon.schema.groups import ConsumerMember, Place, Places
+from halfmoon.services.groups.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
 
 log = logging.getLogger(__name__)
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import pluggy
 
-from halfmoon.core.allocation import AnyAllocator
-from halfmoon.core.hook_types import (
+from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.types import (
     Command,
     ConfigSection,
     Dispatcher,
@@ -26,7 +26,7 @@ from halfmoon.core.hook_types import (
     Service,
     TopicChange,
 )
-from halfmoon.core.plugin_context import PluginContext
+from halfmoon.services.groups.allocation import AnyAllocator
 
 PROJECT = "halfmoon"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -92,7 +92,7 @@ def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
 
 @hookspec
 def halfmoon_allocators(ctx: PluginContext) -> Mapping[str, AnyAllocator]:
-    """Offer allocation strategies: name → pure function of (members, queues), see halfmoon.core.allocation.
+    """Offer allocation strategies: name → pure function of (members, queues), see halfmoon.services.groups.allocation.
 
     Called: in the loop, per rebalance and topic, or once for all topics where the strategy asks for that. Cost: none
     between rebalances. Error: the last assignment is kept, health turns yellow; in a Kafka client

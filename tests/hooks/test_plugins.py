@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault, StartError
-from halfmoon.core.plugins import HOOKS, Plugins, installed_plugins, load_plugins
+from halfmoon.hooks.plugins import HOOKS, Plugins, installed_plugins, load_plugins
 from halfmoon.plugin import (
     ConfigSection,
     Dispatcher,

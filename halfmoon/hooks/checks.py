@@ -10,21 +10,21 @@ from collections.abc import Collection
 
 import pluggy
 
-from halfmoon.core import hookspecs
 from halfmoon.core.errors import StartError
-from halfmoon.core.plugin_sources import Source
 from halfmoon.core.sections import suggestion
+from halfmoon.hooks import specs
+from halfmoon.hooks.sources import Source
 
 API_VERSION = 1
 """Raised when a plugin written for the version before would no longer work."""
 
-HOOKS: tuple[str, ...] = tuple(name for name in vars(hookspecs) if name.startswith("halfmoon_"))
+HOOKS: tuple[str, ...] = tuple(name for name in vars(specs) if name.startswith("halfmoon_"))
 
 
 def new_manager() -> pluggy.PluginManager:
     """A pluggy manager that knows our hooks and no plugin."""
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = pluggy.PluginManager(specs.PROJECT)
+    manager.add_hookspecs(specs)
     return manager
 
 

@@ -20,10 +20,15 @@ from typing import Any
 
 import pluggy
 
-from halfmoon.core.allocation import AnyAllocator
 from halfmoon.core.config import PluginSettings, Settings
 from halfmoon.core.errors import StartError
-from halfmoon.core.hook_types import (
+from halfmoon.core.sections import SettingError, suggestion
+from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, register
+from halfmoon.hooks.collect import Listener, Registered, collect, section_of
+from halfmoon.hooks.context import PluginContext, PluginHost
+from halfmoon.hooks.settings import SettingsReader
+from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points
+from halfmoon.hooks.types import (
     Command,
     Dispatcher,
     FilterCompiler,
@@ -34,12 +39,7 @@ from halfmoon.core.hook_types import (
     Service,
     TopicChange,
 )
-from halfmoon.core.plugin_checks import API_VERSION, HOOKS, check_hooks, new_manager, register
-from halfmoon.core.plugin_collect import Listener, Registered, collect, section_of
-from halfmoon.core.plugin_context import PluginContext, PluginHost
-from halfmoon.core.plugin_settings import SettingsReader
-from halfmoon.core.plugin_sources import Kind, Source, find_sources, installed_entry_points
-from halfmoon.core.sections import SettingError, suggestion
+from halfmoon.services.groups.allocation import AnyAllocator
 
 __all__ = ["API_VERSION", "HOOKS", "PluginInfo", "Plugins", "installed_plugins", "load_plugins"]
 

@@ -13,20 +13,12 @@ from typing import Any
 
 import pluggy
 
-from halfmoon.core import hookspecs
 from halfmoon.core.errors import StartError
-from halfmoon.core.hook_types import (
-    ConfigSection,
-    Dispatcher,
-    HoldPolicy,
-    Observer,
-    PutInterceptor,
-    Relay,
-    Service,
-)
-from halfmoon.core.plugin_checks import HOOKS, where
-from halfmoon.core.plugin_context import PluginContext
-from halfmoon.core.plugin_sources import Source
+from halfmoon.hooks import specs
+from halfmoon.hooks.checks import HOOKS, where
+from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.sources import Source
+from halfmoon.hooks.types import ConfigSection, Dispatcher, HoldPolicy, Observer, PutInterceptor, Relay, Service
 
 LISTS: dict[str, tuple[str, type]] = {
     "halfmoon_commitlog": ("interceptors", PutInterceptor),
@@ -53,7 +45,7 @@ EVENTS: dict[str, str] = {
 }
 """Hook → field of `Plugins`; these are called later, as often as there is reason to."""
 
-_ARGUMENTS = {hook: tuple(signature(getattr(hookspecs, hook)).parameters) for hook in HOOKS}
+_ARGUMENTS = {hook: tuple(signature(getattr(specs, hook)).parameters) for hook in HOOKS}
 
 
 @dataclass(frozen=True, slots=True)
