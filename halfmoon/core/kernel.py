@@ -129,6 +129,21 @@ class Kernel:
             self.timers.add(timed)
         self.timers.add(self.relays)
 
+    def extend(self, features: Sequence[Feature]) -> None:
+        """More features, behind the others: those that plugins give. Between `restore` and `start`; they take up what
+        the log remembers. Raises BrokerError, StorageError."""
+        if not features:
+            return
+        self.features = found = Features([*self.features.all, *features])
+        self.administration.policies = found.topics
+        self.turn.arrived = found.arrived
+        for each in features:
+            if each.timed is not None:
+                self.timers.add(each.timed)
+            if each.restore is not None:
+                each.restore()
+        self.flush()
+
     def restore(self) -> None:
         """Features take up what the log remembers of them. Raises BrokerError, StorageError."""
         for restore in self.features.restore:

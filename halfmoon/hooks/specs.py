@@ -58,8 +58,10 @@ def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
 def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
     """Follow the log and derive something from it.
 
-    Called: behind the appends, with slices of frames, in log order. Cost: per slice, a loop over the dispatchers.
-    Error: that dispatcher halts at its checkpoint and health turns red; the others go on.
+    Called: in the loop, behind each fdatasync, with every batch that has become durable, produced or relayed; a
+    transactional one when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
+    Cost: 5 to 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
+    checkpoint until the next start, and health turns red; the others go on.
     """
 
 

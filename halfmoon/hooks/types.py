@@ -7,7 +7,7 @@ called, what that costs, and what an error does is said at the hook (hooks/specs
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
@@ -16,6 +16,8 @@ from halfmoon.core.errors import Fault
 from halfmoon.core.filters import FilterCompiler as FilterCompiler
 from halfmoon.core.filters import FilterSyntaxError as FilterSyntaxError
 from halfmoon.core.filters import MessageFilter as MessageFilter
+from halfmoon.services.following.types import Batch as Batch
+from halfmoon.services.following.types import Dispatcher as Dispatcher
 from halfmoon.services.waiting.types import Deliver as Deliver
 from halfmoon.services.waiting.types import Diverted as Diverted
 from halfmoon.services.waiting.types import HandedBack as HandedBack
@@ -28,7 +30,6 @@ from halfmoon.services.waiting.types import Settle as Settle
 from halfmoon.services.waiting.types import Waiting as Waiting
 
 if TYPE_CHECKING:
-    from halfmoon.core.frame import Frame
     from halfmoon.core.hold import Held
 
 TopicChange = Literal["created", "deleted", "grown", "configured"]
@@ -40,16 +41,6 @@ class ConfigSection(Struct, frozen=True):
     settings: type[Struct]
     extensions: Mapping[str, Any] | None = None
     """Section's name → its type, such as `{"views": dict[str, View]}`."""
-
-
-class Dispatcher(Struct, frozen=True):
-    """Follows the log behind the appends and builds something from it that can be thrown away and rebuilt."""
-
-    name: str
-    on_frames: Callable[[Sequence[Frame]], None]
-    """Gets frames in log order; after a crash, those behind the checkpoint again."""
-    checkpoint: Callable[[], int]
-    """The log position up to which its work is durable."""
 
 
 class HoldPolicy(Struct, frozen=True):

@@ -38,6 +38,7 @@ from halfmoon.hooks.java_hash import string_hash
 from halfmoon.hooks.plugins import API_VERSION
 from halfmoon.hooks.specs import PROJECT
 from halfmoon.hooks.types import (
+    Batch,
     Command,
     ConfigSection,
     Deliver,
@@ -84,6 +85,7 @@ __all__ = [
     "Allocator",
     "AnyAllocator",
     "Assignment",
+    "Batch",
     "BrokerError",
     "Command",
     "ConfigSection",

@@ -16,7 +16,6 @@ from halfmoon.core.interception import Interception
 from halfmoon.core.records import build_batch
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
-from halfmoon.server.app import CALLED_HOOKS
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
@@ -166,7 +165,7 @@ class BrokerRig:
 
     def start_plugins(self) -> None:
         broker = self.broker
-        self.plugins = load_plugins(self.settings, BUILT_IN, called=CALLED_HOOKS)
+        self.plugins = load_plugins(self.settings, BUILT_IN)
         broker.views.languages = self.plugins.filters
         broker.interception = Interception(broker, self.plugins.interceptors)
         broker.deliveries.relays = {relay.source: relay for relay in self.plugins.relays}
