@@ -8,9 +8,9 @@ import pytest
 
 from halfmoon.core.config import load_settings
 from halfmoon.core.filtering import matching
-from halfmoon.core.hook_types import FilterSyntaxError
-from halfmoon.core.plugins import load_plugins
+from halfmoon.core.filters import FilterSyntaxError
 from halfmoon.core.records import build_batch
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.filter.sql92 import compile_sql
 

@@ -6,7 +6,7 @@ import pyperf
 
 from halfmoon.core.compression import LZ4, NONE, ZSTD
 from halfmoon.core.filtering import matching
-from halfmoon.core.hook_types import MessageFilter
+from halfmoon.core.filters import MessageFilter
 from halfmoon.core.records import build_batch
 from halfmoon.plugins.filter.sql92 import compile_sql
 from halfmoon.plugins.filter.tag import compile_tags

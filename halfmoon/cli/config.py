@@ -27,13 +27,12 @@ def check(
 ) -> None:
     """Read FILE as `halfmoon serve` would and show what is in force; a mistake is named with its path."""
     from halfmoon.core.config import load_settings
-    from halfmoon.core.plugins import load_plugins
+    from halfmoon.hooks.plugins import load_plugins
     from halfmoon.plugins import BUILT_IN
-    from halfmoon.server.app import CALLED_HOOKS
 
     settings = load_settings(file, os.environ if env else {}, {})
     # A plugin's section has the types that the plugin says, so that only loading it shows whether it is right.
-    load_plugins(settings, BUILT_IN, called=CALLED_HOOKS)
+    load_plugins(settings, BUILT_IN)
     values = _flat(settings)
     if result is Output.JSON:
         output.json_document({"file": str(file), "valid": True, "settings": values})

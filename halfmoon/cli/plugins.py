@@ -20,7 +20,7 @@ def plugins(
 ) -> None:
     """List plugins, built in, installed or named in the broker.yaml, and whether they are on."""
     from halfmoon.core.config import load_settings
-    from halfmoon.core.plugins import installed_plugins
+    from halfmoon.hooks.plugins import installed_plugins
     from halfmoon.plugins import BUILT_IN
 
     rows = [

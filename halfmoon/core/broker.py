@@ -12,9 +12,9 @@ from halfmoon.core.config import Settings
 from halfmoon.core.dispatch import Dispatch
 from halfmoon.core.features import Feature
 from halfmoon.core.files import FileSystem
-from halfmoon.core.hook_types import TopicChange
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.recovery import Report
+from halfmoon.core.topic_administration import TopicChange
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.configs.broker_configs import BrokerConfigs

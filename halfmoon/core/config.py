@@ -8,7 +8,7 @@ What broker.yaml writes as `retention: 7d` is `settings.log.retention_ms`: every
 every size an int in bytes and ends in `_bytes`. The sections are frozen and handed to whoever needs them; nothing reads
 them from a global.
 
-Plugin sections stay raw here: their types are known only when the plugins are loaded (core/plugins.py).
+Plugin sections stay raw here: their types are known only when the plugins are loaded (hooks/plugins.py).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ What it freezes becomes an index file, written in a thread; until the file is th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -46,9 +46,6 @@ class Frozen(NamedTuple):
     checkpoint: bytes | None
 
 
-Dispatcher = Callable[[list[Appended]], None]
-
-
 class Dispatch:
     def __init__(self, position: int) -> None:
         self.position = position
@@ -59,7 +56,6 @@ class Dispatch:
         self._points: deque[tuple[int, bytes | None]] = deque()
         self._growing: dict[Partition, None] = {}
         self._newest_store_ms = 0
-        self.dispatchers: tuple[Dispatcher, ...] = ()
 
     def freeze_at(self, position: int, checkpoint: bytes | None = None) -> None:
         """Ask for the tails to be closed when dispatch reaches `position`, a frame boundary not passed yet."""

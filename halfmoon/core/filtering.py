@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from halfmoon.core import record_codec
 from halfmoon.core.batch_header import TIMESTAMP_TYPE, BatchHeader, parse_header
-from halfmoon.core.hook_types import MessageFilter
+from halfmoon.core.filters import MessageFilter
 from halfmoon.core.records import DEFAULT_DECOMPRESSED_LIMIT, Record, batch_body
 
 if TYPE_CHECKING:

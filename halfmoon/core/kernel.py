@@ -136,14 +136,30 @@ class Kernel:
 
     def bind(self, features: Sequence[Feature]) -> None:
         """All features, in their order. Once, before `open`."""
-        self.features = found = Features(features)
-        self.administration.policies = found.topics
-        self.housekeeping.bind(found)
-        self.turn.arrived = found.arrived
+        self._use(features)
         self.timers.add(self.hold)
-        for timed in found.timed:
+        for timed in self.features.timed:
             self.timers.add(timed)
         self.timers.add(self.relays)
+
+    def extend(self, features: Sequence[Feature]) -> None:
+        """More features, behind the others: those that plugins give. Between `restore` and `start`; they take up what
+        the log remembers. Raises BrokerError, StorageError."""
+        if not features:
+            return
+        self._use([*self.features.all, *features])
+        for each in features:
+            if each.timed is not None:
+                self.timers.add(each.timed)
+            if each.restore is not None:
+                each.restore()
+        self.flush()
+
+    def _use(self, features: Sequence[Feature]) -> None:
+        self.features = found = Features(features)
+        self.administration.policies = found.topics
+        self.turn.arrived = found.arrived
+        self.housekeeping.bind(found)
 
     def restore(self) -> None:
         """Features take up what the log remembers of them. Raises BrokerError, StorageError."""

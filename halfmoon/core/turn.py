@@ -19,7 +19,7 @@ from typing import Protocol
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.commitlog import CommitLog, SyncJob
-from halfmoon.core.dispatch import Appended, Dispatch, Dispatcher
+from halfmoon.core.dispatch import Appended, Dispatch
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import HoldService
@@ -55,7 +55,8 @@ class Turn:
         self._after_write: list[Callable[[], None]] = []
         self.follower: Follower | None = None
         """Told of each turn, also those without batches."""
-        self.dispatchers: tuple[Dispatcher, ...] = ()
+        self.flushed: tuple[Callable[[], None], ...] = ()
+        """Told of each fdatasync."""
         self.arrived: tuple[Callable[[Arrivals], None], ...] = ()
 
     @property
@@ -88,6 +89,8 @@ class Turn:
             self._fail(StorageError(f"fdatasync failed: {error}"))
         else:
             self.settle()
+            for flushed in self.flushed:
+                flushed()
 
     def flush(self) -> None:
         """Write and sync all that was appended, waiting for it: for start and stop. Raises StorageError."""
@@ -118,8 +121,6 @@ class Turn:
         if self.follower is not None:
             self.follower.arrived(upto)
         if batches:
-            for dispatcher in self.dispatchers:
-                dispatcher(batches)
             on_arrival = self._hold.on_arrival
             for partition, nbytes in arrivals.items():
                 on_arrival(partition, nbytes)

@@ -26,8 +26,8 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.config import RocketmqListener, Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
-from halfmoon.core.plugins import Plugins, load_plugins
 from halfmoon.core.units import Address
+from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.cleaning import CleaningProcess
@@ -36,25 +36,13 @@ from halfmoon.server.plugin_host import Host
 from halfmoon.server.relaying import Relaying
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
+from halfmoon.services.following.follower import Following
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.server.http import HttpServer
 
 logger = logging.getLogger("halfmoon.server")
-
-CALLED_HOOKS = (
-    "halfmoon_allocators",
-    "halfmoon_commitlog",
-    "halfmoon_config",
-    "halfmoon_filters",
-    "halfmoon_relays",
-    "halfmoon_services",
-    "halfmoon_started",
-    "halfmoon_stopping",
-    "halfmoon_topic_changed",
-)
-"""Hooks that this broker calls today; a plugin with another one is refused rather than ignored."""
 
 COLLECT_AFTER = 20_000
 """Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
@@ -104,7 +92,7 @@ class App:
         warning = crc.fallback_warning(time.perf_counter)
         if warning is not None:
             logger.warning("event=slow_checksums %s", warning)
-        self.plugins: Plugins = load_plugins(settings, BUILT_IN, called=CALLED_HOOKS, extra=self._extra_plugins)
+        self.plugins: Plugins = load_plugins(settings, BUILT_IN, extra=self._extra_plugins)
         fs = OsFileSystem(settings.node.data_dir)
         fs.lock()
         self._undo.append(fs.unlock)
@@ -135,6 +123,8 @@ class App:
         broker.views.use(self.plugins.filters)
         broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.groups.allocators = self.plugins.allocators
+        self.following = Following(broker.log, broker.catalog, broker.turn, broker.relays, broker.logger)
+        broker.extend([self.following.feature()])
         broker.start_relays()
         self.relaying = Relaying(broker.relays, loop)
         self.relaying.start()
@@ -144,6 +134,7 @@ class App:
         broker.on_topic_changed = self.plugins.topic_changed
         self._undo.append(self.plugins.stopping)
         self.plugins.started()
+        self._follow()
         self.kafka = Server(broker, settings, loop)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
         if settings.listeners.rocketmq is not None:
@@ -156,6 +147,16 @@ class App:
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
         self.services.start()
         self._undo.append(self.services.stop)
+
+    def _follow(self) -> None:
+        """Plugins follow the log. Raises StartError."""
+        owners = self.plugins.owners
+        dispatchers = [(owners["halfmoon_dispatch", each.name], each) for each in self.plugins.dispatchers]
+        self._undo.append(self.following.stop)
+        try:
+            self.following.start(dispatchers, self.broker.cluster_id)
+        except OSError as error:
+            raise StartError(f"data directory: plugins: {error}") from error
 
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""

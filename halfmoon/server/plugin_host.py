@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from urllib.parse import quote
 
 from halfmoon.core.batch_header import parse_header
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.transactions.aborted import AbortedBatches
-
-FOLDER = "plugins"
-"""In the data directory, with a folder for each plugin that asks for one."""
+from halfmoon.services.following.saved import folder_of
 
 
 class Host:
@@ -22,7 +19,7 @@ class Host:
 
     def __init__(self, broker: Broker, data_dir: str | Path) -> None:
         self._broker = broker
-        self._folder = Path(data_dir).absolute() / FOLDER
+        self._data_dir = Path(data_dir).absolute()
         self.counts: Counter[tuple[str, str]] = Counter()
         """(plugin, name of the counter) → its value."""
 
@@ -82,8 +79,7 @@ class Host:
 
     def state_dir(self, plugin: str) -> Path:
         """Made if need be. Names are escaped, so that none leads out of the folder or into another plugin's."""
-        escaped = quote(plugin, safe="")
-        folder = self._folder / ("%2E" + escaped[1:] if escaped.startswith(".") else escaped)
+        folder = self._data_dir / folder_of(plugin)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

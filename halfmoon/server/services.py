@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 
-from halfmoon.core.hook_types import Service
+from halfmoon.hooks.types import Service
 
 logger = logging.getLogger("halfmoon.services")
 

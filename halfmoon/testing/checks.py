@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from halfmoon.core.compression import NONE, ZSTD
 from halfmoon.core.filtering import matching as indexes_of_matches
-from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError
+from halfmoon.core.filters import FilterCompiler, FilterSyntaxError
 from halfmoon.core.records import build_batch, iter_records
 
 

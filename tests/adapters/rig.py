@@ -12,10 +12,9 @@ from typing import Any
 from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
-from halfmoon.core.plugins import load_plugins
 from halfmoon.core.records import build_batch
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
-from halfmoon.server.app import CALLED_HOOKS
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
@@ -165,7 +164,7 @@ class BrokerRig:
 
     def start_plugins(self) -> None:
         broker = self.broker
-        self.plugins = load_plugins(self.settings, BUILT_IN, called=CALLED_HOOKS)
+        self.plugins = load_plugins(self.settings, BUILT_IN)
         broker.views.use(self.plugins.filters)
         broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.start_relays()

@@ -14,10 +14,11 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.files import FileSystem
-from halfmoon.core.hook_types import FilterCompiler, FilterSyntaxError, PutInterceptor, Relay
+from halfmoon.core.filters import FilterCompiler, FilterSyntaxError
 from halfmoon.core.jobs import Job
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.services.waiting.types import PutInterceptor, Relay
 from halfmoon.testing.faulty_files import FaultyFileSystem
 
 SEGMENT = 64 << 10

@@ -9,8 +9,7 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import check_topic
-from halfmoon.core.hook_types import PutInterceptor
-from halfmoon.core.plugin_context import PluginContext
+from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -21,6 +20,7 @@ from halfmoon.plugins.store.transaction import (
 )
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting import delivering
+from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.to_records import Message, batched
-from halfmoon.core.java_hash import string_hash
+from halfmoon.hooks.java_hash import string_hash
 from halfmoon.remoting import command as wire
 from halfmoon.remoting import message, properties
 from halfmoon.remoting.command import JSON, ROCKETMQ, Command

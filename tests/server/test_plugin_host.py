@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from server_rig import batch, in_loop, node, until
 
-from halfmoon.core.errors import BrokerError, Fault, StartError
+from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import iter_records
-from halfmoon.plugin import PluginContext, Service, hookimpl
+from halfmoon.plugin import Batch, Dispatcher, PluginContext, Service, hookimpl
 from halfmoon.server import metrics, readings
 
 
@@ -153,16 +155,39 @@ async def test_a_service_that_keeps_failing_turns_health_red(tmp_path: Path) -> 
         assert app.health()[0].startswith("service scribbler has failed")
 
 
-class Watcher:
+class Ends:
+    """Follows the log: where each partition ends."""
+
     api_version = 1
+    name = "ends"
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.batches = 0
 
     @hookimpl
-    def halfmoon_observers(self, ctx: PluginContext) -> list[object]:
-        return []
+    def halfmoon_dispatch(self, ctx: PluginContext) -> list[Dispatcher]:
+        return [Dispatcher("ends", self.on_batches, lambda: json.dumps(self.ends).encode(), self.restore)]
+
+    def on_batches(self, batches: Sequence[Batch]) -> None:
+        for each in batches:
+            self.batches += 1
+            self.ends[f"{each.topic}-{each.partition}"] = each.end_offset
+
+    def restore(self, state: bytes | None) -> None:
+        self.ends = json.loads(state or b"{}")
 
 
 @in_loop
-async def test_a_hook_that_is_not_called_yet_stops_the_start(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="halfmoon_observers is specified, but this broker does not call it yet"):
-        async with node(tmp_path, Watcher()):
-            pass
+async def test_a_plugin_follows_the_log_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    first, second = Ends(), Ends()
+    async with node(tmp_path, first) as app:
+        app.broker.create_topic("t", 1)
+        app.plugin_host.append("t", 0, batch(b"a"))
+        await until(lambda: first.ends == {"t-0": 1})
+        app.plugin_host.append("t", 0, batch(b"b"))
+    async with node(tmp_path, second) as app:
+        app.plugin_host.append("t", 0, batch(b"c"))
+        await until(lambda: second.ends == {"t-0": 3})
+        assert app.health() == []
+    assert first.batches + second.batches == 3

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from server_rig import in_loop, until
 
-from halfmoon.core.hook_types import Service
+from halfmoon.hooks.types import Service
 from halfmoon.server import services
 from halfmoon.server.services import Services
 

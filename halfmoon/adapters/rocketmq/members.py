@@ -20,7 +20,7 @@ from halfmoon.remoting.command import Command
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.to_messages import MessageWriter
-    from halfmoon.core.allocation import Assignment
+    from halfmoon.services.groups.allocation import Assignment
 
 log = logging.getLogger("halfmoon.rocketmq")
 

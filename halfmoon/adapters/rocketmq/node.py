@@ -24,11 +24,11 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
 
 if TYPE_CHECKING:
-    from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.config import RocketmqListener
-    from halfmoon.core.hook_types import FilterCompiler
+    from halfmoon.core.filters import FilterCompiler
+    from halfmoon.services.groups.allocation import AnyAllocator
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -15,10 +15,10 @@ from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.listener import Listener
 
 if TYPE_CHECKING:
-    from halfmoon.core.allocation import AnyAllocator
     from halfmoon.core.broker import Broker
     from halfmoon.core.config import RocketmqListener, Settings
-    from halfmoon.core.hook_types import FilterCompiler
+    from halfmoon.core.filters import FilterCompiler
+    from halfmoon.services.groups.allocation import AnyAllocator
 
 
 class Server(Listener):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-from halfmoon.core.allocation import AnyAllocator
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
@@ -21,6 +20,7 @@ from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
+from halfmoon.services.groups.allocation import AnyAllocator
 from halfmoon.services.groups.consumer.messages import ConsumerGroupDescription, ConsumerHeartbeat
 from halfmoon.services.groups.coordination import Coordination
 from halfmoon.services.groups.journal import Asked, GroupJournal

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
-    from halfmoon.core.hook_types import MessageFilter
+    from halfmoon.core.filters import MessageFilter
     from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.relay import Load
 

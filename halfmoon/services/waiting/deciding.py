@@ -11,23 +11,23 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.hook_types import PutOff, Settle
 from halfmoon.core.provenance import Provenance, SourceRun
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.schema import control
 from halfmoon.services.waiting.messages import still_waiting
+from halfmoon.services.waiting.types import PutOff, Settle
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.hook_types import Relay, Waiting
     from halfmoon.core.provenance import Origin
     from halfmoon.core.record_codec import Headers
     from halfmoon.core.relay import Load
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.messages import WaitingMessages
+    from halfmoon.services.waiting.types import Relay, Waiting
 
 RETRY_MS = 10_000
 """A message that could not be dealt with is tried again after so long."""

@@ -20,19 +20,19 @@ from typing import TYPE_CHECKING
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.hook_types import Put, Redirect
 from halfmoon.core.record_edit import without_headers
 from halfmoon.core.records import TRANSACTIONAL, batch_body
 from halfmoon.services.waiting.taken import Appended, Taken, check_not_redirected
+from halfmoon.services.waiting.types import Diverted, HandedBack, Put, PutInterceptor, Redirect
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.hook_types import Diverted, HandedBack, PutInterceptor
     from halfmoon.services.waiting.due_clock import DueClock
     from halfmoon.services.waiting.redirecting import Redirecting
     from halfmoon.services.waiting.taken import Place
+    from halfmoon.services.waiting.types import Diverted, HandedBack, PutInterceptor
 
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""

@@ -10,10 +10,10 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.core import record_codec
-from halfmoon.core.hook_types import Waiting
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, decode_origin
 from halfmoon.core.record_codec import Extent, Record
 from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.services.waiting.types import Waiting
 
 if TYPE_CHECKING:
     from halfmoon.core.batch_header import BatchHeader

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.gathering import Outgoing
-    from halfmoon.core.hook_types import Diverted, HandedBack
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.queues import WaitingQueues
     from halfmoon.services.waiting.taken import Taken
+    from halfmoon.services.waiting.types import Diverted, HandedBack
 
 MAX_PIECES = 32_000
 """Most parts a batch is taken apart into, and most waiting messages it completes."""

@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.clock import Clock
     from halfmoon.core.commitlog import CommitLog
-    from halfmoon.core.hook_types import PutInterceptor, Relay
     from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.relay import Relays
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.state import AttemptsState
+    from halfmoon.services.waiting.types import PutInterceptor, Relay
 
 
 class WaitingService:

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.hook_types import Diverted, HandedBack
+from halfmoon.services.waiting.types import Diverted, HandedBack
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hypothesis import given
 
-from halfmoon.core.allocation import allocate_topics
 from halfmoon.plugin import GroupMember, Queue
 from halfmoon.plugins.allocate.range import range_
+from halfmoon.services.groups.allocation import allocate_topics
 from tests.plugins.allocate.allocation_cases import MEMBERS, QUEUES, check_all_owned, check_any_order
 
 

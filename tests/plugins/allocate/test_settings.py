@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from halfmoon.core.config import load_settings
-from halfmoon.core.plugins import load_plugins
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugin import Queue
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.allocate import find_allocator

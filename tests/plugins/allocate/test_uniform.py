@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.allocation import allocate_topics
 from halfmoon.plugin import Assignment, GroupMember, Queue
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.sticky import sticky
 from halfmoon.plugins.allocate.uniform import uniform
+from halfmoon.services.groups.allocation import allocate_topics
 from tests.plugins.allocate.allocation_cases import (
     MEMBERS,
     QUEUES,

@@ -11,7 +11,7 @@ from halfmoon.client.engine.sending import DELAY_LEVELS_MS
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.plugins import load_plugins
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem

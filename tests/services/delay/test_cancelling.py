@@ -10,11 +10,11 @@ import pytest
 
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.plugins.store import delay
 from halfmoon.plugins.store.delay import CANCEL, LEVEL_TOPIC, NAMES, Delays
 from halfmoon.services.delay import cancelling
 from halfmoon.services.waiting.cancels import NoCancels
+from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, pass_ms, send, values

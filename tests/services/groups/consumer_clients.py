@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.allocation import Queue
 from halfmoon.core.errors import Fault
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.schema.groups import Places
+from halfmoon.services.groups.allocation import Queue
 from halfmoon.services.groups.consumer.classic import places_of
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer_protocol import assignment_bytes, parse_assignment, parse_subscription

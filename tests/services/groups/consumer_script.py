@@ -17,12 +17,12 @@ import itertools
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.errors import Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.uniform import uniform
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord, Places, Protocols
+from halfmoon.services.groups.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer.persisted import PersistedGroup
 from halfmoon.services.groups.consumer.settings import ConsumerSettings

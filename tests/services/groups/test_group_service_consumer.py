@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from halfmoon.core.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.machine_room_nearby import machine_room_nearby
 from halfmoon.plugins.allocate.uniform import uniform
+from halfmoon.services.groups.allocation import AnyAllocator, Assignment, Queue
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.messages import ConsumerHeartbeatResult

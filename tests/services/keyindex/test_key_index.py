@@ -11,11 +11,11 @@ from halfmoon.core import clean_files
 from halfmoon.core.batch_header import assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.frame_reading import FrameReader
-from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
 from halfmoon.services.keyindex import key_file, service
 from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
+from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, fresh, put

@@ -10,9 +10,9 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.plugins import load_plugins
 from halfmoon.core.records import build_batch
 from halfmoon.core.steps import Steps
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.server.plugin_host import Host

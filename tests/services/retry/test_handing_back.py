@@ -7,10 +7,10 @@ import pytest
 from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import dead_letter_topic, retry_topic, retrying_group
-from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.plugins.store.delay import NAMES, Delays
 from halfmoon.plugins.store.retry import Retries
 from halfmoon.schema import control
+from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values

@@ -9,11 +9,11 @@ from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
-from halfmoon.core.hook_types import Diverted, PutInterceptor, Redirect
 from halfmoon.core.housekeeping import PRODUCER_EXPIRATION_MS
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import TransactionalIdState, decode
 from halfmoon.schema.transactions import LAST_EPOCH, TransactionState
+from halfmoon.services.waiting.types import Diverted, PutInterceptor, Redirect
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, sync, turn, values
 from tests.core.transaction_bench import TxnClient, committed_values, fault_of, markers, read_committed

@@ -12,14 +12,14 @@ from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.hook_types import PutInterceptor
 from halfmoon.core.housekeeping import due_start
-from halfmoon.core.plugins import load_plugins
+from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.transaction import HALF_TOPIC
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting.delivering import UNDELIVERABLE
+from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, found, lose_derived, pass_ms, send, values

@@ -13,8 +13,8 @@ from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING
 from halfmoon.adapters.rocketmq.registry import Call, request
-from halfmoon.core.allocation import Queue, allocate, sorted_members, sorted_queues
 from halfmoon.remoting.codes import Code
+from halfmoon.services.groups.allocation import Queue, allocate, sorted_members, sorted_queues
 
 NAMES = {"AVG": "averagely", "AVG_BY_CIRCLE": "averagely_by_circle", "CONSISTENT_HASH": "consistent_hash"}
 

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from halfmoon.core.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
 from halfmoon.schema.groups import ConsumerMember, Place, Places
+from halfmoon.services.groups.allocation import AnyAllocator, GroupMember, Queue, allocate_topics
 from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core.java_hash import string_hash
+from halfmoon.hooks.java_hash import string_hash
 
 VECTORS = json.loads((Path(__file__).parents[1] / "plugins/allocate/vectors.json").read_text(encoding="utf-8"))
 

@@ -12,7 +12,7 @@ import pytest
 
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault, StartError
-from halfmoon.core.plugins import HOOKS, Plugins, installed_plugins, load_plugins
+from halfmoon.hooks.plugins import Plugins, installed_plugins, load_plugins
 from halfmoon.plugin import (
     ConfigSection,
     Dispatcher,
@@ -197,13 +197,6 @@ def test_a_wrapper() -> None:
     assert "halfmoon_allocators is a wrapper" in refused(mine)
 
 
-def test_a_hook_that_this_broker_does_not_call() -> None:
-    called = set(HOOKS) - {"halfmoon_observers"}
-    assert refused(plugin(halfmoon_observers=lambda ctx: []), called=called) == (
-        "plugin mine (a test): halfmoon_observers is specified, but this broker does not call it yet"
-    )
-
-
 def test_a_name_offered_twice() -> None:
     first = plugin("first", halfmoon_filters=lambda ctx: {"sql": lambda expression: None})
     second = plugin("second", halfmoon_filters=lambda ctx: {"sql": lambda expression: None})
@@ -341,7 +334,7 @@ def test_a_top_level_section_needs_a_plugin_that_claims_it() -> None:
 def test_everything_given_is_resolved_into_tuples_and_dicts() -> None:
     given: dict[str, Any] = {
         "halfmoon_commitlog": PutInterceptor("i", ("DELAY",), lambda put: put.batch),
-        "halfmoon_dispatch": Dispatcher("d", lambda frames: None, lambda: 0),
+        "halfmoon_dispatch": Dispatcher("d", lambda batches: None, lambda: b""),
         "halfmoon_hold": HoldPolicy("h", lambda held: None, lambda held, partition, arrival: True, lambda held: None),
         "halfmoon_relays": Relay("r", "source", lambda message: Settle("seen")),
         "halfmoon_services": Service("s", lambda: None),

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import pluggy
 
-from halfmoon.core.allocation import AnyAllocator
-from halfmoon.core.hook_types import (
+from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.types import (
     Command,
     ConfigSection,
     Dispatcher,
@@ -26,7 +26,7 @@ from halfmoon.core.hook_types import (
     Service,
     TopicChange,
 )
-from halfmoon.core.plugin_context import PluginContext
+from halfmoon.services.groups.allocation import AnyAllocator
 
 PROJECT = "halfmoon"
 hookspec = pluggy.HookspecMarker(PROJECT)
@@ -58,8 +58,10 @@ def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
 def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
     """Follow the log and derive something from it.
 
-    Called: behind the appends, with slices of frames, in log order. Cost: per slice, a loop over the dispatchers.
-    Error: that dispatcher halts at its checkpoint and health turns red; the others go on.
+    Called: in the loop, behind each fdatasync, with every batch that has become durable, produced or relayed; a
+    transactional one when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
+    Cost: 5 to 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
+    checkpoint until the next start, and health turns red; the others go on.
     """
 
 
@@ -92,7 +94,7 @@ def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
 
 @hookspec
 def halfmoon_allocators(ctx: PluginContext) -> Mapping[str, AnyAllocator]:
-    """Offer allocation strategies: name → pure function of (members, queues), see halfmoon.core.allocation.
+    """Offer allocation strategies: name → pure function of (members, queues), see halfmoon.services.groups.allocation.
 
     Called: in the loop, per rebalance and topic, or once for all topics where the strategy asks for that. Cost: none
     between rebalances. Error: the last assignment is kept, health turns yellow; in a Kafka client

@@ -8,32 +8,37 @@
     def halfmoon_allocators(ctx: PluginContext):
         return {"mine": lambda members, queues: ...}
 
-The hooks are listed, with what they cost and what an error does, in docs/hooks.md and in halfmoon.core.hookspecs.
+The hooks are listed, with what they cost and what an error does, in docs/hooks.md and in halfmoon.hooks.specs.
 """
 
 from __future__ import annotations
 
 import pluggy
 
-from halfmoon.core.allocation import (
-    Allocator,
-    AnyAllocator,
-    Assignment,
-    GroupMember,
-    Queue,
-    StickyAllocator,
-    allocate,
-    check_assignment,
-    readers,
-    reads,
-    sorted_members,
-    sorted_queues,
-    unowned,
-)
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.hook_types import (
+from halfmoon.core.record_codec import Headers, Record
+from halfmoon.core.record_edit import rewrite
+from halfmoon.core.records import build_batch, iter_records
+from halfmoon.core.sections import Section, SettingError
+from halfmoon.core.sections import join as setting_path
+from halfmoon.core.topic_names import check_topic_name
+from halfmoon.core.units import (
+    Duration,
+    HostPort,
+    PositiveDuration,
+    PositiveSize,
+    Size,
+    format_duration,
+    parse_duration,
+)
+from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.java_hash import string_hash
+from halfmoon.hooks.plugins import API_VERSION
+from halfmoon.hooks.specs import PROJECT
+from halfmoon.hooks.types import (
+    Batch,
     Command,
     ConfigSection,
     Deliver,
@@ -55,24 +60,20 @@ from halfmoon.core.hook_types import (
     TopicChange,
     Waiting,
 )
-from halfmoon.core.hookspecs import PROJECT
-from halfmoon.core.java_hash import string_hash
-from halfmoon.core.plugin_context import PluginContext
-from halfmoon.core.plugins import API_VERSION
-from halfmoon.core.record_codec import Headers, Record
-from halfmoon.core.record_edit import rewrite
-from halfmoon.core.records import build_batch, iter_records
-from halfmoon.core.sections import Section, SettingError
-from halfmoon.core.sections import join as setting_path
-from halfmoon.core.topic_names import check_topic_name
-from halfmoon.core.units import (
-    Duration,
-    HostPort,
-    PositiveDuration,
-    PositiveSize,
-    Size,
-    format_duration,
-    parse_duration,
+from halfmoon.services.groups.allocation import (
+    Allocator,
+    AnyAllocator,
+    Assignment,
+    GroupMember,
+    Queue,
+    StickyAllocator,
+    allocate,
+    check_assignment,
+    readers,
+    reads,
+    sorted_members,
+    sorted_queues,
+    unowned,
 )
 
 hookimpl = pluggy.HookimplMarker(PROJECT)
@@ -84,6 +85,7 @@ __all__ = [
     "Allocator",
     "AnyAllocator",
     "Assignment",
+    "Batch",
     "BrokerError",
     "Command",
     "ConfigSection",

@@ -3,8 +3,8 @@
     find_sources → register, check_hooks → settings → collect → Plugins
 
 What stops the start, each with one line that says what to change: a plugin that cannot be imported, that declares no
-api_version or another one, that has a misspelt hook or argument, or a hook without its mark, that implements a hook
-which this broker does not call; a setting that does not exist; a name offered twice. Nothing is ignored in silence.
+api_version or another one, that has a misspelt hook or argument, or a hook without its mark; a setting that does not
+exist; a name offered twice. Nothing is ignored in silence.
 
 After `load_plugins` no pluggy call is made any more: a hook with one implementation costs 1.5 µs there, a call from a
 tuple a twentieth of it.
@@ -13,17 +13,22 @@ tuple a twentieth of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from importlib.metadata import EntryPoint
 from typing import Any
 
 import pluggy
 
-from halfmoon.core.allocation import AnyAllocator
 from halfmoon.core.config import PluginSettings, Settings
 from halfmoon.core.errors import StartError
-from halfmoon.core.hook_types import (
+from halfmoon.core.sections import SettingError, suggestion
+from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, register
+from halfmoon.hooks.collect import Listener, Registered, collect, given, section_of
+from halfmoon.hooks.context import PluginContext, PluginHost
+from halfmoon.hooks.settings import SettingsReader
+from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points
+from halfmoon.hooks.types import (
     Command,
     Dispatcher,
     FilterCompiler,
@@ -34,12 +39,7 @@ from halfmoon.core.hook_types import (
     Service,
     TopicChange,
 )
-from halfmoon.core.plugin_checks import API_VERSION, HOOKS, check_hooks, new_manager, register
-from halfmoon.core.plugin_collect import Listener, Registered, collect, section_of
-from halfmoon.core.plugin_context import PluginContext, PluginHost
-from halfmoon.core.plugin_settings import SettingsReader
-from halfmoon.core.plugin_sources import Kind, Source, find_sources, installed_entry_points
-from halfmoon.core.sections import SettingError, suggestion
+from halfmoon.services.groups.allocation import AnyAllocator
 
 __all__ = ["API_VERSION", "HOOKS", "PluginInfo", "Plugins", "installed_plugins", "load_plugins"]
 
@@ -66,19 +66,21 @@ class Plugins:
     contexts: tuple[PluginContext, ...] = ()
     extensions: Mapping[str, Any] = field(default_factory=dict)
     """Top-level sections (`views`), as typed by the plugin that claimed them."""
-    interceptors: tuple[PutInterceptor, ...] = ()
-    dispatchers: tuple[Dispatcher, ...] = ()
-    hold_policies: tuple[HoldPolicy, ...] = ()
-    relays: tuple[Relay, ...] = ()
-    services: tuple[Service, ...] = ()
-    observers: tuple[Observer, ...] = ()
-    filters: Mapping[str, FilterCompiler] = field(default_factory=dict)
-    allocators: Mapping[str, AnyAllocator] = field(default_factory=dict)
-    commands: Mapping[str, Command] = field(default_factory=dict)
-    authorizers: tuple[Listener, ...] = ()
-    on_topic_changed: tuple[Listener, ...] = ()
-    on_started: tuple[Listener, ...] = ()
-    on_stopping: tuple[Listener, ...] = ()
+    owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """(hook, name) → the plugin that offers it."""
+    interceptors: tuple[PutInterceptor, ...] = given("halfmoon_commitlog", PutInterceptor)
+    dispatchers: tuple[Dispatcher, ...] = given("halfmoon_dispatch", Dispatcher)
+    hold_policies: tuple[HoldPolicy, ...] = given("halfmoon_hold", HoldPolicy)
+    relays: tuple[Relay, ...] = given("halfmoon_relays", Relay)
+    services: tuple[Service, ...] = given("halfmoon_services", Service)
+    observers: tuple[Observer, ...] = given("halfmoon_observers", Observer)
+    filters: Mapping[str, FilterCompiler] = given("halfmoon_filters", "mapping")
+    allocators: Mapping[str, AnyAllocator] = given("halfmoon_allocators", "mapping")
+    commands: Mapping[str, Command] = given("halfmoon_commands", "mapping")
+    authorizers: tuple[Listener, ...] = given("halfmoon_authorize")
+    on_topic_changed: tuple[Listener, ...] = given("halfmoon_topic_changed")
+    on_started: tuple[Listener, ...] = given("halfmoon_started")
+    on_stopping: tuple[Listener, ...] = given("halfmoon_stopping")
 
     def attach(self, host: PluginHost) -> None:
         """Give every plugin the running broker; before `started`."""
@@ -122,20 +124,18 @@ def load_plugins(
     settings: Settings,
     built_in: Mapping[str, str],
     *,
-    called: Collection[str] = HOOKS,
     installed: Iterable[EntryPoint] | None = None,
     extra: Sequence[object] = (),
 ) -> Plugins:
     """Load what `settings.plugins` switches on, and ask each plugin what it gives.
 
-    `built_in`: name → module. `called`: the hooks that this broker calls; a plugin that implements another one is
-    refused rather than ignored. `installed`: entry points, by default those that pip knows. `extra`: plugin objects,
+    `built_in`: name → module. `installed`: entry points, by default those that pip knows. `extra`: plugin objects,
     always on. Raises StartError.
     """
     sources = _sources(settings.plugins, built_in, installed, extra)
     manager = new_manager()
     plugins = [(source, register(manager, source)) for source in sources if source.enabled]
-    hooks = {source.name: check_hooks(manager, source, plugin, called) for source, plugin in plugins}
+    hooks = {source.name: check_hooks(manager, source, plugin) for source, plugin in plugins}
     manager.check_pending()
     reader = SettingsReader(settings.plugins)
     registered = [Registered(source, plugin, _context(manager, reader, source, plugin)) for source, plugin in plugins]
@@ -144,7 +144,7 @@ def load_plugins(
         infos=tuple(_info(source, hooks.get(source.name, ())) for source in sources),
         contexts=tuple(one.context for one in registered),
         extensions=reader.extensions,
-        **collect(manager, registered),
+        **collect(fields(Plugins), manager, registered),
     )
     wanted = settings.groups.default_assignor
     if wanted not in loaded.allocators:

@@ -5,55 +5,31 @@ Every implementation is called directly, with its own plugin's context; pluggy's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import Field, dataclass, field
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, Literal
 
 import pluggy
 
-from halfmoon.core import hookspecs
 from halfmoon.core.errors import StartError
-from halfmoon.core.hook_types import (
-    ConfigSection,
-    Dispatcher,
-    HoldPolicy,
-    Observer,
-    PutInterceptor,
-    Relay,
-    Service,
-)
-from halfmoon.core.plugin_checks import HOOKS, where
-from halfmoon.core.plugin_context import PluginContext
-from halfmoon.core.plugin_sources import Source
+from halfmoon.hooks import specs
+from halfmoon.hooks.checks import HOOKS, where
+from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.sources import Source
+from halfmoon.hooks.types import ConfigSection
 
-LISTS: dict[str, tuple[str, type]] = {
-    "halfmoon_commitlog": ("interceptors", PutInterceptor),
-    "halfmoon_dispatch": ("dispatchers", Dispatcher),
-    "halfmoon_hold": ("hold_policies", HoldPolicy),
-    "halfmoon_relays": ("relays", Relay),
-    "halfmoon_services": ("services", Service),
-    "halfmoon_observers": ("observers", Observer),
-}
-"""Hook → field of `Plugins`, and the type of the objects given; each has a `name`."""
+Kind = Literal["list", "mapping", "event", "late"]
 
-MAPPINGS: dict[str, str] = {
-    "halfmoon_filters": "filters",
-    "halfmoon_allocators": "allocators",
-    "halfmoon_commands": "commands",
-}
-"""Hook → field of `Plugins`; the keys given are names."""
 
-EVENTS: dict[str, str] = {
-    "halfmoon_authorize": "authorizers",
-    "halfmoon_topic_changed": "on_topic_changed",
-    "halfmoon_started": "on_started",
-    "halfmoon_stopping": "on_stopping",
-}
-"""Hook → field of `Plugins`; these are called later, as often as there is reason to."""
+def given(hook: str, kind: Kind | type = "event") -> Any:
+    """A field of `Plugins` that a hook fills: with a list of objects of a type, each of which has a `name`; with a
+    mapping of names; or with functions to be called when there is reason to. "late": these get another context."""
+    return field(default_factory=dict if kind == "mapping" else tuple, metadata={"hook": hook, "kind": kind})
 
-_ARGUMENTS = {hook: tuple(signature(getattr(hookspecs, hook)).parameters) for hook in HOOKS}
+
+_ARGUMENTS = {hook: tuple(signature(getattr(specs, hook)).parameters) for hook in HOOKS}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +47,14 @@ class Listener:
 
     plugin: str
     call: Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """One plugin's function for a hook whose context is made later."""
+
+    context: PluginContext
+    call: Callable[[Any], Any]
 
 
 @dataclass(slots=True)
@@ -96,20 +80,32 @@ def section_of(manager: pluggy.PluginManager, source: Source, plugin: object) ->
     return section
 
 
-def collect(manager: pluggy.PluginManager, registered: Sequence[Registered]) -> dict[str, Any]:
-    """The fields of `Plugins` that hooks fill. Raises StartError for a wrong result or a name offered twice."""
+def collect(
+    fields: Iterable[Field[Any]], manager: pluggy.PluginManager, registered: Sequence[Registered]
+) -> dict[str, Any]:
+    """What hooks fill of these fields of `Plugins`, and `owners`. Raises StartError for a wrong result or a name
+    offered twice."""
     names = _Names()
-    fields: dict[str, Any] = {}
-    for hook, (attribute, kind) in LISTS.items():
-        fields[attribute] = tuple(_listed(manager, registered, names, hook, kind))
-    for hook, attribute in MAPPINGS.items():
-        fields[attribute] = dict(_mapped(manager, registered, names, hook))
-    for hook, attribute in EVENTS.items():
-        fields[attribute] = tuple(
-            Listener(one.source.name, _bound(hook, implementation, one.context))
-            for one, implementation in _implementations(manager, registered, hook)
-        )
-    return fields
+    found: dict[str, Any] = {}
+    for each in fields:
+        if not each.metadata:
+            continue
+        hook, kind = each.metadata["hook"], each.metadata["kind"]
+        if kind == "mapping":
+            found[each.name] = dict(_mapped(manager, registered, names, hook))
+        elif kind == "event":
+            found[each.name] = tuple(
+                Listener(one.source.name, _bound(hook, implementation, one.context))
+                for one, implementation in _implementations(manager, registered, hook)
+            )
+        elif kind == "late":
+            found[each.name] = tuple(
+                Late(one.context, partial(_late, implementation))
+                for one, implementation in _implementations(manager, registered, hook)
+            )
+        else:
+            found[each.name] = tuple(_listed(manager, registered, names, hook, kind))
+    return found | {"owners": {key: source.name for key, source in names.owners.items()}}
 
 
 def _listed(
@@ -171,6 +167,10 @@ def _bound(hook: str, implementation: pluggy.HookImpl, context: PluginContext) -
         return function(*(named[name] for name in wanted))
 
     return pick
+
+
+def _late(implementation: pluggy.HookImpl, context: Any) -> Any:
+    return implementation.function(context) if implementation.argnames else implementation.function()
 
 
 def _call(source: Source, hook: str, function: Callable[[], Any]) -> Any:

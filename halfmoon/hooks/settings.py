@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from halfmoon.core.config import ENVIRONMENT_PREFIX, PluginSettings, overlay
 from halfmoon.core.errors import StartError
-from halfmoon.core.hook_types import ConfigSection
-from halfmoon.core.plugin_sources import Source
 from halfmoon.core.sections import Given, SettingError, decode, decode_section, join, leaves
+from halfmoon.hooks.sources import Source
+from halfmoon.hooks.types import ConfigSection
 
 
 class SettingsReader:

@@ -1,34 +1,17 @@
-"""What plugins hand over: plain objects, made once at start and called directly from then on.
+"""What interceptors and relays are asked, and what they answer: batches on their way in, and messages that wait.
 
-A pluggy call costs over a microsecond even where nobody implements the hook; a loop over a tuple resolved at start
-costs a tenth of that. So a hook is called once and gives objects, and the broker calls their functions. When each is
-called, what that costs, and what an error does is said at the hook (core/hookspecs.py).
+A plugin's author gets these from `halfmoon.plugin`; docs/hooks.md says when each is used.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from halfmoon.core.errors import Fault, HalfmoonError
-
 if TYPE_CHECKING:
-    from halfmoon.core.frame import Frame
-    from halfmoon.core.hold import Held
     from halfmoon.core.record_codec import Record
-
-TopicChange = Literal["created", "deleted", "grown", "configured"]
-
-
-class ConfigSection(Struct, frozen=True):
-    """The types of a plugin's settings: its own at `$.plugins.NAME`, and top-level sections it claims (`views`)."""
-
-    settings: type[Struct]
-    extensions: Mapping[str, Any] | None = None
-    """Section's name → its type, such as `{"views": dict[str, View]}`."""
 
 
 class Put(Struct, frozen=True):
@@ -93,27 +76,6 @@ class PutInterceptor(Struct, frozen=True):
     """Internal topics it diverts to; nobody else makes topics of these names."""
 
 
-class Dispatcher(Struct, frozen=True):
-    """Follows the log behind the appends and builds something from it that can be thrown away and rebuilt."""
-
-    name: str
-    on_frames: Callable[[Sequence[Frame]], None]
-    """Gets frames in log order; after a crash, those behind the checkpoint again."""
-    checkpoint: Callable[[], int]
-    """The log position up to which its work is durable."""
-
-
-class HoldPolicy(Struct, frozen=True):
-    """Has a say in which waiting requests an arrival answers."""
-
-    name: str
-    on_park: Callable[[Held], None]
-    """Gets the request that is about to wait."""
-    matches: Callable[[Held, Any, Any], bool]
-    """(held, partition, arrival): False leaves the request waiting."""
-    on_expire: Callable[[Held], None]
-
-
 class Waiting(Struct, frozen=True):
     """A message that waits in an internal topic."""
 
@@ -162,52 +124,3 @@ class Relay(Struct, frozen=True):
     whose decision could not be carried out."""
     pause_ms: int = 0
     """After a start, messages that were put off before are not asked about for so long."""
-
-
-class MessageFilter(Protocol):
-    """A compiled filter expression. It keeps nothing from one record to the next."""
-
-    needle: re.Pattern[bytes] | None
-    """Something that occurs in the bytes of every record that matches, as core/record_codec.py draws them; records
-    without it are passed over unread. None if there is no such thing."""
-
-    def match(self, record: Any) -> bool:
-        """Whether this record matches."""
-        ...
-
-
-class FilterSyntaxError(HalfmoonError):
-    """An expression that cannot be compiled: what is wrong or was expected, and where.
-
-    `position` counts characters from 0, `line` and `column` from 1.
-    """
-
-    def __init__(self, message: str, position: int, expression: str) -> None:
-        self.position = position
-        self.line = expression.count("\n", 0, position) + 1
-        self.column = position - (expression.rfind("\n", 0, position) + 1) + 1
-        super().__init__(f"{message} (line {self.line}, column {self.column})")
-
-
-class Service(Struct, frozen=True):
-    """Something that runs beside the broker, in its event loop, from start to stop."""
-
-    name: str
-    run: Callable[[], Awaitable[None]]
-    """Runs until it is cancelled; returning or raising counts as a failure."""
-
-
-class Observer(Struct, frozen=True):
-    """Counters: told of every batch, in the loop. What is None is not called and costs nothing."""
-
-    name: str
-    on_produced: Callable[[str, int, int, int], None] | None = None
-    """(topic, partition, records, bytes)"""
-    on_fetched: Callable[[str, int, int], None] | None = None
-    """(topic, partition, bytes)"""
-    on_refused: Callable[[str, int, Fault], None] | None = None
-    """(topic, partition, fault)"""
-
-
-FilterCompiler = Callable[[str], MessageFilter]
-Command = Callable[..., Any]

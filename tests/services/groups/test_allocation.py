@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core.allocation import (
+from halfmoon.plugins.allocate.averagely import averagely
+from halfmoon.plugins.allocate.uniform import uniform
+from halfmoon.services.groups.allocation import (
     AnyAllocator,
     GroupMember,
     Queue,
@@ -19,10 +21,8 @@ from halfmoon.core.allocation import (
     sorted_queues,
     unowned,
 )
-from halfmoon.plugins.allocate.averagely import averagely
-from halfmoon.plugins.allocate.uniform import uniform
 
-VECTORS = json.loads((Path(__file__).parents[1] / "plugins/allocate/vectors.json").read_text(encoding="utf-8"))
+VECTORS = json.loads((Path(__file__).parents[2] / "plugins/allocate/vectors.json").read_text(encoding="utf-8"))
 Q0, Q1 = Queue("t", "b", 0), Queue("t", "b", 1)
 
 

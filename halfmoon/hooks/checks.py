@@ -6,25 +6,23 @@ Both are a feature that silently does nothing, so both stop the start here.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import pluggy
 
-from halfmoon.core import hookspecs
 from halfmoon.core.errors import StartError
-from halfmoon.core.plugin_sources import Source
 from halfmoon.core.sections import suggestion
+from halfmoon.hooks import specs
+from halfmoon.hooks.sources import Source
 
 API_VERSION = 1
 """Raised when a plugin written for the version before would no longer work."""
 
-HOOKS: tuple[str, ...] = tuple(name for name in vars(hookspecs) if name.startswith("halfmoon_"))
+HOOKS: tuple[str, ...] = tuple(name for name in vars(specs) if name.startswith("halfmoon_"))
 
 
 def new_manager() -> pluggy.PluginManager:
     """A pluggy manager that knows our hooks and no plugin."""
-    manager = pluggy.PluginManager(hookspecs.PROJECT)
-    manager.add_hookspecs(hookspecs)
+    manager = pluggy.PluginManager(specs.PROJECT)
+    manager.add_hookspecs(specs)
     return manager
 
 
@@ -45,16 +43,12 @@ def register(manager: pluggy.PluginManager, source: Source) -> object:
     return plugin
 
 
-def check_hooks(
-    manager: pluggy.PluginManager, source: Source, plugin: object, called: Collection[str]
-) -> tuple[str, ...]:
-    """The plugin's hooks, by name. Raises StartError for one that is misspelt, unmarked, a wrapper, or never called."""
+def check_hooks(manager: pluggy.PluginManager, source: Source, plugin: object) -> tuple[str, ...]:
+    """The plugin's hooks, by name. Raises StartError for one that is misspelt, unmarked or a wrapper."""
     callers = manager.get_hookcallers(plugin) or []
     for caller in callers:
         if not caller.has_spec():
             raise StartError(f"{where(source)}: there is no hook {caller.name}{suggestion(caller.name, HOOKS)}")
-        if caller.name not in called:
-            raise StartError(f"{where(source)}: {caller.name} is specified, but this broker does not call it yet")
         for implementation in caller.get_hookimpls():
             if implementation.plugin is plugin and (implementation.wrapper or implementation.hookwrapper):
                 raise StartError(f"{where(source)}: {caller.name} is a wrapper, but there is no call to wrap")

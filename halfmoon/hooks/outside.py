@@ -1,0 +1,48 @@
+"""Plugins outside a broker: what a client needs of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from halfmoon.core.config import load_settings
+from halfmoon.core.errors import StartError
+from halfmoon.core.sections import suggestion
+from halfmoon.hooks.plugins import load_plugins
+from halfmoon.hooks.sources import installed_entry_points
+from halfmoon.services.groups.allocation import AnyAllocator
+
+
+def find_allocator(
+    built_in: Mapping[str, str], name: str, settings: Mapping[str, object] | None = None, *, plugin: str | None = None
+) -> AnyAllocator:
+    """The strategy called `name`, of a built-in plugin (name → module) or of an installed package.
+
+    `settings`: the plugin's section, as in broker.yaml. `plugin`: who offers it, where that has another name than the
+    strategy; without it, all installed plugins are asked. Raises StartError where nobody offers it.
+    """
+    points = {point.name: point for point in installed_entry_points()}
+    wanted = plugin or name
+    if settings and wanted not in built_in and wanted not in points:
+        raise StartError(f"no plugin is called {wanted}{suggestion(wanted, [*built_in, *points])}")
+    others = [] if plugin else [candidate for candidate in points if candidate != wanted]
+    offered: set[str] = set(built_in)
+    failures: list[str] = []
+    for candidate in (wanted, *others):
+        section = settings if candidate == wanted and settings else True
+        known = candidate in built_in or candidate in points
+        try:
+            loaded = load_plugins(
+                load_settings({"plugins": {candidate: section} if known else {}}, {}, {}),
+                built_in,
+                installed=[points[candidate]] if candidate in points else [],
+            )
+        except StartError as error:
+            # Another package's mistake is not this consumer's, unless nobody else has the strategy.
+            if candidate == wanted:
+                raise
+            failures.append(str(error))
+            continue
+        if name in loaded.allocators:
+            return loaded.allocators[name]
+        offered.update(loaded.allocators)
+    raise StartError("; ".join([f"no plugin offers the allocator {name}{suggestion(name, offered)}", *failures]))

@@ -1,0 +1,77 @@
+"""What plugins hand over: plain objects, made once at start and called directly from then on.
+
+A pluggy call costs over a microsecond even where nobody implements the hook; a loop over a tuple resolved at start
+costs a tenth of that. So a hook is called once and gives objects, and the broker calls their functions. When each is
+called, what that costs, and what an error does is said at the hook (hooks/specs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from halfmoon.core.errors import Fault
+from halfmoon.core.filters import FilterCompiler as FilterCompiler
+from halfmoon.core.filters import FilterSyntaxError as FilterSyntaxError
+from halfmoon.core.filters import MessageFilter as MessageFilter
+from halfmoon.services.following.types import Batch as Batch
+from halfmoon.services.following.types import Dispatcher as Dispatcher
+from halfmoon.services.waiting.types import Deliver as Deliver
+from halfmoon.services.waiting.types import Diverted as Diverted
+from halfmoon.services.waiting.types import HandedBack as HandedBack
+from halfmoon.services.waiting.types import Put as Put
+from halfmoon.services.waiting.types import PutInterceptor as PutInterceptor
+from halfmoon.services.waiting.types import PutOff as PutOff
+from halfmoon.services.waiting.types import Redirect as Redirect
+from halfmoon.services.waiting.types import Relay as Relay
+from halfmoon.services.waiting.types import Settle as Settle
+from halfmoon.services.waiting.types import Waiting as Waiting
+
+if TYPE_CHECKING:
+    from halfmoon.core.hold import Held
+
+TopicChange = Literal["created", "deleted", "grown", "configured"]
+
+
+class ConfigSection(Struct, frozen=True):
+    """The types of a plugin's settings: its own at `$.plugins.NAME`, and top-level sections it claims (`views`)."""
+
+    settings: type[Struct]
+    extensions: Mapping[str, Any] | None = None
+    """Section's name → its type, such as `{"views": dict[str, View]}`."""
+
+
+class HoldPolicy(Struct, frozen=True):
+    """Has a say in which waiting requests an arrival answers."""
+
+    name: str
+    on_park: Callable[[Held], None]
+    """Gets the request that is about to wait."""
+    matches: Callable[[Held, Any, Any], bool]
+    """(held, partition, arrival): False leaves the request waiting."""
+    on_expire: Callable[[Held], None]
+
+
+class Service(Struct, frozen=True):
+    """Something that runs beside the broker, in its event loop, from start to stop."""
+
+    name: str
+    run: Callable[[], Awaitable[None]]
+    """Runs until it is cancelled; returning or raising counts as a failure."""
+
+
+class Observer(Struct, frozen=True):
+    """Counters: told of every batch, in the loop. What is None is not called and costs nothing."""
+
+    name: str
+    on_produced: Callable[[str, int, int, int], None] | None = None
+    """(topic, partition, records, bytes)"""
+    on_fetched: Callable[[str, int, int], None] | None = None
+    """(topic, partition, bytes)"""
+    on_refused: Callable[[str, int, Fault], None] | None = None
+    """(topic, partition, fault)"""
+
+
+Command = Callable[..., Any]
