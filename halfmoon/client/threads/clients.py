@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -370,7 +371,7 @@ class _Asking(_Life, Generic[_AnyPulling]):
 
 
 class PullConsumer(PullConsumerParts, _Asking[Pulling]):
-    """Pulls when, what and from where its program says; progress is the program's business."""
+    """Pulls when, what and from where its program says; the program keeps its offsets, or commits them."""
 
     def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -382,12 +383,17 @@ class PullConsumer(PullConsumerParts, _Asking[Pulling]):
         hold_ms = round(1e3 * wait_s)
         return self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
 
+    def committed(self, queue: Queue) -> int:
+        """The group's committed offset; −1: none. Raises ClientError."""
+        return self._ask(self._pulling.committed, queue)
+
     def progress(self, queue: Queue) -> int:
-        """What is stored for the group; −1: nothing. Raises ClientError."""
-        return self._ask(self._pulling.progress, queue)
+        """The name of `committed` until 0.1; goes with the next version."""
+        warnings.warn("progress is called committed now", DeprecationWarning, stacklevel=2)
+        return self.committed(queue)
 
     def commit(self, queue: Queue, offset: int) -> None:
-        """Store how far the group is. Raises ClientError."""
+        """Commit the offset of the next message to consume. Raises ClientError."""
         self._ask(self._pulling.commit, queue, offset)
 
     def min_offset(self, queue: Queue) -> int:
