@@ -16,14 +16,17 @@ from halfmoon.cli.main import command_line
 HEAD = """\
 # The command line
 
-Written by `make docs` from the commands themselves; changes belong there.
+`make docs` generates this page from the commands. Change the commands, not the page.
 
-Every command takes `--help`. Those that talk to a broker work against any Kafka; it is found at `-b HOST:PORT`, else at
-`HALFMOON_BOOTSTRAP_SERVER`, else at `127.0.0.1:9092`. `produce` and `consume` also speak
-[RocketMQ's protocol](rocketmq.md#from-the-command-line) (`--protocol rocketmq`); the name server is found at
-`--namesrv HOST:PORT`, else at `HALFMOON_NAMESRV`, else at `NAMESRV_ADDR`, else at `127.0.0.1:9876`. Results go to
-stdout, as text for people or with `-o json` for programs; all else goes to stderr. Exit codes: 0 done, 1 failed or
-refused, 2 wrong command line, 130 ended by Ctrl-C. Completion: `halfmoon --install-completion`.
+Every command accepts `--help`. Commands that connect to a broker work with Apache Kafka too. The address is
+`-b HOST:PORT`, else `HALFMOON_BOOTSTRAP_SERVER`, else `127.0.0.1:9092`. `produce` and `consume` also speak
+[RocketMQ's protocol](rocketmq.md#from-the-command-line) (`--protocol rocketmq`). The name server is
+`--namesrv HOST:PORT`, else `HALFMOON_NAMESRV`, else `NAMESRV_ADDR`, else `127.0.0.1:9876`. Results go to stdout, as
+text for people or with `-o json` for programs; everything else goes to stderr. Exit codes: 0 success, 1 failure or
+refusal, 2 invalid command line, 130 interrupted by Ctrl-C. Shell completion: `halfmoon --install-completion`.
+
+The text output may change. JSON fields keep their names; a field that is renamed appears under both names for one
+version.
 """
 
 

@@ -22,10 +22,10 @@ def _group() -> None:
 @app.command()
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A broker.yaml.")],
-    env: Annotated[bool, typer.Option(help="Lay HALFMOON_… variables over the file, as serve does.")] = True,
+    env: Annotated[bool, typer.Option(help="Let HALFMOON_… variables override the file, as serve does.")] = True,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Read FILE as `halfmoon serve` would and show what is in force; a mistake is named with its path."""
+    """Validate FILE as `halfmoon serve` does, and show the resulting settings. Errors name the setting's path."""
     from halfmoon.core.config import load_settings
     from halfmoon.hooks.plugins import load_plugins
     from halfmoon.plugins import BUILT_IN

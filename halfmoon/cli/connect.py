@@ -81,7 +81,9 @@ def addresses(
 
 
 def nobody(problem: str) -> CliError:
-    return CliError(f"no broker answers at {problem}; start one (halfmoon serve) or say where it is (-b HOST:PORT)")
+    return CliError(
+        f"no broker answers at {problem}; start one (halfmoon serve) or specify another address (-b HOST:PORT)"
+    )
 
 
 def _common(bootstrap_server: str) -> dict[str, Any]:

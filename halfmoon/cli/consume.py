@@ -38,20 +38,23 @@ def consume(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     where: Annotated[str, typer.Option("--from", metavar="WHERE", help=f"beginning, end, {times.HELP}")] = "beginning",
     offset: Annotated[
-        int | None, typer.Option("--offset", help="Start there; negative: so many before the end.", show_default=False)
+        int | None,
+        typer.Option("--offset", help="Start at this offset. Negative: this many before the end.", show_default=False),
     ] = None,
     partitions: Annotated[
-        list[int], typer.Option("-p", "--partition", help="Only this one; may be given again.", show_default=False)
+        list[int], typer.Option("-p", "--partition", help="Read this partition only. Repeatable.", show_default=False)
     ] = [],
     count: Annotated[
-        int | None, typer.Option("-c", "--count", min=1, help="Stop after so many.", show_default=False)
+        int | None, typer.Option("-c", "--count", min=1, help="Stop after this many records.", show_default=False)
     ] = None,
     last: Annotated[
-        int | None, typer.Option("--last", min=1, help="The newest so many, in order of time.", show_default=False)
+        int | None,
+        typer.Option("--last", min=1, help="Print the newest records, this many, sorted by time.", show_default=False),
     ] = None,
-    exit_at_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the end as it is now.")] = False,
+    exit_at_end: Annotated[bool, typer.Option("-e", "--exit", help="Stop at the current end.")] = False,
     group: Annotated[
-        str | None, typer.Option("-g", "--group", help="Read as a member of a group and commit.", show_default=False)
+        str | None,
+        typer.Option("-g", "--group", help="Read as a member of this group, and commit.", show_default=False),
     ] = None,
     tag: TagOption = None,
     sql: SqlOption = None,
@@ -66,7 +69,7 @@ def consume(
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
+    """Print records. Without -e, -c or --last the command runs until Ctrl-C."""
     refuse_address_of_another(protocol, context)
     _refuse_contradictions(where, offset, partitions, last, group, count, filtered=tag is not None or sql is not None)
     if protocol is Protocol.ROCKETMQ:
@@ -169,13 +172,13 @@ def _refuse_contradictions(
     if offset is not None and where not in reading.BEGINNING:
         raise typer.BadParameter("--from and --offset exclude each other")
     if last is not None and (offset is not None or where not in reading.BEGINNING or group is not None or count):
-        raise typer.BadParameter("--last goes with neither --from, --offset, --count nor --group")
+        raise typer.BadParameter("--last excludes --from, --offset, --count and --group")
     if last is not None and filtered:
-        raise typer.BadParameter("--last goes with neither --tag nor --sql")
+        raise typer.BadParameter("--last excludes --tag and --sql")
     if group is not None and (partitions or offset is not None or where not in (*reading.BEGINNING, *reading.END)):
         raise typer.BadParameter(
-            "a group's members are given their partitions and go on where the group was: --group goes with neither "
-            "--partition nor --offset, and --from only says beginning or end for a group that is new"
+            "the broker assigns partitions to a group's members, which continue at the committed offsets: --group "
+            "excludes --partition and --offset, and --from takes only beginning or end, for a new group"
         )
 
 
@@ -188,5 +191,5 @@ def _refuse_what_rocketmq_has_not(where: str, group: str | None, tag: str | None
     if group is not None and where in reading.END:
         # Brokers say 0 of a group that has no progress, as long as the queue's first message is in memory.
         raise typer.BadParameter(
-            f"--from {where} is not for --group with --protocol rocketmq: a new group begins at the beginning"
+            f"--from {where} is not supported with --group and --protocol rocketmq: a new group begins at the beginning"
         )

@@ -1,10 +1,12 @@
-"""`halfmoon dlq`: what groups have given up: listed, shown, and sent to be consumed again.
+"""`halfmoon dlq`: list, show and replay the dead letters of groups.
 
-A replay hands each dead letter back to its group (docs/retry.md), naming it as the source. So the broker takes each of
-them once, however often the command is run, and its log says where what it delivers came from.
+A replay produces each dead letter to the retry topic of its group (docs/retry.md), and names the dead letter as the
+source (RETRY_OF). So the broker accepts each of them once, however often the command is run, and its log says where a
+redelivered record came from.
 
-A share group may be configured to put its letters into another topic than `dlq.<group>`, and others may be configured
-to the same. Its letters say whose they are; in `dlq.<group>` those that do not are that group's.
+A share group may be configured to write its dead letters into another topic than `dlq.<group>`, and several groups may
+share that topic. Its dead letters have a header with the group's name; in `dlq.<group>` those without it are that
+group's.
 """
 
 from __future__ import annotations
@@ -39,26 +41,31 @@ if TYPE_CHECKING:
 ACKNOWLEDGED_S = 30.0
 DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
 DROPPED_PREFIX = "__dlq.errors."
-"""Headers of the life before; those of the second kind are a share group's. The broker's own (halfmoon.…) it takes off
+"""Headers of earlier attempts; those of the second kind are a share group's. The broker removes its own (halfmoon.…)
 itself."""
 WHOSE = "__dlq.errors.group"
-"""The header that says which share group has given up."""
+"""The header with the name of the share group."""
 CONFIGURED = "errors.deadletterqueue.topic.name"
 
 app = typer.Typer(help="List, show and replay dead letters.", no_args_is_help=True)
 
 Group = Annotated[str, typer.Argument(metavar="GROUP", show_default=False)]
-FromOption = Annotated[int | None, typer.Option("--from-offset", min=0, help="From this one on.", show_default=False)]
-UptoOption = Annotated[int | None, typer.Option("--to-offset", min=0, help="Up to this one.", show_default=False)]
+FromOption = Annotated[int | None, typer.Option("--from-offset", min=0, help="First offset.", show_default=False)]
+UptoOption = Annotated[
+    int | None, typer.Option("--to-offset", min=0, help="Last offset (inclusive).", show_default=False)
+]
 
 
 @app.command("list")
 def list_groups(
-    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern of groups.")] = "*",
+    pattern: Annotated[str, typer.Argument(metavar="[PATTERN]", help="Shell pattern of group names.")] = "*",
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """List the groups that have dead letters, and how many."""
+    """List groups with dead letters, and count these.
+
+    In JSON the count is `dead_letters`; `letters` is its deprecated name.
+    """
     from kafka import TopicPartition
     from kafka.admin import OffsetSpec
 
@@ -81,11 +88,11 @@ def list_groups(
             letters = Counter((_whose(letter), letter.topic) for letter in _read(client, mixed))
         found += [(group, topic, count) for (group, topic), count in letters.items()]
     rows = [
-        {"group": group, "letters": count, "topic": topic}
+        {"group": group, "dead_letters": count, "letters": count, "topic": topic}
         for group, topic, count in sorted(found)
         if fnmatchcase(group, pattern)
     ]
-    output.rows(rows, ("group", "letters", "topic"), result)
+    output.rows(rows, ("group", "dead_letters", "topic"), result)
 
 
 @app.command()
@@ -98,7 +105,7 @@ def show(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's dead letters: where they come from, how often they were tried, and why they were given up."""
+    """Show a group's dead letters: original topic, number of attempts, and reason."""
     letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
     if result is Output.JSON:
         for letter in letters:
@@ -115,15 +122,16 @@ def replay(
     from_offset: FromOption = None,
     to_offset: UptoOption = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="At most so many a second.", show_default=False)
+        float | None, typer.Option("--rate", min=0.001, help="Limit: records per second.", show_default=False)
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many there are.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Hand dead letters back to their group, which consumes them again in its retry topic, counted from the start.
+    """Replay dead letters to the group's retry topic with the attempt counter at zero.
 
-    Each is handed back once: what was replayed before is left out by the broker. They stay among the dead letters.
+    The broker accepts each of them once and ignores repetitions. They stay in the dead-letter topic. In JSON the count
+    is `dead_letters`; `letters` is its deprecated name.
     """
     letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
     target = retry_topic(group)
@@ -132,22 +140,23 @@ def replay(
             _ensure(client, target)
         _send(bootstrap_server, letters, target, rate)
     if result is Output.JSON:
-        output.json_document({"group": group, "letters": len(letters), "topic": target, "dry_run": dry_run})
+        counts = dict.fromkeys(("dead_letters", "letters"), len(letters))
+        output.json_document({"group": group, **counts, "topic": target, "dry_run": dry_run})
         return
-    what = "1 letter" if len(letters) == 1 else f"{len(letters)} letters"
-    output.line(f"{what} would be handed back to {target}" if dry_run else f"{what} handed back to {target}")
+    what = "1 dead letter" if len(letters) == 1 else f"{len(letters)} dead letters"
+    output.line(f"{what} would be replayed to {target}" if dry_run else f"{what} replayed to {target}")
 
 
 def _letters(
     bootstrap_server: str, group: str, keep: reading.Keep, from_offset: int | None, to_offset: int | None
 ) -> list[Any]:
-    """What stands there now, by offset. Raises CliError where the group has no dead letters."""
+    """The group's dead letters, by offset. Raises CliError where it has none."""
     with admin(bootstrap_server) as asked:
         topics = {dead_letter_topic(group), *_configured(asked, [group]).values()}
     with consumer(bootstrap_server) as client:
         there = [topic for topic in sorted(topics) if client.partitions_for_topic(topic)]
         if not there:
-            raise CliError(f"{group}: it has no dead letters; there is no topic {DEAD_LETTER_PREFIX}…")
+            raise CliError(f"{group}: the group has no dead letters; there is no topic {DEAD_LETTER_PREFIX}…")
         found = _read(client, there, lambda letter: _whose(letter) == group and keep(letter), from_offset, to_offset)
         return sorted(found, key=lambda letter: (letter.topic, letter.partition, letter.offset))
 
@@ -170,7 +179,7 @@ def _read(
 
 
 def _configured(client: KafkaAdminClient, groups: list[str]) -> dict[str, str]:
-    """Group → topic, of those that are configured to put their letters into one."""
+    """Group → topic, of those that are configured to write their dead letters into one."""
     from kafka.admin import ConfigResource
 
     resources = [ConfigResource("GROUP", group, [CONFIGURED]) for group in groups]
@@ -180,7 +189,7 @@ def _configured(client: KafkaAdminClient, groups: list[str]) -> dict[str, str]:
 
 
 def _whose(letter: Any) -> str:
-    """The group that has given up this one."""
+    """The group of this dead letter."""
     said = dict(letter.headers).get(WHOSE)
     return str(giving_up_group(letter.topic) or letter.topic) if said is None else said.decode("utf-8", "replace")
 
@@ -210,9 +219,9 @@ def _ensure(client: KafkaAdminClient, topic: str) -> None:
 
 
 def _send(bootstrap_server: str, letters: list[Any], target: str, rate: float | None) -> None:
-    """Raises KafkaError where one is not taken."""
+    """Raises KafkaError where the broker refuses one."""
     begun = time.monotonic()
-    with producer(bootstrap_server, acks="all") as client, output.progress("letters", len(letters)) as progress:
+    with producer(bootstrap_server, acks="all") as client, output.progress("dead letters", len(letters)) as progress:
         waiting = []
         for number, letter in enumerate(letters):
             if rate is not None:

@@ -84,7 +84,7 @@ def _field(letter: str) -> Formatter:
     try:
         return _FIELDS[letter]
     except KeyError:
-        raise ValueError(f"%{letter} is no field; there are {' '.join('%' + known for known in _FIELDS)}") from None
+        raise ValueError(f"%{letter} is not a field; there are {' '.join('%' + known for known in _FIELDS)}") from None
 
 
 def _escape(code: str) -> bytes:
@@ -93,7 +93,7 @@ def _escape(code: str) -> bytes:
     try:
         return _ESCAPES[code]
     except KeyError:
-        raise ValueError(f"\\{code} is no escape; there are \\n \\r \\t \\0 \\\\ \\xHH") from None
+        raise ValueError(f"\\{code} is not an escape; there are \\n \\r \\t \\0 \\\\ \\xHH") from None
 
 
 def as_json(record: ReadRecord) -> dict[str, Any]:

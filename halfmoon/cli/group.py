@@ -25,7 +25,7 @@ PLANNED = ("topic", "partition", "committed", "new", "change")
 @app.command("list")
 def list_groups(
     state: Annotated[
-        list[str], typer.Option("--state", help="Only groups in this state, such as Empty; may be given again.")
+        list[str], typer.Option("--state", help="Only groups in this state, such as Empty. Repeatable.")
     ] = [],
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
@@ -53,7 +53,7 @@ def describe(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's state, members and, for each partition, how far it is."""
+    """Show a group's state, its members, and its committed offsets and lag by partition."""
     with admin(bootstrap_server) as client:
         described = _existing(client, group)
         owners = _owners(described["members"])
@@ -91,7 +91,7 @@ def delete(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete groups that have no members, with their committed offsets."""
+    """Delete groups without members, and their committed offsets."""
     with admin(bootstrap_server) as client:
         answers = patiently(lambda: client.delete_groups(groups))
     outcomes.report(
@@ -104,10 +104,12 @@ def reset_offsets(
     group: GroupName,
     topic: Annotated[
         list[str],
-        typer.Option("--topic", metavar="TOPIC[:PARTITION,…]", help="Only this; may be given again."),
+        typer.Option(
+            "--topic", metavar="TOPIC[:PARTITION,…]", help="Only this topic, or these partitions. Repeatable."
+        ),
     ] = [],
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="Behind the newest record.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end of the partition.")] = False,
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", min=0, help="To this offset in every partition.", show_default=False)
     ] = None,
@@ -116,17 +118,17 @@ def reset_offsets(
         typer.Option("--to-time", metavar="TIME", help=times.HELP, show_default=False),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", help="So many records on, or back if negative.", show_default=False)
+        int | None, typer.Option("--shift-by", help="Forward by this many records; negative: back.", show_default=False)
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+        bool, typer.Option("--execute/--dry-run", help="Commit the new offsets, or only show them.")
     ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Move the committed offsets of a group that has no members. Shows the plan; --execute carries it out.
+    """Reset the committed offsets of a group without members. Shows the plan; --execute applies it.
 
-    Without --topic it is about every partition the group has committed. New offsets are kept within what is there.
+    Without --topic: every partition with a committed offset. New offsets stay within the partition's bounds.
     """
     try:
         target = reset.target(to_earliest, to_latest, to_offset, to_time, shift_by, time.time_ns() // 1_000_000)
@@ -137,7 +139,7 @@ def reset_offsets(
         committed = reset.committed_offsets(client, group)
         queues = reset.scope(client, topic) if topic else sorted(committed)
         if not queues:
-            raise CliError(f"group {group} has committed nothing: say with --topic what it is about")
+            raise CliError(f"group {group} has no committed offsets: specify --topic")
         changes = reset.plan(client, queues, committed, target)
         if execute:
             reset.carry_out(client, group, changes)
@@ -150,7 +152,7 @@ def reset_offsets(
         return
     output.table(rows, PLANNED)
     if not execute:
-        output.note("This is the plan; nothing was changed. --execute carries it out.")
+        output.note("This is the plan; nothing was changed. --execute applies it.")
 
 
 def _describe(client: KafkaAdminClient, group: str) -> dict[str, Any]:
@@ -206,7 +208,7 @@ def _member(member: dict[str, Any]) -> dict[str, Any]:
 
 
 def _problem(answer: str | None) -> str | None:
-    """None, or what the broker has against a deletion."""
+    """None, or the broker's reason for refusing."""
     if answer == "OK":
         return None
     import kafka.errors

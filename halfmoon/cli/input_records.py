@@ -50,7 +50,7 @@ def _message_from_json(number: int, text: bytes, common: Message) -> Message:
         headers = [(str(header["name"]), from_json(header, "value") or b"") for header in values.get("headers") or ()]
         timestamp_ms = common.timestamp_ms if common.timestamp_ms is not None else values.get("timestamp")
         if timestamp_ms is not None and not isinstance(timestamp_ms, int):
-            raise ValueError("timestamp is not a number of ms")
+            raise ValueError("timestamp is not a number of milliseconds")
         key = common.key if common.key is not None else from_json(values, "key")
         return Message(from_json(values, "value"), key, [*headers, *common.headers], timestamp_ms)
     except (ValueError, KeyError, TypeError) as error:

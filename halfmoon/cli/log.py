@@ -1,4 +1,4 @@
-"""`halfmoon log` and `halfmoon backup`: a data directory looked at and copied, its broker running or not."""
+"""`halfmoon log` and `halfmoon backup`: a data directory inspected and copied, its broker running or not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halfmoon.cli import output
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.core.errors import StartError
 
-app = typer.Typer(help="Look into a data directory.", no_args_is_help=True)
+app = typer.Typer(help="Inspect a data directory.", no_args_is_help=True)
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")]
 
@@ -26,12 +26,12 @@ COLUMNS = (
 
 @app.callback()
 def _group() -> None:
-    """Look into a data directory."""
+    """Inspect a data directory."""
 
 
 @app.command()
 def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> int:
-    """Check every byte of DIR against its checksums, and the index files against the log. Exit code 1 on damage."""
+    """Verify the checksums of all data in DIR, and its index files. Exit code 1 on corruption."""
     from halfmoon.offline import inspect
 
     with _named(directory), output.progress("verifying") as progress:
@@ -52,12 +52,12 @@ def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> 
 @app.command()
 def dump(
     directory: DirectoryArgument,
-    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Frames of this topic only.")] = None,
-    position: Annotated[int | None, typer.Option("--from", help="Begin at this log position.")] = None,
-    count: Annotated[int | None, typer.Option("-c", "--count", help="Stop after so many frames.")] = None,
+    topic: Annotated[str | None, typer.Option("-t", "--topic", help="Only frames of this topic.")] = None,
+    position: Annotated[int | None, typer.Option("--from", help="Start at this log position.")] = None,
+    count: Annotated[int | None, typer.Option("-c", "--count", help="Stop after this many frames.")] = None,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show the frames of DIR in order, one a line."""
+    """Print the frames of DIR in order, one per line."""
     from halfmoon.offline import inspect
 
     with _named(directory):
@@ -71,13 +71,13 @@ def dump(
 
 def backup(
     directory: DirectoryArgument,
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A directory that does not exist, or is empty.")],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty directory.")],
     active: Annotated[
-        bool, typer.Option("--active", help="Copy the segment being written too, up to its last whole frame.")
+        bool, typer.Option("--active", help="Copy the active segment too, up to its last complete frame.")
     ] = False,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Copy DIR while its broker runs: sealed segments, their index files, and the catalog as it stood at their end."""
+    """Copy DIR while its broker runs: sealed segments, their index files, and the catalog at the end of these."""
     from halfmoon.offline.backup import backup as copy
 
     with _named(directory), output.progress("copying") as progress:

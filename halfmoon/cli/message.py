@@ -1,4 +1,4 @@
-"""`halfmoon message`: messages found by a key or by their place, and what became of them."""
+"""`halfmoon message`: messages found by a key or by their offset, and their history."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ API_KEY = 18502
 """Of the broker's API for this (adapters/kafka/api/api_18502_messages.py)."""
 ANSWER_TIMEOUT_S = 60.0
 CATCH_UP_S = 2.0
-"""So long is waited for the index, if it has not come to the end of the log."""
+"""How long to wait for the index to reach the end of the log."""
 CATCH_UP_PAUSE_S = 0.1
 
 _PLACE = re.compile(r"(?:(.+)[/@:-])?([0-9]{1,9})[/@:]([0-9]{1,18})")
 
-app = typer.Typer(help="Find messages, and see what became of them.", no_args_is_help=True)
+app = typer.Typer(help="Find messages, and show their history.", no_args_is_help=True)
 
-TopicOption = Annotated[str, typer.Option("-t", "--topic", show_default=False)]
+TopicOption = Annotated[str, typer.Option("-t", "--topic", help="Topic of the message.", show_default=False)]
 
 
 @app.callback()
 def _group() -> None:
-    """Find messages, and see what became of them."""
+    """Find messages, and show their history."""
 
 
 @app.command()
@@ -46,15 +46,17 @@ def find(
     ],
     since: Annotated[str | None, typer.Option("--from", metavar="WHEN", help=times.HELP, show_default=False)] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="WHEN", help=times.HELP, show_default=False)] = None,
-    count: Annotated[int, typer.Option("-c", "--count", min=1, max=10_000, help="At most so many, the newest.")] = 100,
-    ended: Annotated[bool, typer.Option("--ended", help="Also what has waited, and waits no more.")] = False,
+    count: Annotated[int, typer.Option("-c", "--count", min=1, max=10_000, help="Limit: the newest messages.")] = 100,
+    ended: Annotated[
+        bool, typer.Option("--ended", help="Include scheduled messages that are delivered, cancelled or rolled back.")
+    ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Find messages of a topic by a key, the newest first; also those that wait to be delivered to it.
+    """Find messages of a topic by key, newest first, including messages scheduled for delivery to it.
 
-    Records are found by their own key where the topic has halfmoon.key.index=true. Times are those at which the broker
-    stored a message.
+    A record's own key is indexed if the topic has halfmoon.key.index=true. --from and --to compare the time at which
+    the broker stored a message.
     """
     limits: dict[str, Any] = {"most": count, "ended": ended}
     if since is not None:
@@ -66,7 +68,7 @@ def find(
     while True:
         results = _ask(bootstrap_server, question).results
         if results is None:
-            raise CliError("the broker has answered something else")
+            raise CliError("the broker sent an unexpected response")
         if not results.behind_bytes or time.monotonic() > deadline:
             break
         time.sleep(CATCH_UP_PAUSE_S)
@@ -77,28 +79,30 @@ def find(
         columns = ("topic", "partition", "offset", "stored", "state", "key", "value")
         output.table([_row(message) for message in results.messages], columns)
     if results.more:
-        output.note(f"there are more than these {len(results.messages)}: older ones (--count, --to)")
+        output.note(f"only the newest {len(results.messages)} are shown; there are older ones (--count, --to)")
     if results.behind_bytes:
-        output.note(f"{results.behind_bytes} bytes of the log are not in the index yet; messages in them are not found")
+        output.note(f"{results.behind_bytes} bytes of the log are not indexed yet; their messages are not found")
 
 
 @app.command()
 def show(
     place: Annotated[
         str,
-        typer.Option("--offset", metavar="[TOPIC/]PARTITION/OFFSET", help="Where it stands.", show_default=False),
+        typer.Option("--offset", metavar="[TOPIC/]PARTITION/OFFSET", help="Offset of the message.", show_default=False),
     ],
-    topic: Annotated[str | None, typer.Option("-t", "--topic", show_default=False)] = None,
+    topic: Annotated[
+        str | None, typer.Option("-t", "--topic", help="Topic of the message.", show_default=False)
+    ] = None,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show one message, and what happened to it: when it was stored, waited, was delivered, retried, given up.
+    """Show one message and its history: when it was stored, scheduled, delivered, retried, dead-lettered.
 
     With --topic, --offset is PARTITION/OFFSET, or OFFSET alone in partition 0.
     """
     shown = _ask(bootstrap_server, _place(topic, place)).shown
     if shown is None:
-        raise CliError("the broker has answered something else")
+        raise CliError("the broker sent an unexpected response")
     if result is Output.JSON:
         history = [msgspec.structs.asdict(event) for event in shown.history]
         output.json_document({**_message(shown.message), "history": history})
@@ -195,9 +199,9 @@ def _ask(bootstrap_server: str, question: Find | Show) -> Answer:
             try:
                 answer = _exchange(connection, msgspec.json.encode(question))
             except EOFError:
-                raise CliError(f"{server} hung up: it is no Halfmoon, or an older one") from None
+                raise CliError(f"{server} closed the connection: it is not Halfmoon, or an older version") from None
             except TimeoutError:
-                raise CliError(f"{server} has not answered for {ANSWER_TIMEOUT_S:.0f} s") from None
+                raise CliError(f"{server} did not answer within {ANSWER_TIMEOUT_S:.0f} s") from None
         if answer.fault:
             raise CliError(answer.message or answer.fault)
         return answer

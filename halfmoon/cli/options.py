@@ -22,7 +22,9 @@ class Protocol(StrEnum):
     ROCKETMQ = "rocketmq"
 
 
-OutputOption = Annotated[Output, typer.Option("-o", "--output", help="text for people, json for programs.")]
+OutputOption = Annotated[
+    Output, typer.Option("-o", "--output", help="Output format: text for people, json for programs.")
+]
 
 BootstrapOption = Annotated[
     str,
@@ -31,20 +33,25 @@ BootstrapOption = Annotated[
         "--bootstrap-server",
         envvar="HALFMOON_BOOTSTRAP_SERVER",
         metavar="HOST:PORT",
-        help="The broker to ask first; several with commas. A Kafka works too.",
+        help="Bootstrap brokers, separated by commas. Apache Kafka works too.",
     ),
 ]
 
 TagOption = Annotated[
     str | None,
-    typer.Option("--tag", metavar="TAGS", help="Only with this header TAGS: 'paid || refunded'.", show_default=False),
+    typer.Option(
+        "--tag",
+        metavar="TAGS",
+        help="Only records with this tag (header TAGS): 'paid || refunded'.",
+        show_default=False,
+    ),
 ]
 SqlOption = Annotated[
     str | None,
-    typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
+    typer.Option("--sql", metavar="SQL92", help="Only records whose headers match: 'price > 5'.", show_default=False),
 ]
 
-ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="rocketmq goes by a name server.")]
+ProtocolOption = Annotated[Protocol, typer.Option("--protocol", help="Client protocol. rocketmq uses a name server.")]
 
 NamesrvOption = Annotated[
     str,
@@ -52,7 +59,7 @@ NamesrvOption = Annotated[
         "--namesrv",
         envvar=["HALFMOON_NAMESRV", "NAMESRV_ADDR"],
         metavar="HOST:PORT",
-        help="With --protocol rocketmq: the name server; several with semicolons. A RocketMQ works too.",
+        help="Name servers for --protocol rocketmq, separated by semicolons. Apache RocketMQ works too.",
     ),
 ]
 
@@ -67,7 +74,7 @@ def refuse_address_of_another(protocol: Protocol, context: typer.Context) -> Non
     )
     source = context.get_parameter_source(name)
     if source is not None and source.name == "COMMANDLINE":
-        raise typer.BadParameter(f"{option} is not for --protocol {protocol}")
+        raise typer.BadParameter(f"{option} is not supported with --protocol {protocol}")
 
 
 def time_ms(text: str, option: str) -> int:

@@ -40,26 +40,26 @@ def archive(
     to: ArchiveOption,
     schema: Annotated[
         list[str],
-        typer.Option("--schema", metavar="TOPIC=DDL", help="What is in JSON values: 'orders=id STRING, n INT'."),
+        typer.Option("--schema", metavar="TOPIC=DDL", help="Schema of JSON values: 'orders=id STRING, n INT'."),
     ] = [],
     start: Annotated[
-        str, typer.Option("--from", metavar="WHERE", help="For topics that are new: earliest, latest, or a time.")
+        str, typer.Option("--from", metavar="WHERE", help="Start of new topics: earliest, latest, or a time.")
     ] = "earliest",
     every: EveryOption = None,
     batch_records: BatchOption = 1_000_000,
     group: GroupOption = None,
     allow_data_loss: LossOption = False,
     compacting: Annotated[
-        bool, typer.Option("--compact/--no-compact", help="Make few large files of many small ones.")
+        bool, typer.Option("--compact/--no-compact", help="Merge small files into large ones.")
     ] = True,
     *,
     spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Append what is new in topics to an archive: Parquet by topic and day, every record once.
+    """Append new records of topics to an archive: Parquet by topic and day, every record exactly once.
 
-    It may be killed at any moment, and run again.
+    The command may be killed at any time and run again.
     """
     schemas, begin = key_values(schema, "--schema"), start_at(start)
     with running("archive", spark) as command:
@@ -79,16 +79,17 @@ def archive(
 def replay(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     archive: ArchiveOption,
-    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="The topic to send to.", show_default=False)],
+    to: Annotated[str, typer.Option("--to", metavar="TARGET", help="Target topic.", show_default=False)],
     start: FromTimeOption = None,
     until: UntilOption = None,
     rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="At most so many records a second.", show_default=False)
+        float | None, typer.Option("--rate", min=0.001, help="Limit: records per second.", show_default=False)
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(
-            "--name", help="Of this replay: one that was broken off goes on, one that is finished needs another."
+            "--name",
+            help="Name of the replay: an interrupted one continues, a finished one needs a new name.",
         ),
     ] = None,
     *,
@@ -96,13 +97,13 @@ def replay(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Send what an archive holds of a topic to a topic, with timestamps and headers, in order, every record once.
+    """Send a topic's archived records to a topic, with timestamps and headers, in order, every record exactly once.
 
-    It may be killed at any moment, and run again: then it goes on.
+    The command may be killed at any time; run again, it continues.
     """
     if name is None and any(text is not None and text.startswith("-") for text in (start, until)):
         # It would be called after other times at every run, and so never go on.
-        raise typer.BadParameter("a time before now needs a --name", param_hint="--from/--until")
+        raise typer.BadParameter("a relative time needs a --name", param_hint="--from/--until")
     bounds = {"start": moment(start, "--from"), "end": moment(until, "--until")}
     with running("replay", spark) as command, output.progress(f"{topic} → {to}") as progress:
         from halfmoon.pipeline.jobs.replay import replay as run
@@ -121,17 +122,18 @@ def replay(
 
 @app.command()
 def orders(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="It is made if it is not there.", show_default=False)],
-    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many orders.")] = 10_000,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Created if it does not exist.", show_default=False)],
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="Number of orders.")] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="The same seed gives the same shop.")] = 1,
-    hours: Annotated[float, typer.Option("--hours", min=0.1, help="Over how many hours they are spread.")] = 48.0,
-    partitions: Annotated[int, typer.Option("-p", "--partitions", min=1, help="Of a topic that is made.")] = 4,
+    hours: Annotated[float, typer.Option("--hours", min=0.1, help="Time span of the orders, in hours.")] = 48.0,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", min=1, help="Partitions of a new topic.")] = 4,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Fill a topic with the orders and payments of a shop that does not exist, and say what its success rate is.
+    """Fill a topic with synthetic orders and payments of a shop, and print the expected success rate.
 
-    Orders have the tag TagA, payments TagB; some are late, some come twice, some never. Try `report success-rate`.
+    Orders have the tag TagA, payments TagB; some are late, some are duplicates, some are missing. Try
+    `report success-rate`.
     """
     with explained():
         from halfmoon.pipeline.jobs.shop import fill

@@ -37,7 +37,7 @@ SHOWN_ROWS = 20
 
 app = typer.Typer(help="Make reports: tables, an HTML page, charts.", no_args_is_help=True)
 
-OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where tables, charts and the page go.")]
+OutOption = Annotated[Path, typer.Option("--out", metavar="DIR", help="Directory of the tables, charts and the page.")]
 
 
 @dataclass
@@ -47,7 +47,7 @@ class ReportOptions:
     out: OutOption = Path("out")
     stream: Annotated[
         bool,
-        typer.Option("--stream", help="Keep what was read under --out, and read only what is new since the last run."),
+        typer.Option("--stream", help="Keep state under --out, and read only records that are new since the last run."),
     ] = False
     every: EveryOption = None
     start: FromTimeOption = None
@@ -59,9 +59,9 @@ class ReportOptions:
     def __post_init__(self) -> None:
         self.is_stream = self.stream or self.every is not None
         if self.is_stream and self.until is not None:
-            raise typer.BadParameter("a stream has no end: leave out --stream and --every", param_hint="--until")
+            raise typer.BadParameter("a stream has no end: omit --stream and --every", param_hint="--until")
         if self.group is not None and not self.is_stream:
-            raise typer.BadParameter("only a stream has progress to show: add --stream", param_hint="--group")
+            raise typer.BadParameter("only a stream has offsets to commit: add --stream", param_hint="--group")
         self.begin = moment(self.start, "--from") or "earliest"
         self.end = moment(self.until, "--until") or "latest"
 
@@ -69,20 +69,19 @@ class ReportOptions:
 @app.command("success-rate")
 @option_groups
 def success_rate(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="With the orders.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Topic of the orders.", show_default=False)],
     payments: Annotated[
-        str | None, typer.Option("--payments", metavar="TOPIC", help="With the payments, if they have their own.")
+        str | None,
+        typer.Option("--payments", metavar="TOPIC", help="Topic of the payments. Default: that of the orders."),
     ] = None,
     by: Annotated[
         list[str],
-        typer.Option(
-            "--by", metavar="NAME[=SQL]", help="Rates by a header of this name, or by a Spark SQL expression."
-        ),
+        typer.Option("--by", metavar="NAME[=SQL]", help="Group rates by this header, or by a Spark SQL expression."),
     ] = ["region"],
-    orders_tag: Annotated[str, typer.Option("--orders-tag", help="The tag of an order.")] = "TagA",
-    payments_tag: Annotated[str, typer.Option("--payments-tag", help="The tag of a payment.")] = "TagB",
+    orders_tag: Annotated[str, typer.Option("--orders-tag", help="Tag of an order.")] = "TagA",
+    payments_tag: Annotated[str, typer.Option("--payments-tag", help="Tag of a payment.")] = "TagB",
     push_down: Annotated[
-        bool, typer.Option("--push-down/--no-push-down", help="Have the broker filter these tags, in views.")
+        bool, typer.Option("--push-down/--no-push-down", help="Let the broker filter these tags, in views.")
     ] = False,
     rule: Annotated[
         list[str],
@@ -94,9 +93,9 @@ def success_rate(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Which orders were paid in time, late or never: orders and payments joined, by window and property.
+    """Orders paid in time, late or never: orders and payments joined, by window and property.
 
-    An order has one tag, its payment another and the same KEYS; --rule says otherwise.
+    An order has one tag, its payment another tag and the same KEYS. --rule changes that.
     """
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import SuccessRate
@@ -114,7 +113,9 @@ def delay(
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)],
     levels: Annotated[
         str | None,
-        typer.Option("--levels", help="The broker's, if broker.yaml has others: '1s 5s 1m'.", show_default=False),
+        typer.Option(
+            "--levels", help="Delay levels of the broker, if not the default: '1s 5s 1m'.", show_default=False
+        ),
     ] = None,
     *,
     options: ReportOptions,
@@ -122,7 +123,7 @@ def delay(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """How late delayed messages came, by what was asked for and over time."""
+    """Lateness of delayed messages, by requested delay and over time."""
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import Delays
 
@@ -140,7 +141,7 @@ def dlq(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """What consumer groups have given up: by group, reason, topic, and over time."""
+    """Dead letters of consumer groups, by group, reason, topic, and over time."""
     with running("dlq", spark) as command:
         from halfmoon.pipeline.jobs.report_kinds import DeadLetters
 
@@ -149,19 +150,21 @@ def dlq(
 
 @app.command()
 def lag(
-    groups: Annotated[str, typer.Argument(metavar="[REGEX]", help="Which groups.")] = ".*",
+    groups: Annotated[str, typer.Argument(metavar="[REGEX]", help="Groups to report.")] = ".*",
     every_s: Annotated[
         float | None,
-        typer.Option("--every-s", min=0.1, help="Look again so often, until Ctrl-C.", show_default=False),
+        typer.Option(
+            "--every-s", min=0.1, help="Repeat at this interval in seconds, until Ctrl-C.", show_default=False
+        ),
     ] = None,
     out: OutOption = Path("out"),
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """How far consumer groups are behind, now and, from what earlier runs have seen, over time.
+    """Lag of consumer groups, now and, from the samples of earlier runs, over time.
 
-    Spark's queries are shown if they write their progress as a group's: --group of the other jobs. This report itself
-    needs no Spark.
+    Spark queries appear if they commit their offsets for a group: --group of the other jobs. This report itself needs
+    no Spark.
     """
     with explained(), interruptible() as command:
         from halfmoon.pipeline.jobs.lag import lag_report
@@ -179,14 +182,14 @@ def lag(
 @app.command()
 @option_groups
 def flights(
-    topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="As `make demo` fills it.")] = "flights",
+    topic: Annotated[str, typer.Argument(metavar="[TOPIC]", help="The topic that `make demo` fills.")] = "flights",
     out: OutOption = Path("out"),
     *,
     spark: SparkOptions,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """The demo's report: delays of flights by carrier, hour, route and weather."""
+    """Report of the demo: delays of flights by carrier, hour, route and weather."""
     with running("flights", spark) as command:
         from halfmoon.pipeline.jobs.reporting import flight_report
 

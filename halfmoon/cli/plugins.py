@@ -18,7 +18,7 @@ def plugins(
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A broker.yaml.")] = None,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """List plugins, built in, installed or named in the broker.yaml, and whether they are on."""
+    """List built-in plugins, installed plugins and those named in broker.yaml, with their state."""
     from halfmoon.core.config import load_settings
     from halfmoon.hooks.plugins import installed_plugins
     from halfmoon.plugins import BUILT_IN

@@ -51,36 +51,39 @@ def produce(
     context: typer.Context,
     topic: Annotated[str, typer.Argument(metavar="TOPIC", show_default=False)],
     values: Annotated[
-        list[str], typer.Argument(metavar="[VALUE]...", help="One record each; without any, each line of stdin.")
+        list[str],
+        typer.Argument(metavar="[VALUE]...", help="One record per value. Default: one record per line of stdin."),
     ] = [],
-    key: Annotated[str | None, typer.Option("-k", "--key", help="The key of all records.", show_default=False)] = None,
+    key: Annotated[str | None, typer.Option("-k", "--key", help="Key of all records.", show_default=False)] = None,
     headers: Annotated[
-        list[str], typer.Option("-H", "--header", metavar="NAME=VALUE", help="For all records; may be given again.")
+        list[str], typer.Option("-H", "--header", metavar="NAME=VALUE", help="Header of all records. Repeatable.")
     ] = [],
     partition: Annotated[
-        int | None, typer.Option("-p", "--partition", help="Instead of one chosen by the key.", show_default=False)
+        int | None,
+        typer.Option(
+            "-p", "--partition", help="Partition of all records. Default: chosen by the key.", show_default=False
+        ),
     ] = None,
     timestamp: Annotated[str | None, typer.Option("-t", "--timestamp", help=times.HELP, show_default=False)] = None,
     key_delimiter: Annotated[
-        str | None, typer.Option("-K", "--key-delimiter", help="Lines are KEY, this, VALUE.", show_default=False)
+        str | None,
+        typer.Option("-K", "--key-delimiter", help="Separates key and value in each record.", show_default=False),
     ] = None,
-    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="What ends a record on stdin.")] = "\\n",
-    null: Annotated[bool, typer.Option("-Z", "--null", help="An empty key or value is null.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Lines are records as `consume -o json` writes them.")
-    ] = False,
+    delimiter: Annotated[str, typer.Option("-D", "--delimiter", help="Ends a record on stdin.")] = "\\n",
+    null: Annotated[bool, typer.Option("-Z", "--null", help="Send an empty key or value as null.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Read records as `consume -o json` writes them.")] = False,
     compression: Annotated[
-        Compression, typer.Option("-z", "--compression", help="How batches are compressed.")
+        Compression, typer.Option("-z", "--compression", help="Codec of the batches.")
     ] = Compression.NONE,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     protocol: ProtocolOption = Protocol.KAFKA,
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Send records and wait until the broker has acknowledged every one."""
+    """Send records and wait until the broker has acknowledged all of them."""
     refuse_address_of_another(protocol, context)
     if as_json and key_delimiter is not None:
-        raise typer.BadParameter("--json lines have their key inside: it does not go with --key-delimiter")
+        raise typer.BadParameter("--json and --key-delimiter exclude each other: a JSON line has its own key")
     timestamp_ms = None if timestamp is None else time_ms(timestamp, "--timestamp")
     common = Message(
         value=None,
@@ -115,13 +118,17 @@ def produce(
 def _refuse_what_rocketmq_has_not(timestamp: str | None, compression: Compression, common: Message) -> None:
     if timestamp is not None:
         raise typer.BadParameter(
-            "--timestamp is not for --protocol rocketmq: a message has the time at which it is sent"
+            "--timestamp is not supported with --protocol rocketmq: a message has the time at which it is sent"
         )
     if compression is not Compression.NONE:
-        raise typer.BadParameter("--compression is not for --protocol rocketmq: there are no batches to compress")
+        raise typer.BadParameter(
+            "--compression is not supported with --protocol rocketmq: there are no batches to compress"
+        )
     for name, _ in common.headers:
         if name in rocketmq_message.OF_THE_BROKER:
-            raise typer.BadParameter(f"--header {name} is not for --protocol rocketmq: every message gets its own")
+            raise typer.BadParameter(
+                f"--header {name} is not supported with --protocol rocketmq: every message gets its own"
+            )
 
 
 def _send_all(

@@ -60,7 +60,7 @@ def target(
     if shift_by is not None:
         given.append(Target(lambda bounds: _shifted(bounds, shift_by)))
     if len(given) != 1:
-        raise ValueError("give one of --to-earliest, --to-latest, --to-offset, --to-time, --shift-by")
+        raise ValueError("specify one of --to-earliest, --to-latest, --to-offset, --to-time, --shift-by")
     return given[0]
 
 
@@ -71,7 +71,7 @@ def _at_time(bounds: Bounds) -> int:
 
 def _shifted(bounds: Bounds, by: int) -> int:
     if bounds.committed is None:
-        raise CliError("--shift-by moves from the committed offset, and the group has committed none in a partition")
+        raise CliError("--shift-by needs a committed offset, and the group has none in a partition")
     return bounds.committed + by
 
 

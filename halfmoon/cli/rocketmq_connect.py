@@ -75,5 +75,5 @@ def name_servers(namesrv: str) -> list[str]:
 def _nobody(problem: str) -> CliError:
     return CliError(
         f"no name server answers at {problem}; start one (halfmoon serve --rocketmq HOST:PORT --namesrv HOST:PORT) or "
-        "say where it is (--namesrv HOST:PORT)"
+        "specify another address (--namesrv HOST:PORT)"
     )

@@ -102,7 +102,7 @@ def _number(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise ValueError(f"header {name}: {text!r} is no whole number") from None
+        raise ValueError(f"header {name}: {text!r} is not a whole number") from None
 
 
 def _seconds(name: str, text: str) -> int:

@@ -103,7 +103,7 @@ def _queues(producer: Producer, topic: str, partition: int | None) -> list[Queue
     try:
         queues = producer.queues(topic)
     except TopicUnknownError:
-        raise CliError(f"{topic}: there is no such topic, and it is not made by sending to it") from None
+        raise CliError(f"{topic}: there is no such topic, and the broker does not create it automatically") from None
     if partition is None:
         return queues
     for queue in queues:

@@ -12,37 +12,40 @@ import typer
 
 def serve(
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A broker.yaml.")] = None,
-    data_dir: Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Where the log lies.")] = None,
+    data_dir: Annotated[str | None, typer.Option("--data-dir", metavar="DIR", help="Directory of the log.")] = None,
     kafka: Annotated[
-        str | None, typer.Option("--kafka", metavar="HOST:PORT", help="Where Kafka clients connect; port 0 = any free.")
+        str | None,
+        typer.Option("--kafka", metavar="HOST:PORT", help="Address for Kafka clients. Port 0: any free port."),
     ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(
-            "--advertise", metavar="HOST:PORT", help="What clients are told; without it, the address they came to."
+            "--advertise",
+            metavar="HOST:PORT",
+            help="Address advertised to clients. Default: the address the client connected to.",
         ),
     ] = None,
     rocketmq: Annotated[
         str | None,
-        typer.Option("--rocketmq", metavar="HOST:PORT", help="Where RocketMQ clients are sent to; off without it."),
+        typer.Option("--rocketmq", metavar="HOST:PORT", help="Address for RocketMQ clients. Default: off."),
     ] = None,
     namesrv: Annotated[
         str | None,
-        typer.Option("--namesrv", metavar="HOST:PORT", help="RocketMQ's name service: their namesrvAddr."),
+        typer.Option("--namesrv", metavar="HOST:PORT", help="Address of RocketMQ's name service (namesrvAddr)."),
     ] = None,
     http: Annotated[
-        str | None, typer.Option("--http", metavar="HOST:PORT", help="Serve /healthz and /metrics there.")
+        str | None, typer.Option("--http", metavar="HOST:PORT", help="Address of /healthz and /metrics. Default: off.")
     ] = None,
     unset_config: Annotated[
         list[str] | None,
         typer.Option(
             "--unset-config",
             metavar="NAME",
-            help="Forget what was set for the node at run time under this name; may be given again.",
+            help="Remove this dynamic configuration of the node. Repeatable.",
         ),
     ] = None,
 ) -> int:
-    """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it takes requests."""
+    """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it accepts requests."""
     # The broker and its dependencies are imported by nobody but this command. All of that stays, so there is no garbage
     # to look for meanwhile: that would take a twentieth of the start.
     gc.disable()

@@ -34,22 +34,24 @@ EveryOption = Annotated[
     typer.Option(
         "--every",
         metavar="INTERVAL",
-        help="Go on, with a batch every '10 seconds'; without it: what is there now, and end.",
+        help="Run continuously, with a batch every '10 seconds'. Default: read what exists, then end.",
         show_default=False,
     ),
 ]
 GroupOption = Annotated[
     str | None,
-    typer.Option("--group", metavar="GROUP", help="Show the progress as this group's offsets.", show_default=False),
+    typer.Option(
+        "--group", metavar="GROUP", help="Commit the offsets for this group, for lag tools.", show_default=False
+    ),
 ]
-BatchOption = Annotated[int, typer.Option("--batch-records", min=1, help="Records in one batch, at most.")]
+BatchOption = Annotated[int, typer.Option("--batch-records", min=1, help="Limit: records per batch.")]
 LossOption = Annotated[
     bool,
-    typer.Option("--allow-data-loss", help="Go on where topics have lost records that had not been read yet."),
+    typer.Option("--allow-data-loss", help="Continue when records were lost before they were read."),
 ]
 FromTimeOption = Annotated[str | None, typer.Option("--from", metavar="TIME", help=HELP, show_default=False)]
 UntilOption = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Up to this one (exclusive).", show_default=False)
+    str | None, typer.Option("--until", metavar="TIME", help="End time (exclusive).", show_default=False)
 ]
 
 
@@ -62,19 +64,20 @@ class SparkOptions:
         typer.Option(
             "--master",
             metavar="URL",
-            help="Where Spark runs: local[4], spark://HOST:PORT, …",
+            help="Spark master: local[4], spark://HOST:PORT, …",
             show_default="this machine",
         ),
     ] = None
     remote: Annotated[
         str | None,
-        typer.Option("--remote", metavar="sc://HOST:PORT", help="A Spark Connect server.", show_default=False),
+        typer.Option("--remote", metavar="sc://HOST:PORT", help="Spark Connect server.", show_default=False),
     ] = None
     conf: Annotated[
-        list[str] | None, typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark's.", show_default=False)
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="Spark configuration. Repeatable.", show_default=False),
     ] = None
     driver_memory: Annotated[
-        str, typer.Option("--driver-memory", metavar="SIZE", help="Of the JVM that is started.")
+        str, typer.Option("--driver-memory", metavar="SIZE", help="Memory of the driver's JVM.")
     ] = "1g"
 
 

@@ -22,18 +22,20 @@ app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_ar
 
 Names = Annotated[list[str], typer.Argument(metavar="TOPIC...", show_default=False)]
 ConfigPairs = Annotated[
-    list[str], typer.Option("-c", "--config", metavar="NAME=VALUE", help="A topic setting; may be given again.")
+    list[str], typer.Option("-c", "--config", metavar="NAME=VALUE", help="Configuration of the topic. Repeatable.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Let the broker check the request, and change nothing.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Let the broker validate the request without changing anything.")
+]
 
 
 @app.command()
 def create(
     topics: Names,
-    partitions: Annotated[int, typer.Option("-p", "--partitions", help="-1 = as the broker is configured.")] = -1,
-    replicas: Annotated[int, typer.Option("-r", "--replicas", help="-1 = as the broker is configured.")] = -1,
+    partitions: Annotated[int, typer.Option("-p", "--partitions", help="-1: the broker's default.")] = -1,
+    replicas: Annotated[int, typer.Option("-r", "--replicas", help="-1: the broker's default.")] = -1,
     settings: ConfigPairs = [],
-    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="A topic that exists is no error.")] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the topic exists.")] = False,
     dry_run: DryRun = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
@@ -81,11 +83,11 @@ def list_topics(
 @app.command()
 def describe(
     topics: Names,
-    every: Annotated[bool, typer.Option("--all", help="Show settings at their default too.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Show configurations with default values too.")] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a topic's partitions with their offsets, and its settings."""
+    """Show a topic's partitions with their offsets, and its configuration."""
     with admin(bootstrap_server) as client:
         described = [read_topic(client, topic, every) for topic in existing(client, topics)]
     output.described(described, _print_topic, result)
@@ -96,20 +98,21 @@ def alter(
     topics: Names,
     settings: ConfigPairs = [],
     unset: Annotated[
-        list[str], typer.Option("--unset", metavar="NAME", help="Back to the default; may be given again.")
+        list[str], typer.Option("--unset", metavar="NAME", help="Reset this configuration to its default. Repeatable.")
     ] = [],
     partitions: Annotated[
-        int | None, typer.Option("-p", "--partitions", help="The new total; it can only grow.", show_default=False)
+        int | None,
+        typer.Option("-p", "--partitions", help="New number of partitions. It can only grow.", show_default=False),
     ] = None,
     dry_run: DryRun = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Change a topic's settings, or give it more partitions."""
+    """Change a topic's configuration, or add partitions."""
     changes: dict[str, Any] = {name: ("SET", value) for name, value in key_values(settings, "--config").items()}
     changes |= dict.fromkeys(unset, ("DELETE", None))
     if not changes and partitions is None:
-        raise typer.BadParameter("nothing to alter: give --config, --unset or --partitions")
+        raise typer.BadParameter("nothing to alter: specify --config, --unset or --partitions")
     rows = []
     with admin(bootstrap_server) as client:
         existing(client, topics)
@@ -127,12 +130,12 @@ def delete(
     topics: Names,
     force: Annotated[
         bool,
-        typer.Option("--force", help="Even if views need it: they keep what they have and are filled no more."),
+        typer.Option("--force", help="Delete sources of views too. The views keep their records and get no new ones."),
     ] = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete topics with everything in them."""
+    """Delete topics and their records."""
     with admin(bootstrap_server) as client:
         refused = _allow_deletion(client, topics) if force else {}
         outcome = refused | delete_topics(client, [name for name in topics if name not in refused])
@@ -140,7 +143,7 @@ def delete(
 
 
 def delete_topics(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
-    """Delete topics; for each None, or what the broker had against it."""
+    """Delete topics; for each None, or the broker's reason for refusing."""
     if not names:
         return {}
     answer = client.delete_topics(names, raise_errors=False)
@@ -235,7 +238,7 @@ def print_settings(configs: dict[str, Any]) -> None:
 
 
 def _allow_deletion(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
-    """Have the topics deleted whatever needs them; those that cannot, with what the broker had against it."""
+    """Have the topics deleted whatever needs them; those that cannot, with the broker's reason for refusing."""
     from kafka.admin import ConfigResource
 
     # Deleting will say of those that are missing that they are.
@@ -248,7 +251,7 @@ def _allow_deletion(client: KafkaAdminClient, names: list[str]) -> dict[str, str
 
 
 def _alter_settings(client: KafkaAdminClient, name: str, changes: dict[str, Any], dry_run: bool) -> str | None:
-    """None, or what the broker had against it."""
+    """None, or the broker's reason for refusing."""
     from kafka.admin import ConfigResource
 
     resource = ConfigResource("TOPIC", name, dict(changes))
@@ -259,7 +262,7 @@ def _alter_settings(client: KafkaAdminClient, name: str, changes: dict[str, Any]
 
 
 def _add_partitions(client: KafkaAdminClient, name: str, total: int, dry_run: bool) -> str | None:
-    """None, or what the broker had against it."""
+    """None, or the broker's reason for refusing."""
     answer = client.create_partitions({name: total}, validate_only=dry_run, raise_errors=False)
     entry = answer.results[0]
     return describe_code(entry.error_code, entry.error_message) if entry.error_code else None

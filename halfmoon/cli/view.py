@@ -29,7 +29,7 @@ DEFINED = ("source", "language", "expression", "start")
 SHOWN = {"state": VIEW_STATE, "position": VIEW_POSITION}
 FILLED = "filled"
 """What the broker says of a view that is in order."""
-NO_VIEW = "that topic is no view"
+NO_VIEW = "that topic is not a view"
 
 app = typer.Typer(help="Create, list, describe and delete filtered views.", no_args_is_help=True)
 
@@ -47,34 +47,31 @@ class Start(StrEnum):
 def create(
     name: Annotated[str, typer.Argument(metavar="VIEW", show_default=False)],
     source: Annotated[
-        str, typer.Option("--from", metavar="SOURCE", help="The topic that it is filled from.", show_default=False)
+        str, typer.Option("--from", metavar="SOURCE", help="Source topic of the view.", show_default=False)
     ],
     tag: Annotated[
-        list[str], typer.Option("--tag", metavar="TAGS", help="What has this header TAGS: 'paid || refunded'.")
+        list[str],
+        typer.Option("--tag", metavar="TAGS", help="Records with this tag (header TAGS): 'paid || refunded'."),
     ] = [],
     sql: Annotated[
-        list[str], typer.Option("--sql", metavar="SQL92", help="What has headers like this: 'price > 5'.")
+        list[str], typer.Option("--sql", metavar="SQL92", help="Records whose headers match: 'price > 5'.")
     ] = [],
     other: Annotated[
         list[str],
-        typer.Option(
-            "--filter", metavar="LANGUAGE=EXPRESSION", help="LANGUAGE=EXPRESSION, in any language a plugin offers."
-        ),
+        typer.Option("--filter", metavar="LANGUAGE=EXPRESSION", help="Filter in the language of a plugin."),
     ] = [],
     start: Annotated[
-        Start, typer.Option("--start", help="earliest: also what the source holds; latest: only what comes.")
+        Start, typer.Option("--start", help="earliest: existing records of the source too. latest: new records only.")
     ] = Start.EARLIEST,
     settings: topic.ConfigPairs = [],
-    if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="A view that exists, and is defined like this, is no error.")
-    ] = False,
+    if_not_exists: Annotated[bool, typer.Option("--if-not-exists", help="Succeed if the same view exists.")] = False,
     dry_run: topic.DryRun = False,
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Create a view: a topic that the broker fills from another one, with what a filter lets through.
+    """Create a view: a topic that the broker fills with the records of a source topic that match a filter.
 
-    It takes one filter. Its partitions are those of its source.
+    A view has one filter, and as many partitions as its source.
     """
     filters = [*(("tag", text) for text in tag), *(("sql", text) for text in sql)]
     filters += [pair for text in other for pair in key_values([text], "--filter").items()]
@@ -126,7 +123,7 @@ def describe(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show how a view is defined, its partitions with their offsets, how far behind they are, and its settings."""
+    """Show a view's definition, its partitions with their offsets and lag, and its configuration."""
     with admin(bootstrap_server) as client:
         there = topic.existing(client, views)
         defined = _definitions(client, views)
@@ -145,7 +142,7 @@ def delete(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Delete views with everything in them. What is no view is left alone, and so are their sources."""
+    """Delete views and their records. Sources and ordinary topics are not touched."""
     with admin(bootstrap_server) as client:
         defined = _definitions(client, views)
         outcome: dict[str, str | None] = {name: NO_VIEW for name in views if name not in defined}
@@ -157,14 +154,14 @@ def delete(
 
 def _refuse_contradictions(filters: list[tuple[str, str]], settings: dict[str, str]) -> None:
     if len(filters) != 1:
-        raise typer.BadParameter("a view has one filter: give one of --tag, --sql and --filter")
+        raise typer.BadParameter("a view has one filter: specify one of --tag, --sql and --filter")
     language = filters[0][0]
     if VIEW_PREFIX + language in (VIEW_SOURCE, VIEW_FROM):
-        raise typer.BadParameter(f"'{language}' is no filter language", param_hint="--filter")
+        raise typer.BadParameter(f"'{language}' is not a filter language", param_hint="--filter")
     for name in settings:
         if name.startswith(VIEW_PREFIX):
             raise typer.BadParameter(
-                f"{name} is part of the definition: give --from, --start and a filter", param_hint="--config"
+                f"{name} is part of the definition: use --from, --start and a filter option", param_hint="--config"
             )
 
 
@@ -206,7 +203,7 @@ def _difference(client: KafkaAdminClient, name: str, wanted: dict[str, str]) -> 
     """None, or in what a topic that exists differs from the view that these settings define."""
     there = _definitions(client, [name]).get(name)
     if there is None:
-        return "a topic of that name exists, and is no view"
+        return "a topic of that name exists, and is not a view"
     asked = _definition(wanted)
     if there["state"] != FILLED:
         return f"it exists, but {there['state']}"

@@ -1,19 +1,18 @@
-"""What a client raises."""
+"""The exceptions of the clients."""
 
 from __future__ import annotations
 
 
 class ClientError(Exception):
-    """Anything that goes wrong here."""
+    """Base class of all errors of the clients."""
 
 
 class ConfigError(ClientError, ValueError):
-    """An option, a name or an expression that makes no sense: nothing was sent."""
+    """An invalid option, name or expression: nothing was sent."""
 
 
 class MessageError(ClientError, ValueError):
-    """A message that no broker takes: too long, without a body, with a property that cannot be written. Nothing was
-    sent."""
+    """An invalid message: too long, without a body, with a property that cannot be encoded. Nothing was sent."""
 
 
 class NotRunningError(ClientError):
@@ -21,24 +20,24 @@ class NotRunningError(ClientError):
 
 
 class RouteError(ClientError):
-    """No name server knows the topic, or none could be asked."""
+    """No name server knows the topic, or none answers."""
 
 
 class TopicUnknownError(RouteError):
-    """A name server answers, and does not know the topic."""
+    """A name server answers that it does not know the topic."""
 
 
 class ConnectionFailedError(ClientError, ConnectionError):
-    """A node cannot be reached, or the connection ended before the answer came. Whether the request was carried out is
-    not known where it had been sent."""
+    """A node cannot be reached, or the connection closed before the answer. If the request had been sent, it is unknown
+    whether the broker has executed it."""
 
 
 class RequestTimeoutError(ClientError, TimeoutError):
-    """No answer in time. Whether the request was carried out is not known."""
+    """No answer in time. It is unknown whether the broker has executed the request."""
 
 
 class StorageError(ClientError):
-    """The file in which a broadcasting consumer keeps its progress cannot be written."""
+    """A broadcasting consumer's offset file cannot be written."""
 
 
 class BrokerRefusedError(ClientError):

@@ -116,7 +116,7 @@ class ReceivedMessage(Struct, eq=False):
     topic: str
     body: bytes
     queue: Queue
-    """Where it was pulled from; of one that comes again, its group's retry topic."""
+    """The queue it was pulled from; of a redelivered message, one of its group's retry topic."""
     queue_offset: int
     flag: int
     born_ms: int
@@ -124,12 +124,12 @@ class ReceivedMessage(Struct, eq=False):
     store_ms: int
     """Unix ms, by the broker's clock."""
     reconsume_times: int
-    """How often it was handed back before."""
+    """How often it was negatively acknowledged before."""
     system_flags: int
     """As stored. Bit 0: the body is compressed, and could not be read."""
     physical_offset: int
     prepared_offset: int
-    """Of a transaction's message: where its half message stands."""
+    """Of a transaction's message: the offset of its half message."""
     _born: bytes
     _store: bytes
     """Addresses: 4 or 16 bytes, and the port in 4."""

@@ -7,8 +7,8 @@ For kafka-python, against any Kafka, Halfmoon or not:
 
 For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
 
-    back = halfmoon.kafka.HandBack("billing", producer)
-    back(record)  # consumed in vain: it comes again later in back.topic
+    nack = halfmoon.kafka.Nack("billing", producer)
+    nack(record)  # could not be handled: it is redelivered later, in nack.topic
 
     outbox = halfmoon.kafka.TransactionalOutbox("shop", producer)
     name, _ = outbox.prepare("orders", b"paid")  # delivered when it is committed
@@ -17,8 +17,18 @@ For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
 
 from __future__ import annotations
 
+import warnings
+
 from halfmoon.kafka.assignors import AllocatorAssignor, assignor
-from halfmoon.kafka.handing_back import HandBack, attempts, original_topic
+from halfmoon.kafka.nacking import Nack, attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
 
-__all__ = ["AllocatorAssignor", "HandBack", "TransactionalOutbox", "assignor", "attempts", "original_topic"]
+__all__ = ["AllocatorAssignor", "Nack", "TransactionalOutbox", "assignor", "attempts", "original_topic"]
+
+
+def __getattr__(name: str) -> type[Nack]:
+    """`HandBack`, the name of `Nack` until 0.1; goes with the next version."""
+    if name == "HandBack":
+        warnings.warn("halfmoon.kafka.HandBack is called Nack now", DeprecationWarning, stacklevel=2)
+        return Nack
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,5 @@
 """Transactions with half messages, for users of confluent-kafka, kafka-python and aiokafka: a message is delivered if
-and only if the local transaction it belongs to was committed, without a table that somebody has to empty.
+and only if the local transaction it belongs to was committed, without a table that has to be polled and emptied.
 
     outbox = TransactionalOutbox("shop", producer)
 
@@ -8,9 +8,10 @@ and only if the local transaction it belongs to was committed, without a table t
     database.commit()
     outbox.commit(name)                                          # now it is delivered
 
-If the program dies between the last two lines, the broker asks what has become of the transaction, in `outbox.checks`:
+If the program dies between the last two lines, the broker asks for the transaction's outcome, in `outbox.check_topic`
+(check-back):
 
-    for check in consumer:               # of any program of the group "shop", subscribed to outbox.checks
+    for check in consumer:               # of any program of the group "shop", subscribed to outbox.check_topic
         name = outbox.transaction_of(check)
         outbox.commit(name) if database.has(name) else outbox.rollback(name)
 
@@ -20,6 +21,7 @@ All of it is records and headers (docs/transactions.md), so any client in any la
 from __future__ import annotations
 
 import uuid
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -33,13 +35,19 @@ class TransactionalOutbox:
     """The transactions of one group of producers. `producer`: a confluent_kafka.Producer, kafka.KafkaProducer or
     aiokafka.AIOKafkaProducer that sends bytes as they are.
 
-    `checks`: the topic in which the broker asks; any consumer of the group may answer.
+    `check_topic`: the topic in which the broker asks (check-back); any consumer of the group may answer.
     """
 
     def __init__(self, group: str, producer: Any) -> None:
-        self.checks = check_topic(group)
+        self.check_topic = check_topic(group)
         self._group = group.encode()
         self._producer = producer
+
+    @property
+    def checks(self) -> str:
+        """The name of `check_topic` until 0.1; goes with the next version."""
+        warnings.warn("checks is called check_topic now", DeprecationWarning, stacklevel=2)
+        return self.check_topic
 
     def prepare(
         self,
@@ -51,29 +59,29 @@ class TransactionalOutbox:
         transaction: str | None = None,
         partition: int | None = None,
     ) -> tuple[str, Any]:
-        """Send a half message: (the transaction's name, what the producer's own call gives).
+        """Send a half message: (the transaction's name, what the producer's own call returns).
 
         Make sure that it is stored (the future, the delivery report, or `flush`) before the local transaction commits.
-        `transaction`: a name of your own, such as the id of what is being done; it is what a check names. Once only.
+        `transaction`: a name of your own, such as the id of what is being done; a check-back names it. Use each once.
         """
         name = transaction or uuid.uuid4().hex
         more = [*headers, ("TRAN_MSG", b"true"), *self._named(name)]
         return name, send(self._producer, topic, value, key, more, partition)
 
     def commit(self, transaction: str) -> Any:
-        """Have the message delivered; what the producer's own call gives."""
+        """Have the message delivered; returns what the producer's own call returns."""
         return self._end(transaction, b"commit")
 
     def rollback(self, transaction: str) -> Any:
-        """Have the message dropped; what the producer's own call gives."""
+        """Have the message dropped; returns what the producer's own call returns."""
         return self._end(transaction, b"rollback")
 
     def transaction_of(self, check: Any) -> str:
-        """Which transaction a record of `checks` asks about."""
+        """The transaction that a record of `check_topic` asks about."""
         for name, content in consumed(check).headers:
             if name == "UNIQ_KEY" and content is not None:
                 return content.decode()
-        raise ValueError("this record is no check: it has no header UNIQ_KEY")
+        raise ValueError("this record is no check-back: it has no header UNIQ_KEY")
 
     def _end(self, transaction: str, state: bytes) -> Any:
         return send(self._producer, END_TOPIC, b"", None, [*self._named(transaction), ("TRAN_STATE", state)], None)

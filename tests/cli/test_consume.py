@@ -89,7 +89,7 @@ def test_a_group_passes_over_what_its_filter_leaves_out(broker_cli: CommandLine,
     [
         (["--sql", "price >"], "expected a property, a text, a number, NOT or (, found the end (line 1, column 8)"),
         (["--tag", "||"], "expected a tag (line 1, column 1)"),
-        (["--sql", "price > 5", "--last", "3"], "--last goes with neither --tag nor --sql"),
+        (["--sql", "price > 5", "--last", "3"], "--last excludes --tag and --sql"),
     ],
 )
 def test_a_filter_that_makes_no_sense(broker_cli: CommandLine, flags: list[str], said: str) -> None:

@@ -182,11 +182,11 @@ def test_an_empty_topic_is_at_its_end(broker_cli: CommandLine, topic: str, name:
     [
         (["--tag", "a", "--sql", "b = 1", *MQ], "--tag and --sql exclude each other with --protocol rocketmq"),
         (["--sql", "price >", *MQ], "expected a property, a text, a number, NOT or (, found the end"),
-        (["--sql", "price > 5", "--last", "3", *MQ], "--last goes with neither --tag nor --sql"),
-        (["-g", "g", "--offset", "3", *MQ], "--group goes with neither --partition nor --offset"),
-        (["-g", "g", "--from", "end", *MQ], "--from end is not for --group with --protocol rocketmq"),
-        (["-b", "127.0.0.1:9092", *MQ], "--bootstrap-server is not for --protocol rocketmq"),
-        (["--namesrv", "127.0.0.1:9876"], "--namesrv is not for --protocol kafka"),
+        (["--sql", "price > 5", "--last", "3", *MQ], "--last excludes --tag and --sql"),
+        (["-g", "g", "--offset", "3", *MQ], "--group excludes --partition and --offset"),
+        (["-g", "g", "--from", "end", *MQ], "--from end is not supported with --group and --protocol rocketmq"),
+        (["-b", "127.0.0.1:9092", *MQ], "--bootstrap-server is not supported with --protocol rocketmq"),
+        (["--namesrv", "127.0.0.1:9876"], "--namesrv is not supported with --protocol kafka"),
     ],
 )
 def test_options_that_make_no_sense(broker_cli: CommandLine, flags: list[str], said: str) -> None:

@@ -80,13 +80,13 @@ def test_reset_plans_then_executes(broker_cli: CommandLine, group: str, flags: l
 
 
 def test_a_plan_says_that_it_is_one(broker_cli: CommandLine, group: str) -> None:
-    assert "--execute carries it out" in broker_cli.ok("group", "reset", group, "--to-latest").err
+    assert "--execute applies it" in broker_cli.ok("group", "reset", group, "--to-latest").err
 
 
 def test_a_new_group_can_be_given_a_place(broker_cli: CommandLine, topic: str) -> None:
     broker_cli.ok("produce", topic, "a", "b")
     new = f"{topic}-new"
-    assert "say with --topic" in broker_cli("group", "reset", new, "--to-latest").failed_with(1)
+    assert "specify --topic" in broker_cli("group", "reset", new, "--to-latest").failed_with(1)
     broker_cli.ok("group", "reset", new, "--topic", f"{topic}:0", "--to-offset", "1", "--execute")
     assert broker_cli.ok("consume", topic, "-g", new, "-e").out == "b\n"
     broker_cli.ok("group", "delete", new)

@@ -56,11 +56,11 @@ def test_every_command_explains_itself(cli: CommandLine, command: list[str]) -> 
         (["topic", "create"], "Missing argument"),
         (["topic", "create", "x", "-c", "novalue"], "'novalue' is not NAME=VALUE"),
         (["topic", "alter", "x"], "nothing to alter"),
-        (["consume", "x", "-f", "%q"], "%q is no field"),
+        (["consume", "x", "-f", "%q"], "%q is not a field"),
         (["consume", "x", "--from", "yesterday"], "'yesterday' is neither beginning, end nor a time"),
-        (["consume", "x", "--last", "3", "--from", "end"], "--last goes with neither"),
-        (["consume", "x", "-g", "g", "--offset", "1"], "--group goes with neither"),
-        (["group", "reset", "g"], "give one of --to-earliest"),
+        (["consume", "x", "--last", "3", "--from", "end"], "--last excludes"),
+        (["consume", "x", "-g", "g", "--offset", "1"], "--group excludes"),
+        (["group", "reset", "g"], "specify one of --to-earliest"),
         (["produce", "x", "-t", "noon"], "'noon' is not a time"),
         (["produce", "x", "-K", ""], "a delimiter cannot be empty"),
     ],
@@ -77,7 +77,7 @@ def test_no_broker_is_one_line_that_says_what_to_do(cli: CommandLine) -> None:
     line = cli("topic", "list", "-b", f"127.0.0.1:{port}").failed_with(1)
     assert line == (
         f"halfmoon: no broker answers at 127.0.0.1:{port}: Connection refused; "
-        "start one (halfmoon serve) or say where it is (-b HOST:PORT)"
+        "start one (halfmoon serve) or specify another address (-b HOST:PORT)"
     )
 
 

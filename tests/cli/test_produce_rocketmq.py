@@ -138,7 +138,7 @@ def test_what_a_record_becomes(key: bytes | None, headers: dict[str, bytes], mad
         (["-k", "a\1b"], "record 1: property 'KEYS'"),
         (["-k", ""], "record 1: the key is empty"),
         (["-H", "TAGS="], "record 1: header TAGS is empty"),
-        (["-H", "DELAY=soon"], "record 1: header DELAY: 'soon' is no whole number"),
+        (["-H", "DELAY=soon"], "record 1: header DELAY: 'soon' is not a whole number"),
         (["-H", "WAIT=yes"], "record 1: header WAIT: 'yes' is neither true nor false"),
         (["-H", "DELAY=1", "-H", "TIMER_DELAY_MS=1"], "record 1: a message is delayed by a level, or"),
         (["-H", "TRAN_MSG=true"], "record 1: property 'TRAN_MSG' has a field, or a call, of its own"),
@@ -175,11 +175,11 @@ def test_a_message_too_large_is_refused_in_one_line(broker_cli: CommandLine, top
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (["-t", "2013-01-01", *MQ], "--timestamp is not for --protocol rocketmq"),
-        (["-z", "lz4", *MQ], "--compression is not for --protocol rocketmq"),
-        (["-b", "127.0.0.1:9092", *MQ], "--bootstrap-server is not for --protocol rocketmq"),
-        (["-H", "UNIQ_KEY=7F", *MQ], "--header UNIQ_KEY is not for --protocol rocketmq"),
-        (["--namesrv", "127.0.0.1:9876"], "--namesrv is not for --protocol kafka"),
+        (["-t", "2013-01-01", *MQ], "--timestamp is not supported with --protocol rocketmq"),
+        (["-z", "lz4", *MQ], "--compression is not supported with --protocol rocketmq"),
+        (["-b", "127.0.0.1:9092", *MQ], "--bootstrap-server is not supported with --protocol rocketmq"),
+        (["-H", "UNIQ_KEY=7F", *MQ], "--header UNIQ_KEY is not supported with --protocol rocketmq"),
+        (["--namesrv", "127.0.0.1:9876"], "--namesrv is not supported with --protocol kafka"),
     ],
 )
 def test_options_of_the_other_protocol(broker_cli: CommandLine, topic: str, flags: list[str], said: str) -> None:
@@ -224,7 +224,7 @@ def test_a_topic_that_is_not_made_by_sending(cli: CommandLine) -> None:
     listeners = {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}
     with Broker(config={"listeners": listeners, "topics": {"auto_create": False}}) as strict:
         said = cli("produce", "t", "v", *MQ, "--namesrv", strict.namesrv).failed_with(1)
-    assert said == "halfmoon: t: there is no such topic, and it is not made by sending to it"
+    assert said == "halfmoon: t: there is no such topic, and the broker does not create it automatically"
 
 
 def test_ctrl_c_is_quiet(program: Callable[..., subprocess.Popen[bytes]], topic: str) -> None:

@@ -100,15 +100,15 @@ def test_a_dry_run_checks_and_creates_nothing(broker_cli: CommandLine, orders: s
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--from", "o"], "a view has one filter: give one of --tag, --sql and --filter"),
+        (["--from", "o"], "a view has one filter: specify one of --tag, --sql and --filter"),
         (["--from", "o", "--tag", "x", "--sql", "a > 1"], "a view has one filter"),
         (["--from", "o", "--tag", "x", "--filter", "tag=y"], "a view has one filter"),
         (["--from", "o", "--tag", "x", "--tag", "y"], "a view has one filter"),
         (["--from", "o", "--filter", "tag=x", "--filter", "tag=x"], "a view has one filter"),
         (["--from", "o", "--filter", "paid"], "--filter: 'paid' is not NAME=VALUE"),
         (["--from", "o", "--filter", "=paid"], "--filter: '=paid' is not NAME=VALUE"),
-        (["--from", "o", "--filter", "source=o"], "--filter: 'source' is no filter language"),
-        (["--from", "o", "--filter", "from=latest"], "--filter: 'from' is no filter language"),
+        (["--from", "o", "--filter", "source=o"], "--filter: 'source' is not a filter language"),
+        (["--from", "o", "--filter", "from=latest"], "--filter: 'from' is not a filter language"),
         (["--from", "o", "--tag", "x", "-c", "halfmoon.view.sql=a > 1"], "halfmoon.view.sql is part of the definition"),
         (["--from", "o", "--tag", "x", "-c", "retention.ms"], "--config: 'retention.ms' is not NAME=VALUE"),
         (["--from", "o", "--tag", "x", "--start", "middle"], "'middle' is not one of 'earliest', 'latest'"),
@@ -173,7 +173,7 @@ def test_a_view_that_exists_and_is_another(
 
 def test_a_topic_that_is_no_view_is_not_taken_for_one(broker_cli: CommandLine, orders: str, paid: str) -> None:
     said = broker_cli("view", "create", orders, "--from", paid, "--tag", "x", "--if-not-exists").failed_with(1)
-    assert said == f"halfmoon: {orders}: a topic of that name exists, and is no view"
+    assert said == f"halfmoon: {orders}: a topic of that name exists, and is not a view"
 
 
 def test_list(broker_cli: CommandLine, orders: str, paid: str) -> None:
@@ -287,7 +287,7 @@ def test_delete(broker_cli: CommandLine, orders: str, paid: str) -> None:
 
 @pytest.mark.parametrize("command", ["describe", "delete"])
 def test_what_is_no_view_and_what_is_not_there(broker_cli: CommandLine, orders: str, command: str) -> None:
-    assert broker_cli("view", command, orders).failed_with(1) == f"halfmoon: {orders}: that topic is no view"
+    assert broker_cli("view", command, orders).failed_with(1) == f"halfmoon: {orders}: that topic is not a view"
     assert f"{orders}-none: UNKNOWN_TOPIC_OR_PARTITION" in broker_cli("view", command, f"{orders}-none").failed_with(1)
     assert broker_cli.ok("consume", orders, "-e", "-f", "%s").out == "abcd"
 
@@ -300,7 +300,7 @@ def test_all_is_deleted_that_can_be(broker_cli: CommandLine, orders: str, paid: 
         (orders, False),
         (paid, True),
     ]
-    assert outcome.json()[1]["result"] == "that topic is no view"
+    assert outcome.json()[1]["result"] == "that topic is not a view"
 
 
 def test_a_view_that_another_one_needs(broker_cli: CommandLine, orders: str, paid: str) -> None:

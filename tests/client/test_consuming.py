@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
+from halfmoon.client.engine.consuming import ConsumerCounters
 from halfmoon.client.engine.listening import Context, Status
 from halfmoon.client.engine.subscriptions import by_tags
 from halfmoon.client.errors import ConfigError
@@ -121,7 +122,7 @@ def test_b19_what_is_not_consumed_is_handed_back(world: World, broker: FakeBroke
         "unitMode": "false", "maxReconsumeTimes": "16", "bname": "b",
     }  # fmt: skip
     assert consuming.store.known(T) == 2, "it is dealt with: the broker has it"
-    assert (consuming.counters.consumed, consuming.counters.failed, consuming.counters.sent_back) == (1, 1, 1)
+    assert (consuming.counters.consumed, consuming.counters.failed, consuming.counters.nacked) == (1, 1, 1)
 
 
 def test_b19_of_a_batch_the_first_may_be_consumed(world: World, broker: FakeBroker) -> None:
@@ -554,3 +555,8 @@ def test_a_request_that_is_not_for_clients_is_refused(broker: FakeBroker, client
     link.say(wire.encode(Command(999, 5, 0)))
     answer = wire.decode(memoryview(said[0])[4:])
     assert (answer.opaque, answer.code) == (5, 3)
+
+
+def test_the_old_name_of_nacked_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="nacked"):
+        assert ConsumerCounters(nacked=3).sent_back == 3

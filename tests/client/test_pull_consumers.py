@@ -90,9 +90,9 @@ def test_progress_is_what_was_committed() -> None:
     consumer = pulling(client)
     queue = Queue("t", HALFMOON, 0)
     client.do(consumer.commit(queue, 4))
-    assert client.do(consumer.progress(queue)) == 4
+    assert client.do(consumer.committed(queue)) == 4
     client.do(consumer.commit(queue, 2))
-    assert client.do(consumer.progress(queue)) == 2, "back is allowed"
+    assert client.do(consumer.committed(queue)) == 2, "back is allowed"
 
 
 def test_offsets_of_a_queue() -> None:

@@ -155,8 +155,8 @@ def test_released_records_come_again_and_rejected_ones_are_dead_letters(
     assert 'halfmoon_share_dead_letters_total{outcome="written"} 3' in metrics
     assert re.findall(r"^halfmoon_share_sessions (.*)$", metrics, re.MULTILINE) == ["1.0"]
     (listed,) = [row for row in halfmoon(broker, "dlq", "list") if row["group"] == topic]
-    assert listed["letters"] == 3
-    assert halfmoon(broker, "dlq", "replay", topic)["letters"] == 3
+    assert listed["dead_letters"] == 3
+    assert halfmoon(broker, "dlq", "replay", topic)["dead_letters"] == 3
     retried = Member(broker, f"retry.{topic}", topic)
     found = retried.take(3, AcknowledgeType.ACCEPT)
     assert sorted(message.value() for message in found) == sent[1:]
@@ -178,10 +178,10 @@ def test_dead_letters_of_two_groups_in_one_topic_are_told_apart(
     end = time.monotonic() + DEADLINE_S
     while len(listed := [row for row in halfmoon(broker, "dlq", "list") if row["topic"] == letters]) < 2:
         assert time.monotonic() < end, listed
-    assert listed == [{"group": group, "letters": 2, "topic": letters} for group in groups]
+    assert listed == [{"group": group, "dead_letters": 2, "letters": 2, "topic": letters} for group in groups]
     shown = halfmoon(broker, "dlq", "show", groups[1])
     assert [letter["value"] for letter in shown] == [value.decode() for value in sent]
-    assert halfmoon(broker, "dlq", "replay", groups[1])["letters"] == 2
+    assert halfmoon(broker, "dlq", "replay", groups[1])["dead_letters"] == 2
     retried = join(group=groups[1], topic=f"retry.{groups[1]}")
     assert [message.value() for message in retried.take(2, AcknowledgeType.ACCEPT)] == sent
 

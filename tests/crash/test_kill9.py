@@ -23,7 +23,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from halfmoon.kafka import HandBack
+from halfmoon.kafka import Nack
 from tests.crash.load import DEADLINE_S, DOOMED_MS, PARTITIONS, QUICK, TOPIC, Load, number_in
 from tests.crash.serving import Serving, wait_until
 
@@ -47,7 +47,7 @@ class Reader(threading.Thread):
         self.errors: list[object] = []
         self.stopping = threading.Event()
         self._producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 1, **QUICK})
-        self._back = HandBack(GROUP, self._producer)
+        self._nack = Nack(GROUP, self._producer)
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
@@ -91,10 +91,10 @@ class Reader(threading.Thread):
         place = b"%s/%d/%d" % (TOPIC.encode(), message.partition(), offset)
         if offset % 30 == 0:
             self.given_up.add(place)
-            self._back.give_up(message)
+            self._nack.give_up(message)
         else:
             self.handed_back.add(place)
-            self._back(message, delay_ms=1 + offset % 500)
+            self._nack(message, delay_ms=1 + offset % 500)
 
     def _commit(self) -> None:
         try:

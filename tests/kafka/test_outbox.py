@@ -26,7 +26,9 @@ SETTINGS = {
 def broker() -> Iterator[halfmoon.testing.Broker]:
     with halfmoon.testing.Broker(config=SETTINGS) as running:
         client = KafkaAdminClient(bootstrap_servers=running.bootstrap_servers)
-        client.create_topics([NewTopic(name, 1, 1) for name in ("orders", TransactionalOutbox(GROUP, None).checks)])
+        client.create_topics(
+            [NewTopic(name, 1, 1) for name in ("orders", TransactionalOutbox(GROUP, None).check_topic)]
+        )
         client.close()
         yield running
 
@@ -66,7 +68,7 @@ def test_kafka_python_answers_checks(broker: halfmoon.testing.Broker) -> None:
         assert told == name
         sent.get(10)
     consumer = KafkaConsumer(
-        "orders", outbox.checks, group_id="g", auto_offset_reset="earliest",
+        "orders", outbox.check_topic, group_id="g", auto_offset_reset="earliest",
         bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=2_000,
     )  # fmt: skip
     asked: set[str] = set()
@@ -113,3 +115,10 @@ def test_a_record_that_is_no_check() -> None:
 
     with pytest.raises(ValueError, match="no check"):
         TransactionalOutbox(GROUP, None).transaction_of(Record())
+
+
+def test_the_old_name_of_check_topic_works_and_warns() -> None:
+    outbox = TransactionalOutbox("shop", None)
+    assert outbox.check_topic == "check.shop"
+    with pytest.warns(DeprecationWarning, match="check_topic"):
+        assert outbox.checks == outbox.check_topic

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from types import TracebackType
@@ -261,7 +262,7 @@ class _Asking(_Life, Generic[_AnyPulling]):
 
 
 class PullConsumer(PullConsumerParts, _Asking[Pulling]):
-    """Pulls when, what and from where its program says; progress is the program's business."""
+    """Pulls when, what and from where its program says; the program keeps its offsets, or commits them."""
 
     async def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -271,8 +272,13 @@ class PullConsumer(PullConsumerParts, _Asking[Pulling]):
         hold_ms = round(1e3 * wait_s)
         return await self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
 
+    async def committed(self, queue: Queue) -> int:
+        return await self._ask(self._pulling.committed, queue)
+
     async def progress(self, queue: Queue) -> int:
-        return await self._ask(self._pulling.progress, queue)
+        """The name of `committed` until 0.1; goes with the next version."""
+        warnings.warn("progress is called committed now", DeprecationWarning, stacklevel=2)
+        return await self.committed(queue)
 
     async def commit(self, queue: Queue, offset: int) -> None:
         await self._ask(self._pulling.commit, queue, offset)

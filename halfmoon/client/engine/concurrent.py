@@ -158,7 +158,7 @@ class ConcurrentService:
             except ClientError as failure:
                 log.warning("event=send_back_failed group=%s message=%r error=%s", consuming.group, message, failure)
                 return False
-        consuming.counters.sent_back += 1
+        consuming.counters.nacked += 1
         self._see_to_retries()
         return True
 

@@ -30,20 +30,20 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     model: Literal["clustering", "broadcasting"] = "clustering"
     """The members of a group share a topic's messages, or each gets all of them."""
     consume_from: ConsumeFrom = ConsumeFrom.LAST
-    """Where a group begins without progress. A broker that still has all of a small topic in memory says 0 in any
-    case."""
+    """Where a group begins without committed offsets. A broker that still has all of a small topic in memory answers 0
+    in any case."""
     consume_from_ms: int = 0
     """Unix ms, for ConsumeFrom.TIMESTAMP."""
     strategy: str = "averagely"
-    """The allocation strategy, by name. One that wants to know who had what before (`sticky`) is asked of the broker,
-    since members know different things; a broker without it leaves them to share as `averagely` does."""
+    """The allocation strategy, by name. The broker computes one that needs the previous assignment (`sticky`),
+    since members know different ones; with a broker that lacks it, members use `averagely`."""
     threads: int = 20
     """Listeners at a time."""
     batch_size: int = 1
-    """Messages that a listener is given at a time, at most (consumeMessageBatchMaxSize)."""
+    """Messages per call of a listener, at most (consumeMessageBatchMaxSize)."""
     pull_batch_size: int = 32
     most_cached: int = 1_000
-    """Messages of a queue that are not dealt with, above which it is not pulled (pullThresholdForQueue)."""
+    """Unacknowledged messages of a queue above which it is not pulled (pullThresholdForQueue)."""
     most_cached_bytes: int = 100 << 20
     most_span: int = 2_000
     """Offsets from a queue's first such message to its last (consumeConcurrentlyMaxSpan)."""
@@ -53,42 +53,42 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     pull_interval_ms: int = 0
     """Pause between two pulls of a queue that found something."""
     max_reconsume_times: int = -1
-    """After so many a message is a dead letter; −1: 16, and in order consumption never."""
+    """Attempts after which a message is dead-lettered; −1: 16, and in order consumption never."""
     consume_timeout_ms: int = 15 * 60_000
-    """Messages that a listener has for longer are handed back."""
+    """Messages that a listener has for longer are negatively acknowledged."""
     suspend_ms: int = 1_000
-    """Ordered: pause before messages come again (suspendCurrentQueueTimeMillis)."""
+    """Ordered: time until messages are redelivered (suspendCurrentQueueTimeMillis)."""
     persist_ms: int = 5_000
     rebalance_ms: int = 20_000
     shutdown_ms: int = 10_000
-    """How long running listeners are waited for at the end."""
+    """How long `close` waits for running listeners."""
     most_expired: int = 16
-    """Messages of a queue that are handed back in one pass because a listener has had them for too long."""
+    """Messages of a queue that are negatively acknowledged in one pass because a listener has had them for too long."""
     consume_again_ms: int = 5_000
-    """Until messages that could not be handed back are consumed here again."""
+    """Until messages whose negative acknowledgement failed are consumed here again."""
     flow_control_ms: int = 50
-    """Until a queue that has enough is looked at again."""
+    """Until a full queue is checked again."""
     paused_ms: int = 1_000
-    """Until a queue is looked at again while the consumer is paused."""
+    """Until a queue is checked again while the consumer is paused."""
     pull_failed_ms: int = 3_000
     """Until a queue is pulled again after a pull that failed (pullTimeDelayMillsWhenException)."""
     moved_ms: int = 10_000
-    """Until a queue begins anew of which the broker has other offsets than we thought."""
+    """Until a queue restarts at the broker's offset after it has moved."""
     lock_renew_ms: int = 20_000
     """Ordered: between two renewals of the locks (rocketmq.client.rebalance.lockInterval)."""
     lock_trusted_ms: int = 30_000
     """Ordered: a lock that was not renewed for so long counts as lost; the broker has to keep it longer
     (rocketmq.client.rebalance.lockMaxLiveTime)."""
     lock_again_ms: int = 3_000
-    """Ordered: until the broker is asked again for a queue that somebody else has."""
+    """Ordered: until the consumer requests a queue again that another member has."""
     longest_run_ms: int = 60_000
-    """Ordered: a queue is consumed for so long without a pause (rocketmq.client.maxTimeConsumeContinuously)."""
+    """Ordered: how long a queue is consumed without a break (rocketmq.client.maxTimeConsumeContinuously)."""
     handover_ms: int = 1_000
-    """Ordered: rebalancing waits so long for a listener to end before it takes the queue away, or tries again later."""
+    """Ordered: how long rebalancing waits for a running listener before it retries later."""
     heartbeat_ms: int = HEARTBEAT_MS
     """Between two heartbeats to the brokers (heartbeatBrokerInterval)."""
     route_refresh_ms: int = REFRESH_MS
-    """Between two looks at the routes of the topics (pollNameServerInterval)."""
+    """Interval at which routes of topics are refreshed (pollNameServerInterval)."""
 
     def __post_init__(self) -> None:
         check_limits(

@@ -9,6 +9,7 @@ or ordered, hands messages to the listener and says what is dealt with; progress
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -71,15 +72,21 @@ class ConsumerCounters(Struct):
 
     pulled: int = 0
     consumed: int = 0
-    """Messages that a listener has dealt with."""
+    """Messages that a listener has acknowledged."""
     failed: int = 0
-    """Messages that it has not, each time counted."""
-    sent_back: int = 0
-    """Messages that were handed back to a broker."""
+    """Messages that it has not; each attempt counts."""
+    nacked: int = 0
+    """Messages that were negatively acknowledged: a broker redelivers or dead-letters them."""
     dropped: int = 0
     """Broadcasting: messages that failed, which are not delivered again."""
     expired: int = 0
-    """Messages that were handed back because a listener had them for too long."""
+    """Messages that were negatively acknowledged because a listener had them for too long."""
+
+    @property
+    def sent_back(self) -> int:
+        """The name of `nacked` until 0.1; goes with the next version."""
+        warnings.warn("counters.sent_back is called nacked now", DeprecationWarning, stacklevel=2)
+        return self.nacked
 
 
 class PushConsuming:

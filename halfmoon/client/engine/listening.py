@@ -1,4 +1,4 @@
-"""What a listener is given, and what it says."""
+"""The arguments of a listener, and its answer."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ if TYPE_CHECKING:
 
 
 class Status(Enum):
-    """What became of messages. A listener that returns nothing, or raises, has not consumed them."""
+    """A listener's answer. A listener that returns nothing, or raises, has not consumed the messages."""
 
     SUCCESS = "success"
     RECONSUME_LATER = "reconsume later"
-    """Concurrent listeners: they come again, later each time, and in the end are dead letters."""
+    """Concurrent listeners: a negative acknowledgement. The broker redelivers the messages, with a growing delay, and
+    dead-letters them in the end."""
     SUSPEND = "suspend"
-    """Ordered listeners: they come again after a moment, and nothing of their queue before
+    """Ordered listeners: the same messages again after `suspend_ms`, and no others of their queue before
     (SUSPEND_CURRENT_QUEUE_A_MOMENT)."""
     ROLLBACK = "rollback"
     """The same."""
 
 
 class Context(Struct):
-    """Of one call of a listener, which may change what is not `queue`."""
+    """Of one call of a listener, which may set all fields but `queue`."""
 
     queue: Queue
     delay_level: int = 0
-    """Of messages that are to come again: a delay level; 0: the broker's, growing; −1: no more, dead letters at once
+    """Concurrent listeners: the delay level of the redelivery; 0: the broker's, growing; −1: dead-letter at once
     (delayLevelWhenNextConsume)."""
     acknowledged: int = -1
-    """Concurrent listeners, with SUCCESS: so many of the messages, from the first one on, are consumed, and the others
-    come again; −1: all are (ackIndex + 1)."""
+    """Concurrent listeners, with SUCCESS: acknowledge this many messages, from the first one on, and redeliver the
+    others; −1: all (ackIndex + 1)."""
     suspend_ms: int = -1
-    """Ordered listeners: how long the moment is; −1: as the consumer's settings say. 10 ms to 30 s."""
+    """Ordered listeners: time until redelivery, 10 ms to 30 s; −1: as the consumer's option is set."""
 
 
 Listener = Callable[[Sequence[ReceivedMessage], Context], "Status | Awaitable[Status | None] | None"]

@@ -249,7 +249,7 @@ class OrderedService:
             else:
                 try:
                     await self._producing.send_again(message, consuming.group, self._most)
-                    consuming.counters.sent_back += 1
+                    consuming.counters.nacked += 1
                     process_queue.settle(message)
                 except ClientError as error:
                     log.warning("event=send_back_failed group=%s message=%r error=%s", consuming.group, message, error)

@@ -25,16 +25,16 @@ class ProducerSettings(Struct, frozen=True, kw_only=True):
     compress_level: int = 5
     max_body_bytes: int = MAX_BODY_BYTES
     latency_fault_tolerance: bool = False
-    """A broker that was slow, or failed, is left alone for a while."""
+    """Avoid slow and failed brokers for a while."""
     default_queues: int = DEFAULT_QUEUES
-    """Of a topic that is made by sending to it."""
+    """Queues of an automatically created topic."""
     topics: tuple[str, ...] = ()
-    """Topics whose brokers are told of this producer when it starts, and not only when it sends: they can ask it about
-    half messages of one that has died."""
+    """Register this producer with the brokers of these topics when it starts, and not only when it sends: they can
+    check back with it about half messages of a producer that has crashed."""
     heartbeat_ms: int = HEARTBEAT_MS
     """Between two heartbeats to the brokers (heartbeatBrokerInterval)."""
     route_refresh_ms: int = REFRESH_MS
-    """Between two looks at the routes of the topics (pollNameServerInterval)."""
+    """Interval at which routes of topics are refreshed (pollNameServerInterval)."""
 
     def __post_init__(self) -> None:
         check_limits(
@@ -49,6 +49,6 @@ class Counters(Struct):
     sent: int = 0
     """Messages that a broker has acknowledged."""
     failed: int = 0
-    """Messages that were given up."""
+    """Messages that could not be sent."""
     retried: int = 0
-    """Attempts after a first one."""
+    """Attempts after the first one."""

@@ -92,7 +92,7 @@ class Pulling:
             raise BrokerRefusedError(Code.SUCCESS, f"messages that cannot be read: {error}", queue.broker) from None
         return _only(result, subscription)
 
-    async def progress(self, queue: Queue) -> int:
+    async def committed(self, queue: Queue) -> int:
         """−1: none is stored. Raises ClientError."""
         await self.queues(queue.topic)
         return await self.store.read(queue)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -302,7 +303,7 @@ def _said(ask: Callable[..., TransactionState], *arguments: Any) -> TransactionS
 
 
 class PushConsumer(PushConsumerParts, _Life):
-    """Has a listener called with messages as they come.
+    """Calls a listener with each message that arrives.
 
         def listener(messages, context):
             for message in messages:
@@ -312,10 +313,10 @@ class PushConsumer(PushConsumerParts, _Life):
         with PushConsumer("billing", listener, {"orders": "paid || refunded"}, namesrv="127.0.0.1:9876"):
             ...
 
-    `ordered`: a queue's messages come one after the other, each when the one before is consumed. `machine_room`: where
-    we are, for strategy `machine_room_nearby` (our id begins with it). `allocator`: an allocation strategy instead of
-    the one that option `strategy` names. `offset_dir`: where a broadcasting consumer
-    keeps its progress. `options`: those of ConsumerSettings. Raises ConfigError.
+    `ordered`: the listener gets a queue's messages one after the other. `machine_room`: the consumer's room, for the
+    strategy `machine_room_nearby` (the client id begins with it). `allocator`: an allocation strategy instead of the
+    one that the option `strategy` names. `offset_dir`: directory of a broadcasting consumer's offset file. `options`:
+    those of ConsumerSettings. Raises ConfigError.
     """
 
     def _new_shell(self) -> Shell:
@@ -325,13 +326,12 @@ class PushConsumer(PushConsumerParts, _Life):
         return shell
 
     def start(self) -> None:
-        """Messages come from now on. Raises BrokerRefusedError for an expression that is wrong, and where no broker
-        takes the group; NotRunningError."""
+        """Begin to consume. Raises BrokerRefusedError for an invalid expression, and where no broker accepts the group;
+        NotRunningError."""
         self._begin(self._consuming.start)
 
     def close(self) -> None:
-        """Listeners that run are waited for (`shutdown_ms`), progress is stored, queues are free for others. More than
-        once does no harm."""
+        """Wait for running listeners (`shutdown_ms`), commit offsets, release queues. Idempotent."""
         self._end(self._consuming.close)
 
     def _stop(self) -> None:
@@ -353,7 +353,7 @@ class _Asking(_Life, Generic[_AnyPulling]):
         self._begin(self._pulling.start)
 
     def close(self) -> None:
-        """Progress is stored where that is automatic. More than once does no harm."""
+        """Commit offsets where that is automatic. Idempotent."""
         self._end(self._pulling.close)
 
     def _ask(self, flow: Callable[..., Coroutine[Pending[Any], None, T]], *arguments: Any) -> T:
@@ -370,7 +370,7 @@ class _Asking(_Life, Generic[_AnyPulling]):
 
 
 class PullConsumer(PullConsumerParts, _Asking[Pulling]):
-    """Pulls when, what and from where its program says; progress is the program's business."""
+    """Pulls when, what and from where its program says; the program keeps its offsets, or commits them."""
 
     def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
@@ -382,12 +382,17 @@ class PullConsumer(PullConsumerParts, _Asking[Pulling]):
         hold_ms = round(1e3 * wait_s)
         return self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
 
+    def committed(self, queue: Queue) -> int:
+        """The group's committed offset; −1: none. Raises ClientError."""
+        return self._ask(self._pulling.committed, queue)
+
     def progress(self, queue: Queue) -> int:
-        """What is stored for the group; −1: nothing. Raises ClientError."""
-        return self._ask(self._pulling.progress, queue)
+        """The name of `committed` until 0.1; goes with the next version."""
+        warnings.warn("progress is called committed now", DeprecationWarning, stacklevel=2)
+        return self.committed(queue)
 
     def commit(self, queue: Queue, offset: int) -> None:
-        """Store how far the group is. Raises ClientError."""
+        """Commit the offset of the next message to consume. Raises ClientError."""
         self._ask(self._pulling.commit, queue, offset)
 
     def min_offset(self, queue: Queue) -> int:

@@ -324,7 +324,7 @@ def test_a_dead_producers_transactions_are_ended_by_others(clients: Clients, kaf
     assert sender.flush(10) == 0
 
     outbox = TransactionalOutbox(by_kafka, sender)
-    for question in kafka.read(outbox.checks, 2):
+    for question in kafka.read(outbox.check_topic, 2):
         headers = headers_of(question)
         assert (headers["REAL_TOPIC"], headers["TRAN_CHECK_TIMES"], headers["order"]) == (topic.encode(), b"1", b"7")
         name = outbox.transaction_of(question)
@@ -381,13 +381,13 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     assert (dead.getMsgId(), dead.getReconsumeTimes()) == (sent.getMsgId(), 2)
     assert dead.getProperty("ORIGIN_MESSAGE_ID") == sent.getOffsetMsgId()
 
-    row = {"group": group, "letters": 1, "topic": dead_letter_topic(group)}
+    row = {"group": group, "dead_letters": 1, "letters": 1, "topic": dead_letter_topic(group)}
     assert cli.ok("dlq", "list", group, "-o", "json").json() == [row]
     (shown,) = cli.ok("dlq", "show", group, "--tag", "paid", "-o", "json").json_lines()
     assert (shown["value"], shown["key"], shown["offset"]) == ("bad", "order-1", 0)
     is_mended = True
     for _ in range(2):  # Each letter is handed back once.
-        assert cli.ok("dlq", "replay", group).out == f"1 letter handed back to {retry_topic(group)}\n"
+        assert cli.ok("dlq", "replay", group).out == f"1 dead letter replayed to {retry_topic(group)}\n"
     got.exactly(3)
     again = got.messages[2]
     assert (again.getTopic(), body(again), again.getTags(), again.getKeys()) == (topic, "bad", "paid", "order-1")

@@ -1,17 +1,20 @@
-"""Handing a record back, for users of confluent-kafka, kafka-python and aiokafka: it comes again later, and is given
-up in the end. One Produce; all the rest is the broker's (docs/retry.md), so any client in any language can do the
-same.
+"""Negative acknowledgement of single records, for users of confluent-kafka, kafka-python and aiokafka.
 
-    back = HandBack("billing", producer)
-    for record in consumer:            # subscribed to "orders" and back.topic
+The broker redelivers a record that is negatively acknowledged (nacked) after a delay, and dead-letters it after a
+number of attempts. One Produce is all it takes; the rest is the broker's work (docs/retry.md). So any client in any
+language can do the same.
+
+    nack = Nack("billing", producer)
+    for record in consumer:            # subscribed to "orders" and nack.topic
         try:
             handle(record)
         except Exception:
-            back(record)               # level 3 the first time, then 4, 5, …
+            nack(record)               # delay level 3 the first time, then 4, 5, …
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -23,11 +26,12 @@ OF = "RETRY_OF"
 ORIGINAL_TOPIC = "RETRY_TOPIC"
 
 
-class HandBack:
-    """Hands records of one consumer group back.
+class Nack:
+    """Negatively acknowledges records of one consumer group.
 
     `producer`: a confluent_kafka.Producer, kafka.KafkaProducer or aiokafka.AIOKafkaProducer that sends bytes as they
-    are. `topic`: subscribe to it, beside the topics that the group consumes. `dead_letters`: what was given up.
+    are. `topic`: the group's retry topic; subscribe to it, beside the topics that the group consumes. `dead_letters`:
+    the group's dead-letter topic.
     """
 
     def __init__(self, group: str, producer: Any) -> None:
@@ -38,10 +42,11 @@ class HandBack:
     def __call__(
         self, record: Any, *, delay_ms: int | None = None, level: int | None = None, max_times: int | None = None
     ) -> Any:
-        """Send the record back; what the producer's own call gives (a future, or None with confluent-kafka).
+        """Have the record redelivered. Returns what the producer's own call returns (a future, or None with
+        confluent-kafka).
 
-        `delay_ms` or `level` (1 to 18) in place of the usual delay; `max_times` in place of the broker's limit. Commit
-        the record's offset only when the producer has heard that this is stored.
+        `delay_ms` or `level` (1 to 18) in place of the default delay; `max_times` in place of the broker's limit.
+        Commit the record's offset only when the broker has acknowledged this Produce.
         """
         more: list[Header] = []
         if delay_ms is not None:
@@ -52,9 +57,14 @@ class HandBack:
             more.append(("MAX_RECONSUME_TIMES", str(max_times).encode()))
         return self._send(consumed(record), more)
 
-    def give_up(self, record: Any) -> Any:
-        """Send the record to the group's dead letters at once; returns as the call does."""
+    def dead_letter(self, record: Any) -> Any:
+        """Dead-letter the record at once; returns as the call does."""
         return self._send(consumed(record), [("DELAY", b"-1")])
+
+    def give_up(self, record: Any) -> Any:
+        """The name of `dead_letter` until 0.1; goes with the next version."""
+        warnings.warn("give_up is called dead_letter now", DeprecationWarning, stacklevel=2)
+        return self.dead_letter(record)
 
     def _send(self, record: Consumed, more: Iterable[Header]) -> Any:
         place = f"{record.topic}/{record.partition}/{record.offset}".encode()
@@ -64,7 +74,7 @@ class HandBack:
 
 
 def attempts(record: Any) -> int:
-    """How often the record was handed back before."""
+    """How often the record was negatively acknowledged before."""
     for name, content in consumed(record).headers:
         if name == TIMES and content is not None:
             return int(content)
@@ -72,7 +82,7 @@ def attempts(record: Any) -> int:
 
 
 def original_topic(record: Any) -> str:
-    """The topic that the record was sent to in the beginning."""
+    """The topic that the record was produced to."""
     there = consumed(record)
     for name, content in there.headers:
         if name == ORIGINAL_TOPIC and content is not None:

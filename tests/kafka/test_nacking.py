@@ -1,4 +1,4 @@
-"""Handing records back with the three Python clients, against a running broker (B19, B35)."""
+"""Negative acknowledgement with the three Python clients, against a running broker (B19, B35)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 
+import halfmoon.kafka
 import halfmoon.testing
-from halfmoon.kafka import HandBack, attempts, original_topic
+from halfmoon.kafka import Nack, attempts, original_topic
 
 GROUP = "billing team"
 SETTINGS = {
@@ -23,25 +24,25 @@ SETTINGS = {
 }
 
 Seen = tuple[str, str, int]
-"""The topic a record came from, the one it was sent to in the beginning, and how often it was handed back."""
+"""The topic a record came from, the one it was produced to, and how often it was negatively acknowledged."""
 
 
 @pytest.fixture
 def broker() -> Iterator[halfmoon.testing.Broker]:
     with halfmoon.testing.Broker(config=SETTINGS) as running:
         client = KafkaAdminClient(bootstrap_servers=running.bootstrap_servers)
-        back = HandBack(GROUP, None)
-        client.create_topics([NewTopic(name, 1, 1) for name in ("orders", back.topic, back.dead_letters)])
+        nack = Nack(GROUP, None)
+        client.create_topics([NewTopic(name, 1, 1) for name in ("orders", nack.topic, nack.dead_letters)])
         client.close()
         yield running
 
 
-def expected(back: HandBack) -> list[Seen]:
+def expected(nack: Nack) -> list[Seen]:
     return [
         ("orders", "orders", 0),
-        (back.topic, "orders", 1),
-        (back.topic, "orders", 2),
-        (back.dead_letters, "orders", 2),
+        (nack.topic, "orders", 1),
+        (nack.topic, "orders", 2),
+        (nack.dead_letters, "orders", 2),
     ]
 
 
@@ -55,9 +56,9 @@ def test_confluent_kafka(broker: halfmoon.testing.Broker) -> None:
     producer = Producer(address)
     producer.produce("orders", b"v", b"k", headers={"mine": "x"})
     producer.flush(10)
-    back = HandBack(GROUP, producer)
+    nack = Nack(GROUP, producer)
     consumer = Consumer({**address, "group.id": GROUP, "auto.offset.reset": "earliest"})
-    consumer.subscribe(["orders", back.topic, back.dead_letters])
+    consumer.subscribe(["orders", nack.topic, nack.dead_letters])
     found: list[Seen] = []
     came_s = [time.monotonic()]
     while len(found) < 4:
@@ -67,12 +68,12 @@ def test_confluent_kafka(broker: halfmoon.testing.Broker) -> None:
         assert (message.key(), message.value(), dict(message.headers())["mine"]) == (b"k", b"v", b"x")
         found.append(seen(message))
         came_s.append(time.monotonic())
-        if found[-1][0] != back.dead_letters:
-            back(message)
-            back(message)  # and once more, as if the answer had been lost
+        if found[-1][0] != nack.dead_letters:
+            nack(message)
+            nack(message)  # and once more, as if the answer had been lost
             producer.flush(10)
     consumer.close()
-    assert found == expected(back)
+    assert found == expected(nack)
     assert came_s[2] - came_s[1] >= 0.1
     assert came_s[3] - came_s[2] >= 0.15
 
@@ -80,9 +81,9 @@ def test_confluent_kafka(broker: halfmoon.testing.Broker) -> None:
 def test_kafka_python(broker: halfmoon.testing.Broker) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     producer.send("orders", b"v").get(10)
-    back = HandBack(GROUP, producer)
+    nack = Nack(GROUP, producer)
     consumer = KafkaConsumer(
-        "orders", back.topic, back.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
+        "orders", nack.topic, nack.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
         bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=10_000,
     )  # fmt: skip
     found: list[Seen] = []
@@ -90,18 +91,18 @@ def test_kafka_python(broker: halfmoon.testing.Broker) -> None:
         found.append(seen(record))
         if len(found) == 4:
             break
-        back(record).get(10)
+        nack(record).get(10)
     consumer.close()
     producer.close()
-    assert found == expected(back)
+    assert found == expected(nack)
 
 
 def test_aiokafka(broker: halfmoon.testing.Broker) -> None:
     async def run() -> list[Seen]:
         producer = AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-        back = HandBack(GROUP, producer)
+        nack = Nack(GROUP, producer)
         consumer = AIOKafkaConsumer(
-            "orders", back.topic, back.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
+            "orders", nack.topic, nack.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
             bootstrap_servers=broker.bootstrap_servers,
         )  # fmt: skip
         await producer.start()
@@ -112,24 +113,24 @@ def test_aiokafka(broker: halfmoon.testing.Broker) -> None:
             while len(found) < 4:
                 record = await asyncio.wait_for(consumer.getone(), 10)
                 found.append(seen(record))
-                if found[-1][0] != back.dead_letters:
-                    await (await back(record))
+                if found[-1][0] != nack.dead_letters:
+                    await (await nack(record))
         finally:
             await consumer.stop()
             await producer.stop()
         return found
 
-    assert asyncio.run(run()) == expected(HandBack(GROUP, None))
+    assert asyncio.run(run()) == expected(Nack(GROUP, None))
 
 
-def test_a_delay_of_ones_own_and_giving_up(broker: halfmoon.testing.Broker) -> None:
+def test_a_delay_of_ones_own_and_dead_lettering(broker: halfmoon.testing.Broker) -> None:
     producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     for value in (b"soon", b"level", b"never"):
         producer.send("orders", value)
     producer.flush()
-    back = HandBack(GROUP, producer)
+    nack = Nack(GROUP, producer)
     consumer = KafkaConsumer(
-        "orders", back.topic, back.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
+        "orders", nack.topic, nack.dead_letters, group_id=GROUP, auto_offset_reset="earliest",
         bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=10_000,
     )  # fmt: skip
     found: list[tuple[str, bytes]] = []
@@ -139,12 +140,39 @@ def test_a_delay_of_ones_own_and_giving_up(broker: halfmoon.testing.Broker) -> N
             break
         if record.topic == "orders":
             if record.value == b"soon":
-                back(record, delay_ms=50).get(10)
+                nack(record, delay_ms=50).get(10)
             elif record.value == b"level":
-                back(record, level=5).get(10)
+                nack(record, level=5).get(10)
             else:
-                back.give_up(record).get(10)
+                nack.dead_letter(record).get(10)
     consumer.close()
     producer.close()
-    assert sorted(found[3:]) == [(back.dead_letters, b"never"), (back.topic, b"level"), (back.topic, b"soon")]
-    assert found.index((back.topic, b"soon")) < found.index((back.topic, b"level"))
+    assert sorted(found[3:]) == [(nack.dead_letters, b"never"), (nack.topic, b"level"), (nack.topic, b"soon")]
+    assert found.index((nack.topic, b"soon")) < found.index((nack.topic, b"level"))
+
+
+def test_the_old_names_work_and_warn() -> None:
+    with pytest.warns(DeprecationWarning, match="Nack"):
+        assert halfmoon.kafka.HandBack is Nack
+    with pytest.raises(AttributeError, match="HandForward"):
+        _ = halfmoon.kafka.HandForward
+    with pytest.warns(DeprecationWarning, match="Nack"):
+        exec("from halfmoon.kafka import HandBack", {})
+
+
+def test_the_old_name_of_dead_letter_works_and_warns() -> None:
+    class Remembering:
+        """Of a producer only what is needed: the last record that was sent."""
+
+        def send(self, topic: str, **record: Any) -> tuple[str, dict[str, Any]]:
+            return topic, record
+
+    class Record:
+        topic, partition, offset, key, value, headers = "orders", 0, 7, b"k", b"v", ()
+
+    nack = Nack("billing", Remembering())
+    sent = nack.dead_letter(Record())
+    assert sent[0] == "retry.billing"
+    assert sent[1]["headers"] == [("RETRY_OF", b"orders/0/7"), ("DELAY", b"-1")]
+    with pytest.warns(DeprecationWarning, match="dead_letter"):
+        assert nack.give_up(Record()) == sent
