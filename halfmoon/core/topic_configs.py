@@ -23,12 +23,12 @@ ConfigDef); `halfmoon.*` are ours.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.errors import BrokerError, Fault, StartError
 
 if TYPE_CHECKING:
     from halfmoon.core.config import Settings
@@ -352,8 +352,21 @@ _ROWS = (
     ),
 )
 
-TOPIC_CONFIGS: Mapping[str, TopicConfig] = {row.name: row for row in _ROWS}
+TOPIC_CONFIGS: dict[str, TopicConfig] = {row.name: row for row in _ROWS}
 """Every topic configuration there is, sorted by name."""
+
+
+def add_rows(rows: Sequence[TopicConfig]) -> None:
+    """Configurations that plugins offer, before any topic is read. Raises StartError for a name that is taken."""
+    ours = {row.name for row in _ROWS}
+    for row in rows:
+        if row.name in ours or row.name in _NOT_HERE or row.name.startswith(VIEW_PREFIX):
+            raise StartError(f"a plugin offers the topic configuration {row.name}, which there is already")
+    more = [row for row in TOPIC_CONFIGS.values() if row.name not in ours] + list(rows)
+    table = {row.name: row for row in sorted([*_ROWS, *more], key=lambda row: row.name)}
+    TOPIC_CONFIGS.clear()
+    TOPIC_CONFIGS.update(table)
+
 
 _ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
 _NO_TIERS = "tiered storage does not exist here"
@@ -455,7 +468,7 @@ def check_lags(least: str, most: str) -> None:
 def effective(overrides: Mapping[str, str], settings: Settings) -> list[Effective]:
     """Every configuration as it holds for a topic with these overrides, sorted by name."""
     found = []
-    for config in _ROWS:
+    for config in TOPIC_CONFIGS.values():
         override = overrides.get(config.name)
         default = config.default(settings)
         found.append(Effective(config, default if override is None else override.strip(), override, default))
