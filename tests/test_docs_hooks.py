@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import halfmoon.plugin
-from halfmoon.core import filters, record_codec
+from halfmoon.core import features, filters, hold, record_codec, topic_configs
 from halfmoon.core.config import load_settings
 from halfmoon.hooks import specs, types
 from halfmoon.hooks.context import PluginContext
@@ -121,7 +121,17 @@ SHOWN_TYPES = {
 
 def test_types_are_as_they_are_shown() -> None:
     declared: dict[str, object] = {}
-    for module in (record_codec, allocation, filters, waiting_types, following_types, types):
+    for module in (
+        record_codec,
+        allocation,
+        filters,
+        waiting_types,
+        following_types,
+        hold,
+        features,
+        topic_configs,
+        types,
+    ):
         declared |= types_in(module_tree(module))
     assert {name: declared[name] for name in SHOWN_TYPES} == SHOWN_TYPES
 
@@ -149,7 +159,7 @@ def test_an_example_is_a_plugin(hook: str, example: str) -> None:
 
 
 def test_most_hooks_have_an_example() -> None:
-    assert {hook for hook, _ in EXAMPLES} == set(HOOKS) - {"halfmoon_hold"}
+    assert {hook for hook, _ in EXAMPLES} == set(HOOKS)
 
 
 # ------------------------------------------------------------------------------------------------------------ the guide
@@ -193,6 +203,11 @@ def test_the_plugin_in_one_minute_works(tmp_path: Path) -> None:
 
 def test_the_example_of_a_checked_filter_runs() -> None:
     (example,) = [block for block in blocks(GUIDE, "python") if "check_filter" in block]
+    exec(compile(example, "docs/plugins.md", "exec"), {})
+
+
+def test_the_example_of_the_toolbox_runs() -> None:
+    (example,) = [block for block in blocks(GUIDE, "python") if "rewrite(" in block]
     exec(compile(example, "docs/plugins.md", "exec"), {})
 
 

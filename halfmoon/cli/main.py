@@ -9,8 +9,9 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -93,7 +94,30 @@ def command_line(name: str = "") -> typer.Typer:
         app.command(command)(getattr(import_module(f"halfmoon.cli.{module}"), function))
     for group in groups:
         app.add_typer(import_module(f"halfmoon.cli.{group}").app, name=group)
+    if len(commands) + len(groups) > 1 and name != "--version":
+        for command, given in _commands_of_plugins().items():
+            app.command(command)(given)
     return app
+
+
+def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
+    """Those of plugins that are on in the broker.yaml, where there is one; asked for where a name is not ours."""
+    path = Path(os.environ.get("HALFMOON_CONFIG", "broker.yaml"))
+    if not path.is_file():
+        return {}
+    from halfmoon.core.config import load_settings
+    from halfmoon.hooks.outside import find_commands
+    from halfmoon.plugins import BUILT_IN
+
+    try:
+        found = find_commands(load_settings(path, os.environ, {}), BUILT_IN)
+    except HalfmoonError as error:
+        output.note(f"halfmoon: {path}: no commands of plugins: {one_line(error)}")
+        return {}
+    for command in sorted(set(found) & {*COMMANDS, *GROUPS}):
+        output.note(f"halfmoon: {path}: the command {command} of a plugin is left out: halfmoon has one")
+        del found[command]
+    return found
 
 
 def _explain(error: Exception) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Topic
@@ -15,6 +15,7 @@ from halfmoon.core.files import FileSystem
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.recovery import Report
 from halfmoon.core.topic_administration import TopicChange
+from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.cleaner.service import Cleaner
 from halfmoon.services.configs.broker_configs import BrokerConfigs
@@ -58,10 +59,12 @@ class Broker(Kernel):
         *,
         logger: logging.Logger | None = None,
         off: Collection[str] = (),
+        more_topic_configs: Sequence[TopicConfig] = (),
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing; what
-        the log says of them stays."""
-        super().__init__(fs, settings, clock, random_bytes, logger=logger, topic_configs=topic_configs(off))
+        the log says of them stays. `more_topic_configs`: those that plugins offer. Raises StartError."""
+        table = topic_configs(off, more_topic_configs)
+        super().__init__(fs, settings, clock, random_bytes, logger=logger, topic_configs=table)
         self.state = Sections(self.catalog)
         self.create_topic = self.administration.create_topic
         self.delete_topic = self.administration.delete_topic

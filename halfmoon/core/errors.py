@@ -77,6 +77,8 @@ class Fault(Enum):
     PRODUCER_FENCED = "a newer producer has this transactional id"
     TRANSACTIONAL_ID_NOT_FOUND = "no such transactional id"
     TRANSACTION_ABORTABLE = "the transaction can only be aborted"
+    TOPIC_AUTHORIZATION_FAILED = "not authorized for the topic"
+    GROUP_AUTHORIZATION_FAILED = "not authorized for the group"
     CLUSTER_AUTHORIZATION_FAILED = "not authorized"
     REQUEST_TIMED_OUT = "the request timed out"
     ELECTION_NOT_NEEDED = "the only node leads every partition"

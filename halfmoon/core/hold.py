@@ -8,6 +8,8 @@ Rules:
 - Every waiter of a partition gets its answer, however many there are (B13).
 - A waiter that is gone (`drop`) is never woken.
 - `wake` runs inside `on_arrival`, `expire` or `check`; it may park again, and that is not woken by the same arrival.
+- Policies of plugins may leave a request waiting although something has come for it; then `check` leaves it, too, until
+  they have let an arrival count.
 - `check` asks each waiter's own `ready`, so that a lost notification costs seconds and not for ever (B12).
 
 It knows no socket and no clock: deadlines are monotonic milliseconds that the caller passes in.
@@ -18,7 +20,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 
 class Settings(Protocol):
@@ -30,6 +32,30 @@ class Settings(Protocol):
     def max_suspend_ms(self) -> int: ...
     @property
     def short_polling_ms(self) -> int: ...
+
+
+class Arrival(NamedTuple):
+    """What became visible in a partition at once, as policies see it."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    end_offset: int
+    """The offset behind it."""
+    nbytes: int
+
+
+class Policy(Protocol):
+    """Has a say in which arrivals answer a request."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def on_park(self) -> Callable[[Held], None]: ...
+    @property
+    def matches(self) -> Callable[[Held, Any, Any], bool]: ...
+    @property
+    def on_expire(self) -> Callable[[Held], None]: ...
 
 
 class Held:
@@ -44,7 +70,10 @@ class Held:
     `ready()`: whether it could be answered now, for the periodic check; None means that only arrivals tell.
     """
 
-    __slots__ = ("deadline_ms", "entry", "held", "match", "missing_bytes", "owner", "partitions", "ready", "wake")
+    __slots__ = (
+        "deadline_ms", "entry", "held", "left", "match", "memory", "missing_bytes", "owner", "partitions", "ready",
+        "wake",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -64,6 +93,10 @@ class Held:
         self.match = match
         self.ready = ready
         self.held = False
+        self.left = False
+        """Policies have left it waiting when something came last."""
+        self.memory: Any = None
+        """The policies' own."""
         self.entry = 0
         """Which entry of the deadlines is its own: a request may be parked again while an old one is still there."""
 
@@ -75,6 +108,7 @@ class HoldCounters:
     woken_by_deadline: int = 0
     woken_by_check: int = 0
     dropped: int = 0
+    policy_errors: int = 0
 
 
 class HoldService:
@@ -91,6 +125,9 @@ class HoldService:
         self.counters = HoldCounters()
         self.on_deadline: Callable[[int], None] = lambda deadline_ms: None
         """Called when a parked request's deadline is the earliest of all, so that a timer can be set."""
+        self.policies: tuple[Policy, ...] = ()
+        """Of plugins. Where there is one, an arrival comes with `Arrival`."""
+        self.on_policy_error: Callable[[Policy, Exception], None] = lambda policy, error: None
 
     def __len__(self) -> int:
         return self._count
@@ -111,6 +148,8 @@ class HoldService:
         self.counters.parked += 1
         if self._deadlines[0][2] is held:
             self.on_deadline(held.deadline_ms)
+        for policy in self.policies:
+            self._ask(policy, policy.on_park, held)
 
     def release(self, held: Held) -> bool:
         """Forget a request without waking it; False if it was not held any more."""
@@ -138,6 +177,8 @@ class HoldService:
         for held in waiting:
             if held.match is not None and not held.match(partition, arrival):
                 continue
+            if self.policies and not self._agree(held, partition, arrival):
+                continue
             held.missing_bytes -= nbytes
             if held.missing_bytes <= 0:
                 woken.append(held)
@@ -156,6 +197,8 @@ class HoldService:
         for entry, held in due:
             if held.entry == entry and self.release(held):
                 self.counters.woken_by_deadline += 1
+                for policy in self.policies:
+                    self._ask(policy, policy.on_expire, held)
                 held.wake()
 
     def next_deadline(self) -> int | None:
@@ -167,7 +210,12 @@ class HoldService:
 
     def check(self) -> None:
         """Wake whoever could be answered although nobody told (B12); called every `check_interval`."""
-        ready = [h for waiting in self._by_owner.values() for h in waiting if h.ready is not None and h.ready()]
+        ready = [
+            h
+            for waiting in self._by_owner.values()
+            for h in waiting
+            if h.ready is not None and not h.left and h.ready()
+        ]
         for held in ready:
             if self.release(held):
                 self.counters.woken_by_check += 1
@@ -205,6 +253,30 @@ class HoldService:
             # Who asked mostly points at what it is parked as: let go, so that no garbage collection is needed.
             held.wake, held.match, held.ready = _nobody, None, None
             self.counters.dropped += 1
+
+    def _agree(self, held: Held, partition: Hashable, arrival: object) -> bool:
+        """Whether all policies let an arrival count. One that raises has the request answered with what there is."""
+        for policy in self.policies:
+            try:
+                if not policy.matches(held, partition, arrival):
+                    held.left = True
+                    return False
+            except Exception as error:
+                self._failed(policy, error)
+                held.missing_bytes = 0
+                break
+        held.left = False
+        return True
+
+    def _ask(self, policy: Policy, call: Callable[[Held], None], held: Held) -> None:
+        try:
+            call(held)
+        except Exception as error:
+            self._failed(policy, error)
+
+    def _failed(self, policy: Policy, error: Exception) -> None:
+        self.counters.policy_errors += 1
+        self.on_policy_error(policy, error)
 
     def _trim(self) -> None:
         """Keep the heap from filling with requests that were woken long before their deadline."""

@@ -86,6 +86,8 @@ class Kernel:
         self.report = Report()
         self.refused_batches: Counter[Fault] = Counter()
         """Produced batches that were not appended, counted by whoever called `append`, which knows of more reasons."""
+        self.on_fetched: tuple[Callable[[str, int, int], None], ...] = ()
+        """Told of what clients get of a partition: its topic, its index, bytes."""
         self.on_handled: Callable[[], None] = lambda: None
         """Called when something was appended and all requests that one client sent together are handled: this may be a
         good moment to write."""

@@ -309,9 +309,11 @@ class TopicConfigs:
 
     def __init__(self, added: Sequence[FeatureConfigs] = ()) -> None:
         of_features = [row for each in added for row in each.rows]
-        rows = {row.name: row for row in (*_ROWS, *of_features)}
-        if len(rows) != len(_ROWS) + len(of_features):
-            raise StartError("two features add the same topic configuration")
+        rows: dict[str, TopicConfig] = {}
+        for row in (*_ROWS, *of_features):
+            if row.name in rows or row.name in NOT_HERE:
+                raise StartError(f"topic configuration {row.name} is offered, and there is one of that name already")
+            rows[row.name] = row
         self.rows: Mapping[str, TopicConfig] = dict(sorted(rows.items()))
         """By name, sorted by it; those with a prefix are not among them."""
         self._of_features = tuple(of_features)

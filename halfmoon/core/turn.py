@@ -22,7 +22,7 @@ from halfmoon.core.commitlog import CommitLog, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Arrivals
-from halfmoon.core.hold import HoldService
+from halfmoon.core.hold import Arrival, HoldService
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position = itemgetter(0)
@@ -122,8 +122,12 @@ class Turn:
             self.follower.arrived(upto)
         if batches:
             on_arrival = self._hold.on_arrival
-            for partition, nbytes in arrivals.items():
-                on_arrival(partition, nbytes)
+            if self._hold.policies:
+                for partition, arrival in _arrivals(batches).items():
+                    on_arrival(partition, arrival.nbytes, arrival)
+            else:
+                for partition, nbytes in arrivals.items():
+                    on_arrival(partition, nbytes)
             for arrived in self.arrived:
                 arrived(arrivals)
 
@@ -178,3 +182,16 @@ class Turn:
             position, callback = waiting.popleft()
             lost = None if position <= durable else BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error))
             self._call(callback, lost)
+
+
+def _arrivals(batches: list[Appended]) -> dict[Partition, Arrival]:
+    """What has become visible, by partition, for those who ask which records came."""
+    found: dict[Partition, Arrival] = {}
+    for batch in batches:
+        partition, end = batch.partition, batch.base_offset + batch.span
+        known = found.get(partition)
+        if known is None:
+            found[partition] = Arrival(partition.topic.name, partition.index, batch.base_offset, end, batch.length)
+        else:
+            found[partition] = known._replace(end_offset=end, nbytes=known.nbytes + batch.length)
+    return found

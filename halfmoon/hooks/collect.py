@@ -88,7 +88,7 @@ def collect(
     names = _Names()
     found: dict[str, Any] = {}
     for each in fields:
-        if not each.metadata:
+        if "hook" not in each.metadata:
             continue
         hook, kind = each.metadata["hook"], each.metadata["kind"]
         if kind == "mapping":

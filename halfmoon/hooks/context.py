@@ -32,6 +32,18 @@ class PluginHost(Protocol):
         """What the topic itself says of its configurations; None where there is no such topic."""
         ...
 
+    def topics(self) -> Sequence[str]:
+        """The names of all topics, internal ones included, sorted."""
+        ...
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions it has; 0 where there is no such topic."""
+        ...
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        """The first offset that may be read, and the one behind the last that may. Raises BrokerError."""
+        ...
+
     def check_view(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG) where no view could be defined so, whatever topics there are."""
         ...
@@ -110,6 +122,18 @@ class PluginContext:
     def topic_configs(self, topic: str) -> Mapping[str, str] | None:
         """See PluginHost.topic_configs."""
         return self._running().topic_configs(topic)
+
+    def topics(self) -> Sequence[str]:
+        """See PluginHost.topics."""
+        return self._running().topics()
+
+    def partitions(self, topic: str) -> int:
+        """See PluginHost.partitions."""
+        return self._running().partitions(topic)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        """See PluginHost.offsets."""
+        return self._running().offsets(topic, partition)
 
     def check_view(self, configs: Mapping[str, str]) -> None:
         """See PluginHost.check_view."""

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 
-from halfmoon.core.config import load_settings
+from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import suggestion
-from halfmoon.hooks.plugins import load_plugins
-from halfmoon.hooks.sources import installed_entry_points
+from halfmoon.hooks.checks import check_hooks, new_manager, register
+from halfmoon.hooks.collect import Registered, collect, section_of
+from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.plugins import Plugins, load_plugins
+from halfmoon.hooks.settings import SettingsReader
+from halfmoon.hooks.sources import find_sources, installed_entry_points
+from halfmoon.hooks.types import Command
 from halfmoon.services.groups.allocation import AnyAllocator
+
+
+def find_commands(settings: Settings, built_in: Mapping[str, str]) -> dict[str, Command]:
+    """The commands of plugins that are on and not built in. Only these are imported. Raises StartError."""
+    given = settings.plugins
+    manager = new_manager()
+    reader = SettingsReader(given)
+    registered = []
+    for source in find_sources(given.sections, built_in, installed_entry_points(), (), given.base_dir):
+        if source.enabled and source.kind != "built-in":
+            plugin = register(manager, source)
+            check_hooks(manager, source, plugin)
+            settings_of = reader.read(source, section_of(manager, source, plugin))
+            registered.append(Registered(source, plugin, PluginContext(source.name, settings_of)))
+    fields_ = [each for each in fields(Plugins) if each.name == "commands"]
+    found: dict[str, Command] = collect(fields_, manager, registered)["commands"]
+    return found
 
 
 def find_allocator(

@@ -23,8 +23,9 @@ import pluggy
 from halfmoon.core.config import PluginSettings, Settings
 from halfmoon.core.errors import StartError
 from halfmoon.core.sections import SettingError, suggestion
+from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, register
-from halfmoon.hooks.collect import Listener, Registered, collect, given, section_of
+from halfmoon.hooks.collect import Late, Listener, Registered, collect, given, section_of
 from halfmoon.hooks.context import PluginContext, PluginHost
 from halfmoon.hooks.settings import SettingsReader
 from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points
@@ -33,6 +34,7 @@ from halfmoon.hooks.types import (
     Dispatcher,
     FilterCompiler,
     HoldPolicy,
+    KafkaApi,
     Observer,
     PutInterceptor,
     Relay,
@@ -68,6 +70,8 @@ class Plugins:
     """Top-level sections (`views`), as typed by the plugin that claimed them."""
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(hook, name) → the plugin that offers it."""
+    topic_configs: tuple[TopicConfig, ...] = given("halfmoon_topic_configs", TopicConfig)
+    features: tuple[Late, ...] = given("halfmoon_features", "late")
     interceptors: tuple[PutInterceptor, ...] = given("halfmoon_commitlog", PutInterceptor)
     dispatchers: tuple[Dispatcher, ...] = given("halfmoon_dispatch", Dispatcher)
     hold_policies: tuple[HoldPolicy, ...] = given("halfmoon_hold", HoldPolicy)
@@ -78,6 +82,7 @@ class Plugins:
     allocators: Mapping[str, AnyAllocator] = given("halfmoon_allocators", "mapping")
     commands: Mapping[str, Command] = given("halfmoon_commands", "mapping")
     authorizers: tuple[Listener, ...] = given("halfmoon_authorize")
+    kafka_apis: tuple[KafkaApi, ...] = given("halfmoon_kafka_apis", KafkaApi)
     on_topic_changed: tuple[Listener, ...] = given("halfmoon_topic_changed")
     on_started: tuple[Listener, ...] = given("halfmoon_started")
     on_stopping: tuple[Listener, ...] = given("halfmoon_stopping")

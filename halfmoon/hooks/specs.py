@@ -13,13 +13,17 @@ from collections.abc import Mapping, Sequence
 
 import pluggy
 
+from halfmoon.core.features import Feature
+from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.features import FeatureContext
 from halfmoon.hooks.types import (
     Command,
     ConfigSection,
     Dispatcher,
     FilterCompiler,
     HoldPolicy,
+    KafkaApi,
     Observer,
     PutInterceptor,
     Relay,
@@ -40,6 +44,25 @@ def halfmoon_config() -> ConfigSection:
     """The types of the plugin's settings.
 
     Called: before every other hook of the plugin. Cost: none later. Error: the broker does not start.
+    """
+
+
+@hookspec
+def halfmoon_topic_configs() -> Sequence[TopicConfig]:
+    """Offer configurations that topics may carry.
+
+    Called: once, before the log is recovered; `check` when a topic is created or altered. Cost: none later. Error: a
+    name that exists stops the start; a `check` that raises ValueError refuses the value.
+    """
+
+
+@hookspec
+def halfmoon_features(ctx: FeatureContext) -> Sequence[Feature]:
+    """Be a feature of the broker: take part in its life by a record of functions.
+
+    Called: once, when the log is recovered and before anything moves; the functions of a `Feature` in the loop, at the
+    moments that their names say. Cost: what is None costs nothing. Error: in the hook or in `restore`, the broker does
+    not start; `TopicPolicy` may refuse with BrokerError; whatever else is raised is logged by who called.
     """
 
 
@@ -69,8 +92,9 @@ def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
 def halfmoon_hold(ctx: PluginContext) -> Sequence[HoldPolicy]:
     """Decide which arrivals answer a waiting request.
 
-    Called: in the loop, per parked request and per arrival it waits for. Cost: one call per held request and arrival,
-    so keep it under a microsecond. Error: that request is answered empty, and counted.
+    Called: in the loop, per parked request and per arrival it waits for; all policies must agree. Cost: one call per
+    held request and arrival, so keep it under a microsecond; none where there is no policy. Error: that request is
+    answered with what there is; logged once per policy, and counted.
     """
 
 
@@ -115,8 +139,10 @@ def halfmoon_services(ctx: PluginContext) -> Sequence[Service]:
 def halfmoon_commands(ctx: PluginContext) -> Mapping[str, Command]:
     """Add commands to the `halfmoon` command line: name → a function as typer takes it.
 
-    Called: when that command is given; there is no running broker in that process. Cost: none for the broker.
-    Error: the command's own.
+    Called: when that command is given, in a process of its own without a broker; the plugins are those that are on in
+    the file that HALFMOON_CONFIG names, or in ./broker.yaml. Cost: none for the broker, nor for the other commands but
+    `halfmoon --help`, which imports these plugins. Error: the command's own. A name that the command line has itself is
+    refused.
     """
 
 
@@ -124,8 +150,9 @@ def halfmoon_commands(ctx: PluginContext) -> Mapping[str, Command]:
 def halfmoon_observers(ctx: PluginContext) -> Sequence[Observer]:
     """Count what happens.
 
-    Called: in the loop, per batch produced, fetched or refused. Cost: one call per batch and observer. Error: logged
-    once, and that observer is called no more.
+    Called: in the loop, per batch that a client produces (`on_produced`) or the log refuses (`on_refused`), and per
+    partition of an answer to a Fetch or a pull (`on_fetched`). Cost: one call each, none where nobody observes. Error:
+    logged once, and that observer is called no more.
     """
 
 
@@ -135,17 +162,28 @@ def halfmoon_authorize(
 ) -> bool | None:
     """Say whether a request may touch a resource: True, False, or None for no opinion.
 
-    Called: in the loop, per request and resource (`operation` such as "read", "write", "create"; `resource_type`
-    "topic", "group" or "cluster"). Cost: one call per request and resource; keep it under a microsecond, cache what is
-    dear. Error: raising denies. One False denies, whatever others say; without any opinion the request is allowed.
+    Called: in the loop, per request and resource (`operation` "read", "write", "create", "delete", "alter" or
+    "alter_configs"; `resource_type` "topic", "group" or "cluster"; `principal` is "User:ANONYMOUS", as there is no
+    authentication). Cost: one call per request and resource, none where no plugin has it; keep it under a microsecond.
+    Error: raising denies. One False denies, whatever others say; without any opinion the request is allowed.
+    """
+
+
+@hookspec
+def halfmoon_kafka_apis(ctx: PluginContext) -> Sequence[KafkaApi]:
+    """Answer requests of a Kafka API of the plugin's own.
+
+    Called: in the loop, per request. Cost: none for other requests; what blocks the loop blocks everybody. Error: that
+    connection is closed, and the error logged. A key that the broker has itself stops the start.
     """
 
 
 @hookspec
 def halfmoon_topic_changed(ctx: PluginContext, topic: str, change: TopicChange) -> None:
-    """Hear that a topic was created, deleted, grown or configured.
+    """Hear that a topic exists, or was created, deleted, grown or configured.
 
-    Called: in the loop, when the change is durable. Cost: per change. Error: logged; the change stands.
+    Called: in the loop, when the change is durable; at the start, behind `halfmoon_started`, once for each topic that
+    exists. Cost: per change. Error: logged; the change stands.
     """
 
 

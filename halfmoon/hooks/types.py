@@ -30,9 +30,10 @@ from halfmoon.services.waiting.types import Settle as Settle
 from halfmoon.services.waiting.types import Waiting as Waiting
 
 if TYPE_CHECKING:
-    from halfmoon.core.hold import Held
+    from halfmoon.core.hold import Arrival, Held
 
-TopicChange = Literal["created", "deleted", "grown", "configured"]
+TopicChange = Literal["exists", "created", "deleted", "grown", "configured"]
+"""A topic "exists" that was there when the broker started."""
 
 
 class ConfigSection(Struct, frozen=True):
@@ -48,10 +49,11 @@ class HoldPolicy(Struct, frozen=True):
 
     name: str
     on_park: Callable[[Held], None]
-    """Gets the request that is about to wait."""
-    matches: Callable[[Held, Any, Any], bool]
+    """Gets the request that begins to wait."""
+    matches: Callable[[Held, Any, Arrival], bool]
     """(held, partition, arrival): False leaves the request waiting."""
     on_expire: Callable[[Held], None]
+    """Gets the request whose time is over; it is answered with what there is."""
 
 
 class Service(Struct, frozen=True):
@@ -72,6 +74,31 @@ class Observer(Struct, frozen=True):
     """(topic, partition, bytes)"""
     on_refused: Callable[[str, int, Fault], None] | None = None
     """(topic, partition, fault)"""
+
+
+class KafkaRequest(Struct, frozen=True):
+    """A request of a plugin's own Kafka API."""
+
+    version: int
+    body: memoryview
+    """Behind the header. Valid until the handler returns."""
+    client_id: str | None
+    client_host: str
+
+
+class KafkaApi(Struct, frozen=True):
+    """An API with a key of its own on the Kafka listener."""
+
+    key: int
+    name: str
+    min_version: int
+    max_version: int
+    handler: Callable[[KafkaRequest], bytes]
+    """Gives the answer's body."""
+    own: bool = False
+    """ApiVersions does not show it: clients conclude from the APIs of a broker which Kafka it is."""
+    flexible_since: int = 32_767
+    """The first version whose headers end with tagged fields."""
 
 
 Command = Callable[..., Any]

@@ -15,14 +15,18 @@ from __future__ import annotations
 
 import pluggy
 
+from halfmoon.core.config_values import Kind as TopicConfigKind
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.header_search import HeaderSearch
+from halfmoon.core.hold import Arrival, Held
 from halfmoon.core.record_codec import Headers, Record
 from halfmoon.core.record_edit import rewrite
 from halfmoon.core.records import build_batch, iter_records
 from halfmoon.core.sections import Section, SettingError
 from halfmoon.core.sections import join as setting_path
+from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.core.units import (
     Duration,
@@ -34,6 +38,7 @@ from halfmoon.core.units import (
     parse_duration,
 )
 from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.features import FeatureContext
 from halfmoon.hooks.java_hash import string_hash
 from halfmoon.hooks.plugins import API_VERSION
 from halfmoon.hooks.specs import PROJECT
@@ -48,6 +53,8 @@ from halfmoon.hooks.types import (
     FilterSyntaxError,
     HandedBack,
     HoldPolicy,
+    KafkaApi,
+    KafkaRequest,
     MessageFilter,
     Observer,
     Put,
@@ -84,6 +91,7 @@ __all__ = [
     "RETRY_PREFIX",
     "Allocator",
     "AnyAllocator",
+    "Arrival",
     "Assignment",
     "Batch",
     "BrokerError",
@@ -94,14 +102,19 @@ __all__ = [
     "Diverted",
     "Duration",
     "Fault",
+    "Feature",
+    "FeatureContext",
     "FilterCompiler",
     "FilterSyntaxError",
     "GroupMember",
     "HandedBack",
     "HeaderSearch",
     "Headers",
+    "Held",
     "HoldPolicy",
     "HostPort",
+    "KafkaApi",
+    "KafkaRequest",
     "MessageFilter",
     "Observer",
     "PluginContext",
@@ -121,6 +134,9 @@ __all__ = [
     "Size",
     "StickyAllocator",
     "TopicChange",
+    "TopicConfig",
+    "TopicConfigKind",
+    "TopicPolicy",
     "Waiting",
     "allocate",
     "build_batch",

@@ -20,18 +20,24 @@ from typing import TYPE_CHECKING, Protocol
 
 import uvloop
 
+from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
+from halfmoon.adapters.tcp.access import Access
 from halfmoon.core import crc
 from halfmoon.core.broker import Broker
 from halfmoon.core.config import RocketmqListener, Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
+from halfmoon.core.hold import Policy
 from halfmoon.core.units import Address
 from halfmoon.hooks.plugins import Plugins, load_plugins
+from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.observing import Observing
+from halfmoon.server.plugin_features import features_of
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.relaying import Relaying
 from halfmoon.server.services import Services
@@ -98,7 +104,9 @@ class App:
         self._undo.append(fs.unlock)
         on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         off = [name for name in FEATURES_OF_PLUGINS if name not in on]
-        self.broker = broker = Broker(fs, settings, SystemClock(), os.urandom, off=off)
+        self.broker = broker = Broker(
+            fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
+        )
         try:
             report = broker.open(_log_progress, unset_configs=self._unset_configs)
         except StartError:
@@ -124,21 +132,29 @@ class App:
         broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
         broker.groups.allocators = self.plugins.allocators
         self.following = Following(broker.log, broker.catalog, broker.turn, broker.relays, broker.logger)
-        broker.extend([self.following.feature()])
+        self.plugin_host = Host(broker, fs.root)
+        self.plugins.attach(self.plugin_host)
+        try:
+            broker.extend([self.following.feature(), *features_of(self.plugins, broker)])
+        except (BrokerError, StorageError) as error:
+            raise StartError(f"a feature of a plugin: {error}") from error
         broker.start_relays()
         self.relaying = Relaying(broker.relays, loop)
         self.relaying.start()
         self._undo.append(self.relaying.stop)
-        self.plugin_host = Host(broker, fs.root)
-        self.plugins.attach(self.plugin_host)
         broker.on_topic_changed = self.plugins.topic_changed
         self._undo.append(self.plugins.stopping)
         self.plugins.started()
+        for topic in broker.topics():
+            self.plugins.topic_changed(topic.name, "exists")
         self._follow()
-        self.kafka = Server(broker, settings, loop)
+        self._bind_edges()
+        access = Access(self.plugins.authorized) if self.plugins.authorizers else None
+        more_apis = [_kafka_api(each) for each in self.plugins.kafka_apis]
+        self.kafka = Server(broker, settings, loop, access=access, more_apis=more_apis)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
         if settings.listeners.rocketmq is not None:
-            await self._listen_rocketmq(settings.listeners.rocketmq)
+            await self._listen_rocketmq(settings.listeners.rocketmq, access)
         self.services = Services(self.plugins.services)
         if settings.listeners.http is not None:
             from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
@@ -158,6 +174,21 @@ class App:
         except OSError as error:
             raise StartError(f"data directory: plugins: {error}") from error
 
+    def _bind_edges(self) -> None:
+        """Plugins that observe, and that have a say in what answers a waiting request."""
+        if self.plugins.observers:
+            Observing(self.broker, self.plugins.observers)
+        hold = self.broker.hold
+        hold.policies = self.plugins.hold_policies
+        logged: set[str] = set()
+
+        def failed(policy: Policy, error: Exception) -> None:
+            if policy.name not in logged:
+                logged.add(policy.name)
+                logger.error("event=hold_policy_failed policy=%s", policy.name, exc_info=error)
+
+        hold.on_policy_error = failed
+
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""
         return self.broker.health() + self.services.problems()
@@ -166,12 +197,12 @@ class App:
         """What somebody should know although everything works, a sentence each."""
         return self.broker.warnings()
 
-    async def _listen_rocketmq(self, listener: RocketmqListener) -> None:
+    async def _listen_rocketmq(self, listener: RocketmqListener, access: Access | None) -> None:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it
 
         loop = asyncio.get_running_loop()
         self.rocketmq = server = RocketmqServer(
-            self.broker, self.settings, listener, self.plugins.allocators, self.plugins.filters, loop
+            self.broker, self.settings, listener, self.plugins.allocators, self.plugins.filters, loop, access=access
         )
         self.rocketmq_address = await self._listen(server, listener.bind)
         self.namesrv_address = await _bound(server.start_names, listener.namesrv)
@@ -191,6 +222,19 @@ class App:
                     await result
             except Exception:
                 logger.exception("event=stop_failed step=%s", getattr(step, "__qualname__", step))
+
+
+def _kafka_api(given: KafkaApi) -> Api:
+    def handle(ctx: Context, body: memoryview) -> object:
+        answer = given.handler(KafkaRequest(ctx.api_version, body, ctx.client_id, ctx.peer.peer_host))
+        if not isinstance(answer, bytes):
+            raise TypeError(f"the handler of {given.name} gave {answer!r}, expected bytes")
+        return answer
+
+    return Api(
+        given.key, given.name, given.min_version, given.max_version, handle, raw=True, own=given.own,
+        flexible_since=given.flexible_since,
+    )  # fmt: skip
 
 
 async def _bound(start: Callable[[Address], Awaitable[tuple[str, int]]], bind: Address) -> Address:

@@ -53,6 +53,18 @@ class Host:
         found = self._broker.topic(topic)
         return None if found is None else dict(found.configs)
 
+    def topics(self) -> Sequence[str]:
+        return [topic.name for topic in self._broker.topics()]
+
+    def partitions(self, topic: str) -> int:
+        found = self._broker.topic(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def offsets(self, topic: str, partition: int) -> tuple[int, int]:
+        """The end is the high watermark."""
+        found = self._partition(topic, partition)
+        return found.start_offset, found.high_watermark
+
     def check_view(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG)."""
         self._broker.views.check(configs)

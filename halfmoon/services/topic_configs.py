@@ -5,7 +5,7 @@ The table is made before recovery, from the features that are on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from halfmoon.core.config_values import Kind, boolean, one_of
 from halfmoon.core.topic_configs import FeatureConfigs, TopicConfig, TopicConfigs
@@ -52,6 +52,8 @@ OF_FEATURES: Mapping[str, FeatureConfigs] = {
 """By the name of the feature."""
 
 
-def topic_configs(off: Collection[str] = ()) -> TopicConfigs:
-    """The table without what the features add that are `off`."""
-    return TopicConfigs([added for name, added in OF_FEATURES.items() if name not in off])
+def topic_configs(off: Collection[str] = (), more: Sequence[TopicConfig] = ()) -> TopicConfigs:
+    """The table without what the features add that are `off`, and with `more` from plugins. Raises StartError for a
+    name that is there twice."""
+    added = [each for name, each in OF_FEATURES.items() if name not in off]
+    return TopicConfigs([*added, FeatureConfigs(tuple(more))])

@@ -30,7 +30,7 @@ from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import decode_request, encode_response
-from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.registry import Api, Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from halfmoon.adapters.kafka.throttling import Throttling
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.listener import Listener
 
 MAX_UNANSWERED = 1024
@@ -71,6 +72,10 @@ class Shared:
     """The address told to clients; None tells each the one it reached us at."""
     throttling: Throttling | None = None
     """Set once there are quotas."""
+    access: Access | None = None
+    """Set where plugins say who may do what."""
+    more_apis: tuple[Api, ...] = ()
+    """Those of plugins."""
 
 
 class Slot:
@@ -141,6 +146,10 @@ class Connection(tcp.Connection):
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
+
+    @property
+    def more_apis(self) -> tuple[Api, ...]:
+        return self._shared.more_apis
 
     def mute(self, wait_ms: int) -> None:
         """Read nothing from this client for so long; what it has sent meanwhile is handled then."""
@@ -247,9 +256,8 @@ class Connection(tcp.Connection):
             last = self._slots[-1].deferred
             if last is not None and last.hurry is not None:
                 last.hurry()
-        context = Context(
-            self._broker, self, route.version, correlation_id, self._client_id if client_size >= 0 else None
-        )
+        client_id = self._client_id if client_size >= 0 else None
+        context = Context(self._broker, self, route.version, correlation_id, client_id, self._shared.access)
         body = frame[pos:]
         if route.key > FETCH:
             self._turn_bytes += len(body)
@@ -284,7 +292,7 @@ class Connection(tcp.Connection):
             return
         route = self._routes[API_VERSIONS << 16]
         self._counters.requests[API_VERSIONS] += 1
-        self._take_result(route, correlation_id, unsupported_version())
+        self._take_result(route, correlation_id, unsupported_version(self.more_apis))
 
     # Answers.
 

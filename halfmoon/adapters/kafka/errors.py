@@ -11,10 +11,8 @@ from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
 NONE = 0
 
 TOPIC_AUTHORIZATION_FAILED = 29
-"""What a fetch of an internal topic gets: the one refusal there that clients hand to their user and do not retry.
-
-It has no fault of its own: the core does not know that a protocol closes these topics.
-"""
+"""Also what a fetch of an internal topic gets: the one refusal there that clients hand to their user and do not
+retry."""
 
 UNKNOWN_SUBSCRIPTION_ID = 117
 """What a client gets that pushes metrics which nobody has asked it for. It has no fault either."""
@@ -39,6 +37,8 @@ CODES: dict[Fault, int] = {
     Fault.INVALID_SESSION_TIMEOUT: 26,
     Fault.REBALANCE_IN_PROGRESS: 27,
     Fault.INVALID_COMMIT_OFFSET_SIZE: 28,
+    Fault.TOPIC_AUTHORIZATION_FAILED: TOPIC_AUTHORIZATION_FAILED,
+    Fault.GROUP_AUTHORIZATION_FAILED: 30,
     Fault.CLUSTER_AUTHORIZATION_FAILED: 31,
     Fault.INVALID_TIMESTAMP: 32,
     Fault.UNSUPPORTED_SASL_MECHANISM: 33,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from halfmoon.services.quotas.service import CONSUMED
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.core.broker import Broker
 
 
@@ -86,6 +87,10 @@ class Peer(Protocol):
     since_ms: int
     """When it connected, in monotonic milliseconds."""
 
+    @property
+    def more_apis(self) -> tuple[Api, ...]:
+        """Those of plugins."""
+
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
 
@@ -99,6 +104,12 @@ class Context:
     api_version: int
     correlation_id: int
     client_id: str | None
+    access: Access | None = None
+
+    def check(self, operation: str, resource_type: str, resource: str) -> None:
+        """Raises BrokerError where plugins refuse it."""
+        if self.access is not None:
+            self.access.check(self.peer.peer_host, operation, resource_type, resource)
 
     def limit_fetch(self, request: Any) -> None:
         """Have a request for records ask for no more at once than its client may have after a rest."""
@@ -141,6 +152,8 @@ class Api:
     raw: bool
     own: bool
     """It is no API of Kafka's, and not advertised."""
+    flexible_since: int | None = None
+    """Of a plugin's API: the first version whose headers end with tagged fields. Else kafka-python knows."""
 
 
 APIS: dict[int, Api] = {}

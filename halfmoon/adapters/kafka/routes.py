@@ -36,7 +36,10 @@ def build_routes(apis: dict[int, Api]) -> dict[int, Route]:
     routes = {}
     for api in apis.values():
         for version in range(api.min_version, api.max_version + 1):
-            flexible = not api.own and is_flexible(api.key, version)
+            if api.flexible_since is not None:
+                flexible = version >= api.flexible_since
+            else:
+                flexible = not api.own and is_flexible(api.key, version)
             routes[api.key << 16 | version] = Route(
                 key=api.key,
                 version=version,

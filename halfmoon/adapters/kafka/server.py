@@ -7,13 +7,19 @@ import logging
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
+from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.connection import Connection, Shared
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.core.errors import StartError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from halfmoon.adapters.kafka.registry import Api
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.core.broker import Broker
     from halfmoon.core.config import Settings
 
@@ -30,11 +36,19 @@ class Server(Listener):
         loop: asyncio.AbstractEventLoop,
         *,
         executor: Executor | None = None,
+        access: Access | None = None,
+        more_apis: Sequence[Api] = (),
     ) -> None:
-        """`executor` runs cold reads; None takes the loop's own."""
+        """`executor` runs cold reads; None takes the loop's own. `access`: what plugins say of who may do what.
+        `more_apis`: those of plugins; StartError where one has a key that is taken."""
         super().__init__(broker, settings, loop, executor=executor)
-        self.routes = build_routes(registered())
-        self.shared = Shared(self.routes, settings.listeners.kafka.advertise)
+        apis = dict(registered())
+        for each in more_apis:
+            if each.key in apis:
+                raise StartError(f"API {each.key} ({each.name}) of a plugin: {apis[each.key].name} has this key")
+            apis[each.key] = each
+        self.routes = build_routes(apis) if access is None else guarded(build_routes(apis))
+        self.shared = Shared(self.routes, settings.listeners.kafka.advertise, access=access, more_apis=tuple(more_apis))
         broker.quotas.on_enabled.append(self._quotas_enabled)
         self._quotas_enabled()
 

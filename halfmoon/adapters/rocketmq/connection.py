@@ -16,6 +16,7 @@ import struct
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from halfmoon.adapters.rocketmq import access
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, Port
@@ -163,7 +164,10 @@ class Connection(tcp.Connection):
                 raise Refused(
                     Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as there is no authentication"
                 )
-            answer = route.handler(Call(self._node, self, command))
+            call = Call(self._node, self, command)
+            if self._node.access is not None:
+                access.check(self._node.access, call)
+            answer = route.handler(call)
         except (Refused, BrokerError) as error:
             answer = refusal(error)
         except Exception:

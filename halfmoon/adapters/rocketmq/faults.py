@@ -6,7 +6,9 @@ from halfmoon.core.errors import Fault
 from halfmoon.remoting.codes import Code
 
 OF_FAULT = {
+    Fault.CLUSTER_AUTHORIZATION_FAILED: Code.NO_PERMISSION,
     Fault.CORRUPT_MESSAGE: Code.SYSTEM_ERROR,
+    Fault.GROUP_AUTHORIZATION_FAILED: Code.NO_PERMISSION,
     Fault.INVALID_RECORD: Code.MESSAGE_ILLEGAL,
     Fault.INVALID_TIMESTAMP: Code.MESSAGE_ILLEGAL,
     Fault.INVALID_TOPIC_EXCEPTION: Code.MESSAGE_ILLEGAL,
@@ -14,6 +16,7 @@ OF_FAULT = {
     Fault.MESSAGE_TOO_LARGE: Code.MESSAGE_ILLEGAL,
     Fault.OFFSET_OUT_OF_RANGE: Code.QUERY_NOT_FOUND,
     Fault.POLICY_VIOLATION: Code.NO_PERMISSION,
+    Fault.TOPIC_AUTHORIZATION_FAILED: Code.NO_PERMISSION,
     Fault.UNKNOWN_TOPIC_OR_PARTITION: Code.TOPIC_NOT_EXIST,
 }
 """Where a fault has a code of its own; the others are SYSTEM_ERROR."""

@@ -24,6 +24,7 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.config import RocketmqListener
@@ -54,6 +55,8 @@ class Node:
         self.broker = broker
         self.settings = settings
         self.allocators = allocators
+        self.access: Access | None = None
+        """Set where plugins say who may do what."""
         self.later = later
         """later(seconds, callback) calls back once."""
         self.members = Members(settings.client_timeout_ms)

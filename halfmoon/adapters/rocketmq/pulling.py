@@ -177,6 +177,8 @@ class Pull:
             after = window.next
         self._call.node.pulled(high - low)
         body = memoryview(window.data)[starts[low] : starts[high]]
+        for told in self._call.broker.on_fetched:
+            told(self._partition.topic.name, self._partition.index, len(body))
         return self._answer(Code.SUCCESS, FOUND, after, [body])
 
     def _answer(self, code: Code, status: str, after: int, body: list[memoryview] | None = None) -> Answer:

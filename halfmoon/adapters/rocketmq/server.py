@@ -15,6 +15,7 @@ from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.listener import Listener
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.access import Access
     from halfmoon.core.broker import Broker
     from halfmoon.core.config import RocketmqListener, Settings
     from halfmoon.core.filters import FilterCompiler
@@ -36,13 +37,16 @@ class Server(Listener):
         loop: asyncio.AbstractEventLoop,
         *,
         executor: Executor | None = None,
+        access: Access | None = None,
     ) -> None:
-        """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own."""
+        """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own.
+        `access`: what plugins say of who may do what."""
         super().__init__(broker, settings, loop, executor=executor)
         self.requests = registered()
         self.node = Node(
             broker, listener, allocators, languages, lambda delay_s, callback: loop.call_later(delay_s, callback)
         )
+        self.node.access = access
 
     def connection(self, port: Port) -> Connection:
         """For a client that connects."""

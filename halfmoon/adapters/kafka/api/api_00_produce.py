@@ -72,7 +72,7 @@ def handle(ctx: Context, body: memoryview) -> object:
     if refusal is None:
         name = request.transactional_id
         producer = None if name is None else TransactionalProducer(name, version >= ADDS_PARTITIONS)
-        results, position = _append_all(ctx.broker, request.topics, producer)
+        results, position = _append_all(ctx, request.topics, producer)
         if producer is not None and version < KNOWS_ABORTABLE:
             _translate_abortable(results)
     else:
@@ -125,9 +125,11 @@ def _refuse_all(broker: Broker, topics: list[tuple[str | bytes, Batches]], error
 
 
 def _append_all(
-    broker: Broker, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None
+    ctx: Context, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None
 ) -> tuple[Results, int]:
     """Append every batch; returns the results and the log position that must be durable (0: nothing was appended)."""
+    broker = ctx.broker
+    access = ctx.access
     now_ms = broker.clock.wall_ms()
     append = broker.append
     highest = 0
@@ -138,6 +140,8 @@ def _append_all(
         for index, records in batches:
             try:
                 partition = _partition(topic, key, index)
+                if access is not None:
+                    ctx.check("write", "topic", partition.topic.name)
                 if records is None:
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
                 base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)

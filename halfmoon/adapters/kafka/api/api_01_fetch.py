@@ -98,6 +98,8 @@ class Reading:
             partition = partition_of(topic, wanted.index)
             if partition.topic.internal:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
+            if self.ctx.access is not None:
+                self.ctx.check("read", "topic", partition.topic.name)
             check_leader_epoch(broker, wanted.leader_epoch)
             found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)
             if wanted.last_epoch >= 0:
@@ -175,7 +177,18 @@ class Reading:
                 _spoil(found, error)
 
     def encoded(self) -> list[Buffer]:
+        if self.broker.on_fetched:
+            self._tell_observers()
         return encode(self.topics, self.ctx.api_version, self.request.read_committed)
+
+    def _tell_observers(self) -> None:
+        broker = self.broker
+        for key, fetched in self.topics:
+            topic = broker.topic(key) if isinstance(key, str) else broker.topic_by_id(key)
+            for found in fetched:
+                if topic is not None and found.size:
+                    for told in broker.on_fetched:
+                        told(topic.name, found.index, found.size)
 
 
 def _divergence(broker: Broker, partition: Partition, wanted: Wanted) -> tuple[int, int] | None:

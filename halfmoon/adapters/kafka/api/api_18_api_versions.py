@@ -18,7 +18,7 @@ import struct
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.features import present
-from halfmoon.adapters.kafka.registry import APIS, Context, api
+from halfmoon.adapters.kafka.registry import APIS, Api, Context, api
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
@@ -35,7 +35,7 @@ _ROW = struct.Struct(">hhh")
 _RANGE = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-_answers: dict[tuple[int, int, int], bytes] = {}
+_answers: dict[tuple[int, int, int, tuple[Api, ...]], bytes] = {}
 
 
 @api(18, "ApiVersions", 0, 4, raw=True)
@@ -45,28 +45,28 @@ def handle(ctx: Context, body: memoryview) -> object:
         software = _software(body)
         if software is None:
             # In version 0, like every error here: kafka-python reads all errors so, and Java falls back to it.
-            return answer(0, code(Fault.INVALID_REQUEST))
+            return answer(0, code(Fault.INVALID_REQUEST), ctx.peer.more_apis)
         ctx.peer.software = software
-    return answer(version, 0)
+    return answer(version, 0, ctx.peer.more_apis)
 
 
-def unsupported_version() -> bytes:
+def unsupported_version(more: tuple[Api, ...] = ()) -> bytes:
     """The answer to a version of this very request that we do not know: version 0, whatever was asked."""
-    return answer(0, code(Fault.UNSUPPORTED_VERSION))
+    return answer(0, code(Fault.UNSUPPORTED_VERSION), more)
 
 
-def answer(version: int, error_code: int) -> bytes:
-    """The response's body. Remembered; the registry does not change once the server runs."""
-    key = (version, error_code, len(APIS))
+def answer(version: int, error_code: int, more: tuple[Api, ...] = ()) -> bytes:
+    """The response's body; `more`: APIs of plugins. Remembered; the registry does not change once the server runs."""
+    key = (version, error_code, len(APIS), more)
     found = _answers.get(key)
     if found is None:
-        found = _answers[key] = _encode(version, error_code)
+        found = _answers[key] = _encode(version, error_code, more)
     return found
 
 
-def _encode(version: int, error_code: int) -> bytes:
+def _encode(version: int, error_code: int, more: tuple[Api, ...]) -> bytes:
     flexible = version >= FLEXIBLE
-    apis = sorted((row for row in APIS.values() if not row.own), key=lambda row: row.key)
+    apis = sorted((row for row in (*APIS.values(), *more) if not row.own), key=lambda row: row.key)
     out = [wire.INT16.pack(error_code), wire.encode_array_size(len(apis), flexible)]
     for row in apis:
         out.append(_ROW.pack(row.key, ADVERTISED_MIN.get(row.key, row.min_version), row.max_version))

@@ -46,6 +46,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         result = _Result(name=topic.name, topic_id=UUID(int=0), error_code=0, error_message=None, configs=[])
         results.append(result)
         try:
+            ctx.check("create", "topic", topic.name)
             partitions, configs = _wanted(ctx, topic)
             mutations.take(ctx.broker.settings.topics.partitions if partitions == -1 else partitions)
             made, written = ctx.broker.create_topic(topic.name, partitions, configs, validate_only=validate_only)

@@ -53,6 +53,7 @@ def delete_topics(ctx: Context, request: Any) -> object:
             if target in twice:
                 raise BrokerError(Fault.INVALID_REQUEST, "duplicate topic name or id")
             topic = _find(ctx.broker, target)
+            ctx.check("delete", "topic", topic.name)
             if topic.id in both_ways:
                 raise BrokerError(Fault.INVALID_REQUEST, "the topic is given by its name and by its id")
             result.name, result.topic_id = topic.name, UUID(bytes=topic.id)

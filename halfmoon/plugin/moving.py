@@ -1,0 +1,63 @@
+"""The toolbox of plugins that move messages from one queue to another, as views, delays and retries do.
+
+    from halfmoon.plugin import moving
+
+Exactly one effect comes from *provenance*: a relayed batch and the proof of what it was made from are one frame in the
+log (`FeatureContext.writer.append_relayed`), and what is still to be moved is worked out from these proofs alone. A
+relay task (`Mover`) does a bounded piece of work between two yields; docs/hooks.md, halfmoon_features, shows one.
+
+This module grows with the built-in plugins; unlike `halfmoon.plugin` it may change between minor versions.
+"""
+
+from __future__ import annotations
+
+from halfmoon.core.batch_header import CODEC_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.features import Arrivals, DerivedFiles, Feature, TopicPolicy
+from halfmoon.core.filtering import matches
+from halfmoon.core.gathering import MERGE_BYTES, MERGE_RECORDS, Gathered, Outgoing, TimestampsTooFarApartError
+from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
+from halfmoon.core.reading import Read
+from halfmoon.core.record_codec import Extent
+from halfmoon.core.records import batch_body, parse_header, set_log_append_time
+from halfmoon.core.relay import Load, Mover
+from halfmoon.core.transactions.aborted import NONE_ABORTED, Aborted, AbortedBatches
+from halfmoon.schema.control import Binding
+
+__all__ = [
+    "CODEC_MASK",
+    "CONTROL",
+    "HEADER_BYTES",
+    "MERGE_BYTES",
+    "MERGE_RECORDS",
+    "NONE_ABORTED",
+    "TIMESTAMP_TYPE",
+    "TRANSACTIONAL",
+    "Aborted",
+    "AbortedBatches",
+    "Arrivals",
+    "BatchHeader",
+    "Binding",
+    "DerivedFiles",
+    "Extent",
+    "Feature",
+    "Gathered",
+    "GivenUp",
+    "Load",
+    "Mover",
+    "Origin",
+    "Outgoing",
+    "Partition",
+    "Provenance",
+    "Read",
+    "SourceRange",
+    "SourceRun",
+    "TimestampsTooFarApartError",
+    "Topic",
+    "TopicPolicy",
+    "batch_body",
+    "decode_origin",
+    "matches",
+    "parse_header",
+    "set_log_append_time",
+]
