@@ -7,18 +7,18 @@ import os
 import tempfile
 from pathlib import Path
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
 from halfmoon.server.clock import SystemClock
+from halfmoon.testing.node import BareNode
 
 
-def start(partitions: int = 1) -> tuple[Broker, Topic]:
+def start(partitions: int = 1) -> tuple[BareNode, Topic]:
     """A broker in a temporary directory, removed when Python ends, and a topic in it."""
     folder = tempfile.TemporaryDirectory(prefix="halfmoon-micro-", dir=Path("out") if Path("out").is_dir() else None)
     given = {"log.flush": "interval", "log.segment_bytes": "256MiB", "node.data_dir": folder.name}
-    broker = Broker(OsFileSystem(folder.name), load_settings(None, {}, given), SystemClock(), os.urandom)
+    broker = BareNode(OsFileSystem(folder.name), load_settings(None, {}, given), SystemClock(), os.urandom)
     broker.open()
     atexit.register(folder.cleanup)
     atexit.register(broker.close)
@@ -27,7 +27,7 @@ def start(partitions: int = 1) -> tuple[Broker, Topic]:
     return broker, topic
 
 
-def turn(broker: Broker) -> None:
+def turn(broker: BareNode) -> None:
     """What the loop does after it has read all ready sockets."""
     broker.write()
     broker.settle()

@@ -24,7 +24,6 @@ from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.core import crc
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import RocketmqListener, Settings
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.files import OsFileSystem
@@ -34,6 +33,7 @@ from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
+from halfmoon.server.assembly import Node
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.observing import Observing
@@ -104,54 +104,55 @@ class App:
         self._undo.append(fs.unlock)
         on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         off = [name for name in FEATURES_OF_PLUGINS if name not in on]
-        self.broker = broker = Broker(
+        self.node = node = Node(
             fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
         )
         try:
-            report = broker.open(_log_progress, unset_configs=self._unset_configs)
+            report = node.open(_log_progress, unset_configs=self._unset_configs)
         except StartError:
-            broker.log.close()
+            node.kernel.log.close()
             raise
         except (OSError, BrokerError, StorageError) as error:
-            broker.log.close()
+            node.kernel.log.close()
             reason = (isinstance(error, OSError) and error.strerror) or error
             raise StartError(f"data directory {fs.root}: {reason}") from error
-        self._undo.append(broker.close)
+        self._undo.append(node.close)
+        kernel = node.kernel
         if not report.clean and report.snapshot_position + report.end:
             logger.info(
                 "event=recovered frames=%d end=%d torn_bytes=%d damaged=%s",
                 report.frames, report.end, report.torn_bytes, report.damaged,
             )  # fmt: skip
-        self.ticker = Ticker(broker, loop)
+        self.ticker = Ticker(kernel, loop)
         self.ticker.start()
         self._undo.append(self.ticker.stop)
         cleaning = CleaningProcess(fs.root.absolute(), settings.log.cleaner.bytes_per_second)
-        broker.cleaner.execute = cleaning.run
+        node.cleaner.execute = cleaning.run
         self._undo.append(cleaning.stop)
-        broker.views.use(self.plugins.filters)
-        broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
-        broker.groups.allocators = self.plugins.allocators
-        self.following = Following(broker.log, broker.catalog, broker.turn, broker.relays, broker.logger)
-        self.plugin_host = Host(broker, fs.root)
+        node.views.use(self.plugins.filters)
+        node.waiting.use(self.plugins.interceptors, self.plugins.relays)
+        node.groups.allocators = self.plugins.allocators
+        self.following = Following(kernel.log, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)
+        self.plugin_host = Host(node, fs.root)
         self.plugins.attach(self.plugin_host)
         try:
-            broker.extend([self.following.feature(), *features_of(self.plugins, broker)])
+            kernel.extend([self.following.feature(), *features_of(self.plugins, kernel)])
         except (BrokerError, StorageError) as error:
             raise StartError(f"a feature of a plugin: {error}") from error
-        broker.start_relays()
-        self.relaying = Relaying(broker.relays, loop)
+        node.start()
+        self.relaying = Relaying(kernel.relays, loop)
         self.relaying.start()
         self._undo.append(self.relaying.stop)
-        broker.on_topic_changed = self.plugins.topic_changed
+        kernel.administration.on_changed = self.plugins.topic_changed
         self._undo.append(self.plugins.stopping)
         self.plugins.started()
-        for topic in broker.topics():
+        for topic in kernel.catalog.topics():
             self.plugins.topic_changed(topic.name, "exists")
         self._follow()
         self._bind_edges()
         access = Access(self.plugins.authorized) if self.plugins.authorizers else None
         more_apis = [_kafka_api(each) for each in self.plugins.kafka_apis]
-        self.kafka = Server(broker, settings, loop, access=access, more_apis=more_apis)
+        self.kafka = Server(kernel, node.services, settings, loop, access=access, more_apis=more_apis)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
         if settings.listeners.rocketmq is not None:
             await self._listen_rocketmq(settings.listeners.rocketmq, access)
@@ -170,15 +171,15 @@ class App:
         dispatchers = [(owners["halfmoon_dispatch", each.name], each) for each in self.plugins.dispatchers]
         self._undo.append(self.following.stop)
         try:
-            self.following.start(dispatchers, self.broker.cluster_id)
+            self.following.start(dispatchers, self.node.kernel.cluster_id)
         except OSError as error:
             raise StartError(f"data directory: plugins: {error}") from error
 
     def _bind_edges(self) -> None:
         """Plugins that observe, and that have a say in what answers a waiting request."""
         if self.plugins.observers:
-            Observing(self.broker, self.plugins.observers)
-        hold = self.broker.hold
+            Observing(self.node.kernel, self.plugins.observers)
+        hold = self.node.kernel.hold
         hold.policies = self.plugins.hold_policies
         logged: set[str] = set()
 
@@ -191,19 +192,20 @@ class App:
 
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""
-        return self.broker.health() + self.services.problems()
+        return self.node.health() + self.services.problems()
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.broker.warnings()
+        return self.node.warnings()
 
     async def _listen_rocketmq(self, listener: RocketmqListener, access: Access | None) -> None:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it
 
         loop = asyncio.get_running_loop()
         self.rocketmq = server = RocketmqServer(
-            self.broker, self.settings, listener, self.plugins.allocators, self.plugins.filters, loop, access=access
-        )
+            self.node.kernel, self.node.services, self.settings, listener, self.plugins.allocators,
+            self.plugins.filters, loop, access=access,
+        )  # fmt: skip
         self.rocketmq_address = await self._listen(server, listener.bind)
         self.namesrv_address = await _bound(server.start_names, listener.namesrv)
 

@@ -51,8 +51,8 @@ class HttpCounters:
 class HttpServer:
     """Create, start and stop it in its loop's thread."""
 
-    def __init__(self, node: readings.Node, limits: HttpLimits | None = None) -> None:
-        self._node = node
+    def __init__(self, app: readings.App, limits: HttpLimits | None = None) -> None:
+        self._app = app
         self._limits = limits or HttpLimits()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
@@ -148,7 +148,7 @@ class HttpServer:
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD are answered\n", headers=allow)
         try:
             if request.path == "/healthz":
-                return health_answer(self._node.health(), self._node.warnings(), json_wanted=request.wants_json)
+                return health_answer(self._app.health(), self._app.warnings(), json_wanted=request.wants_json)
             return Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
         except Exception:
             logger.exception("event=http_failed path=%s", request.path)
@@ -165,7 +165,7 @@ class HttpServer:
         self._scrape = None
 
     async def _read_and_render(self) -> bytes:
-        taken = await readings.take(self._node)
+        taken = await readings.take(self._app)
         return await asyncio.get_running_loop().run_in_executor(self._thread, metrics.render, taken)
 
 

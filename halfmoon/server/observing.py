@@ -14,8 +14,8 @@ from halfmoon.hooks.types import Observer
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Produced, TransactionalProducer
-    from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.kernel import Kernel
 
 RECORD_COUNT_AT = 57
 """In a batch."""
@@ -24,19 +24,19 @@ log = logging.getLogger("halfmoon.plugins")
 
 
 class Observing:
-    def __init__(self, broker: Broker, observers: Sequence[Observer]) -> None:
-        self._broker = broker
-        self._append = broker.append
+    def __init__(self, kernel: Kernel, observers: Sequence[Observer]) -> None:
+        self._kernel = kernel
+        self._append = kernel.append
         self._produced = _bound(observers, "on_produced", self._leave)
         self._fetched = _bound(observers, "on_fetched", self._leave)
         self._refused = _bound(observers, "on_refused", self._leave)
         self._gone: set[str] = set()
         if self._produced or self._refused:
-            broker.append = self._observed
+            kernel.append = self._observed
         self._bind()
 
     def _bind(self) -> None:
-        self._broker.on_fetched = tuple(call for _, call in self._fetched)
+        self._kernel.on_fetched = tuple(call for _, call in self._fetched)
 
     def _leave(self, observer: Observer) -> None:
         """It has raised: it is called no more."""
@@ -49,7 +49,7 @@ class Observing:
         self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
     ) -> Produced:
         """As Appender.append."""
-        log_end = self._broker.log.end
+        log_end = self._kernel.log.end
         count = int.from_bytes(batch[RECORD_COUNT_AT : RECORD_COUNT_AT + 4], "big")
         size = len(batch)
         try:
@@ -58,7 +58,7 @@ class Observing:
             for _, call in self._refused:
                 call(partition.topic.name, partition.index, error.fault)
             raise
-        if self._broker.log.end != log_end:  # else it has come before
+        if self._kernel.log.end != log_end:  # else it has come before
             for _, call in self._produced:
                 call(partition.topic.name, partition.index, count, size)
         return produced

@@ -10,38 +10,38 @@ from halfmoon.core.features import Feature
 from halfmoon.hooks.features import FeatureContext
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.core.kernel import Kernel
     from halfmoon.hooks.plugins import Plugins
 
 
 class NodeTopics:
     """halfmoon.hooks.features.Topics."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
 
     def get(self, name: str) -> Topic | None:
-        return self._broker.topic(name)
+        return self._kernel.catalog.topic(name)
 
     def all(self) -> Sequence[Topic]:
-        return self._broker.topics()
+        return self._kernel.catalog.topics()
 
     def create(self, name: str, partitions: int = -1, configs: Mapping[str, str] | None = None) -> Topic:
-        topic, _ = self._broker.administration.create_topic(name, partitions, configs)
+        topic, _ = self._kernel.administration.create_topic(name, partitions, configs)
         return topic
 
     def first_partition(self, name: str) -> Partition:
-        return self._broker.administration.first_partition(name)
+        return self._kernel.administration.first_partition(name)
 
 
-def features_of(plugins: Plugins, broker: Broker) -> list[Feature]:
+def features_of(plugins: Plugins, kernel: Kernel) -> list[Feature]:
     """Raises StartError."""
     found: list[Feature] = []
-    topics = NodeTopics(broker)
+    topics = NodeTopics(kernel)
     for late in plugins.features:
         context = FeatureContext(
-            late.context, topics, broker.appender, broker.turn, broker.partition_reader, broker.relays, broker.clock
+            late.context, topics, kernel.appender, kernel.turn, kernel.partition_reader, kernel.relays, kernel.clock
         )
         name = late.context.name
         try:

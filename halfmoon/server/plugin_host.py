@@ -1,4 +1,4 @@
-"""What the running broker does for plugins (halfmoon.core.plugin_context.PluginHost)."""
+"""What the running broker does for plugins (hooks/context.PluginHost)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halfmoon.core.batch_header import parse_header
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.transactions.aborted import AbortedBatches
+from halfmoon.server.assembly import Node
 from halfmoon.services.following.saved import folder_of
 
 
 class Host:
     """One for all plugins. Everything is called in the loop's thread."""
 
-    def __init__(self, broker: Broker, data_dir: str | Path) -> None:
-        self._broker = broker
+    def __init__(self, node: Node, data_dir: str | Path) -> None:
+        self._node = node
+        self._kernel = node.kernel
         self._data_dir = Path(data_dir).absolute()
         self.counts: Counter[tuple[str, str]] = Counter()
         """(plugin, name of the counter) → its value."""
@@ -26,7 +27,7 @@ class Host:
     def append(self, topic: str, partition: int, batch: bytes) -> int:
         """The base offset. The batch is appended, not yet durable. Raises BrokerError."""
         target = self._partition(topic, partition)
-        return self._broker.append(target, memoryview(bytearray(batch)), self._broker.clock.wall_ms()).base_offset
+        return self._kernel.append(target, memoryview(bytearray(batch)), self._kernel.clock.wall_ms()).base_offset
 
     def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
         """Whole batches, the first whatever its size; without those of aborted transactions, and up to the last stable
@@ -36,8 +37,8 @@ class Host:
         """
         where = self._partition(topic, partition)
         while True:
-            read = self._broker.read(where, queue_offset, max_bytes, min_one=True, committed=True)
-            aborted = AbortedBatches(self._broker.aborted_in(where, queue_offset, read.size))
+            read = self._kernel.read(where, queue_offset, max_bytes, min_one=True, committed=True)
+            aborted = AbortedBatches(self._kernel.aborted_in(where, queue_offset, read.size))
             batches = read.slices if read.cold is None else read.cold()
             headers = [parse_header(batch) for batch in batches]
             kept = [batch for batch, header in zip(batches, headers, strict=True) if not aborted.hide(header)]
@@ -47,17 +48,17 @@ class Host:
 
     def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int) -> None:
         """The topic is there at once, and durable a moment later. Raises BrokerError."""
-        self._broker.create_topic(topic, partitions, configs)
+        self._kernel.administration.create_topic(topic, partitions, configs)
 
     def topic_configs(self, topic: str) -> Mapping[str, str] | None:
-        found = self._broker.topic(topic)
+        found = self._kernel.catalog.topic(topic)
         return None if found is None else dict(found.configs)
 
     def topics(self) -> Sequence[str]:
-        return [topic.name for topic in self._broker.topics()]
+        return [topic.name for topic in self._kernel.catalog.topics()]
 
     def partitions(self, topic: str) -> int:
-        found = self._broker.topic(topic)
+        found = self._kernel.catalog.topic(topic)
         return 0 if found is None else len(found.partitions)
 
     def offsets(self, topic: str, partition: int) -> tuple[int, int]:
@@ -67,24 +68,24 @@ class Host:
 
     def check_view(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG)."""
-        self._broker.views.check(configs)
+        self._node.views.check(configs)
 
     def catch_up(self, topic: str) -> None:
-        found = self._broker.topic(topic)
+        found = self._kernel.catalog.topic(topic)
         if found is not None:
-            self._broker.waiting.catch_up(found)
+            self._node.waiting.catch_up(found)
 
     def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
-        found = self._broker.topic(topic)
+        found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        return self._broker.waiting.is_waiting(found.partitions[partition], offset)
+        return self._node.waiting.is_waiting(found.partitions[partition], offset)
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
-        found = self._broker.topic(topic)
+        found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
-        return self._broker.state.nacked.was_nacked(group, found.partitions[partition], offset)
+        return self._node.state.nacked.was_nacked(group, found.partitions[partition], offset)
 
     def count(self, plugin: str, name: str, amount: int) -> None:
         self.counts[plugin, name] += amount
@@ -96,7 +97,7 @@ class Host:
         return folder
 
     def _partition(self, topic: str, index: int) -> Partition:
-        found = self._broker.topic(topic)
+        found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= index < len(found.partitions):
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {index} of topic '{topic}'")
         return found.partitions[index]

@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.listener import Counters
-    from halfmoon.core.broker import Broker
     from halfmoon.core.catalog.topics import Topic
     from halfmoon.core.config import Settings
+    from halfmoon.core.kernel import Kernel
     from halfmoon.core.units import Address
+    from halfmoon.server import assembly
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.services import Services
     from halfmoon.server.tick import Durations, Ticker
@@ -55,11 +56,11 @@ class AdminPort(Protocol):
     def counters(self) -> HttpCounts: ...
 
 
-class Node(Protocol):
-    """What is read: a node that has started (app.App), with its admin port."""
+class App(Protocol):
+    """What is read: a node that runs (app.App), with its admin port."""
 
     settings: Settings
-    broker: Broker
+    node: assembly.Node
     ticker: Ticker
     kafka: KafkaServer
     kafka_address: Address | None
@@ -127,77 +128,77 @@ class _Slices:
             self._until = time.perf_counter() + SLICE_S
 
 
-async def take(node: Node) -> Readings:
+async def take(app: App) -> Readings:
     """Read everything. Call it in the loop."""
     readings = Readings()
-    broker = node.broker
-    _read_node(node, readings)
-    _read_log(broker, readings)
-    _read_requests(node, readings)
-    _read_plugins(node, readings)
-    readings.families += broker.features.families
-    for read in broker.features.read_metrics:
+    kernel = app.node.kernel
+    _read_node(app, readings)
+    _read_log(kernel, readings)
+    _read_requests(app, readings)
+    _read_plugins(app, readings)
+    readings.families += kernel.features.families
+    for read in kernel.features.read_metrics:
         read(readings.put)
     slices = _Slices()
-    readings.topics = [await _topic(topic, slices) for topic in list(broker.catalog.by_number.values())]
+    readings.topics = [await _topic(topic, slices) for topic in list(kernel.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
     readings.put("halfmoon_partitions", sum(len(topic.offsets) for topic in readings.topics))
-    await _read_groups(broker, readings, slices)
+    await _read_groups(app.node, readings, slices)
     return readings
 
 
-def _read_node(node: Node, readings: Readings) -> None:
-    broker, put = node.broker, readings.put
-    problems = node.health()
-    node_id = str(broker.node_id)
-    put("halfmoon_info", 1, __version__, broker.cluster_id, node_id)
+def _read_node(app: App, readings: Readings) -> None:
+    kernel, put = app.node.kernel, readings.put
+    problems = app.health()
+    node_id = str(kernel.node_id)
+    put("halfmoon_info", 1, __version__, kernel.cluster_id, node_id)
     put("halfmoon_healthy", not problems)
     put("halfmoon_health_problems", len(problems))
-    put("halfmoon_health_warnings", len(node.warnings()))
-    put("halfmoon_generation", broker.generation)
+    put("halfmoon_health_warnings", len(app.warnings()))
+    put("halfmoon_generation", kernel.generation)
     put("kafka_brokers", 1)
-    address = node.settings.listeners.kafka.advertise or node.kafka_address
+    address = app.settings.listeners.kafka.advertise or app.kafka_address
     put("kafka_broker_info", 1, node_id, str(address))
-    readings.histograms["halfmoon_flush_seconds"] = _histogram(node.ticker.flush_durations)
-    readings.histograms["halfmoon_tick_seconds"] = _histogram(node.ticker.tick_durations)
+    readings.histograms["halfmoon_flush_seconds"] = _histogram(app.ticker.flush_durations)
+    readings.histograms["halfmoon_tick_seconds"] = _histogram(app.ticker.tick_durations)
 
 
 def _histogram(durations: Durations) -> Histogram:
     return Histogram(durations.bounds_s, tuple(durations.counts), durations.total_s)
 
 
-def _read_log(broker: Broker, readings: Readings) -> None:
-    log, put = broker.log, readings.put
+def _read_log(kernel: Kernel, readings: Readings) -> None:
+    log, put = kernel.log, readings.put
     put("halfmoon_log_start_position", log.start)
     put("halfmoon_log_flushed_position", log.flushed)
     put("halfmoon_log_written_position", log.written)
     put("halfmoon_log_end_position", log.end)
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
-    put("halfmoon_disk_clean_bytes", broker.clean_files.bytes)
-    put("halfmoon_disk_clean_files", len(broker.clean_files))
-    put("halfmoon_disk_free_bytes", broker.fs.free_bytes())
+    put("halfmoon_disk_clean_bytes", kernel.clean_files.bytes)
+    put("halfmoon_disk_clean_files", len(kernel.clean_files))
+    put("halfmoon_disk_free_bytes", kernel.fs.free_bytes())
     put("halfmoon_disk_low", log.low_disk)
-    put("halfmoon_cold_reads_total", broker.reader.cold_reads)
-    put("halfmoon_start_offset_moves_total", broker.housekeeping.start_offset_moves)
-    for fault, count in broker.refused_batches.items():
+    put("halfmoon_cold_reads_total", kernel.reader.cold_reads)
+    put("halfmoon_start_offset_moves_total", kernel.housekeeping.start_offset_moves)
+    for fault, count in kernel.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)
 
 
-def _read_requests(node: Node, readings: Readings) -> None:
+def _read_requests(app: App, readings: Readings) -> None:
     put = readings.put
-    hold = node.broker.hold
+    hold = app.node.kernel.hold
     put("halfmoon_held_requests", len(hold))
     put("halfmoon_holds_total", hold.counters.parked)
     put("halfmoon_holds_ended_total", hold.counters.woken_by_arrival, "arrival")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_deadline, "deadline")
     put("halfmoon_holds_ended_total", hold.counters.woken_by_check, "check")
     put("halfmoon_holds_ended_total", hold.counters.dropped, "client-gone")
-    names = {route.key: route.name for route in node.kafka.routes.values()}
-    _read_listener("kafka", node.kafka.counters, names, readings)
-    if node.rocketmq is not None:
-        _read_rocketmq(node.rocketmq, readings)
-    http = node.http.counters
+    names = {route.key: route.name for route in app.kafka.routes.values()}
+    _read_listener("kafka", app.kafka.counters, names, readings)
+    if app.rocketmq is not None:
+        _read_rocketmq(app.rocketmq, readings)
+    http = app.http.counters
     put("halfmoon_malformed_requests_total", http.malformed, "http")
     put("halfmoon_connections", http.connections, "http")
     put("halfmoon_connections_accepted_total", http.accepted, "http")
@@ -233,10 +234,10 @@ def _read_rocketmq(server: RocketmqServer, readings: Readings) -> None:
         put("halfmoon_rocketmq_subscription_conflicts_total", count, *conflict)
 
 
-def _read_plugins(node: Node, readings: Readings) -> None:
-    for (plugin, name), count in node.plugin_host.counts.items():
+def _read_plugins(app: App, readings: Readings) -> None:
+    for (plugin, name), count in app.plugin_host.counts.items():
         readings.put("halfmoon_plugin_total", count, plugin, name)
-    for service, failures in node.services.failures.items():
+    for service, failures in app.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
 
 
@@ -251,23 +252,23 @@ async def _topic(topic: Topic, slices: _Slices) -> TopicReading:
     return TopicReading(topic.name, offsets, size_bytes)
 
 
-async def _read_groups(broker: Broker, readings: Readings, slices: _Slices) -> None:
+async def _read_groups(node: assembly.Node, readings: Readings, slices: _Slices) -> None:
     states: Counter[str] = Counter()
-    for listed in broker.group_names.list():
+    for listed in node.group_names.list():
         states[listed.state] += 1
-        described = broker.groups.describe(listed.group)
+        described = node.groups.describe(listed.group)
         if described is not None:  # it may have gone while the loop turned
-            progress = await _progress(broker, listed.group, slices)
+            progress = await _progress(node, listed.group, slices)
             readings.groups.append(GroupReading(listed.group, len(described.members), progress))
         await slices.breathe()
     for state, count in states.items():
         readings.put("halfmoon_groups", count, state)
 
 
-async def _progress(broker: Broker, group: str, slices: _Slices) -> list[tuple[str, int, int, int]]:
-    catalog = broker.catalog
+async def _progress(node: assembly.Node, group: str, slices: _Slices) -> list[tuple[str, int, int, int]]:
+    catalog = node.kernel.catalog
     found = []
-    for count, (place, committed) in enumerate(list(broker.state.groups.offsets.get(group, {}).items()), 1):
+    for count, (place, committed) in enumerate(list(node.state.groups.offsets.get(group, {}).items()), 1):
         partition = catalog.partition(*place)
         if partition is not None:
             found.append((partition.topic.name, place[1], committed.offset, partition.high_watermark))

@@ -21,9 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.jobs import Background, Job
+from halfmoon.core.kernel import Kernel
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
 
@@ -150,14 +150,14 @@ class _Background:
 class Ticker:
     """Start it once the broker is open; stop it before the broker is closed."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = broker
+    def __init__(self, kernel: Kernel, loop: asyncio.AbstractEventLoop) -> None:
+        self._kernel = kernel
         self.loop = loop
-        self._log_settings = broker.settings.log
+        self._log_settings = kernel.settings.log
         self._sync = self._log_settings.flush == "sync"
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
         self._job_thread = ThreadPoolExecutor(1, "halfmoon-jobs")
-        self._background = [_Background(self, work) for work in broker.features.background]
+        self._background = [_Background(self, work) for work in kernel.features.background]
         self._syncing: Future[Outcome] | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -175,13 +175,13 @@ class Ticker:
         self.tick_durations = Durations()
 
     def start(self) -> None:
-        broker = self._broker
-        broker.turn.on_dirty = self._schedule
-        broker.on_handled = self._handled
-        broker.timers.on_deadline = self._arm
+        kernel = self._kernel
+        kernel.turn.on_dirty = self._schedule
+        kernel.on_handled = self._handled
+        kernel.timers.on_deadline = self._arm
         self._arm_next(0)
         self.every(TURN_INTERVAL_S, self._turn)
-        self.every(broker.settings.hold.check_interval_ms / 1000, broker.hold.check)
+        self.every(kernel.settings.hold.check_interval_ms / 1000, kernel.hold.check)
         for background in self._background:
             background.start()
         self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
@@ -192,7 +192,7 @@ class Ticker:
         for timer in (*self._timers, self._flush_timer, self._deadline_timer):
             if timer is not None:
                 timer.cancel()
-        self._broker.turn.on_dirty = self._broker.on_handled = lambda: None
+        self._kernel.turn.on_dirty = self._kernel.on_handled = lambda: None
         for pool in (self._sync_thread, self._job_thread, *(each.thread for each in self._background)):
             await asyncio.to_thread(pool.shutdown)
         await asyncio.sleep(0)  # lets the finished job's callback run before the broker is closed
@@ -216,26 +216,26 @@ class Ticker:
 
     def _tick(self) -> None:
         self._owed = False
-        broker = self._broker
+        kernel = self._kernel
         begun = time.perf_counter()
-        log = broker.log
+        log = kernel.log
         written = log.written
-        broker.write()
+        kernel.write()
         if self._sync:
             self._begin_sync()
         else:
-            broker.settle()
+            kernel.settle()
             self._sync_by_interval()
         if not self._sync or log.flushed == log.written:
             self._eager.turned(begun, log.written - written)
-        broker.housekeeping.plan()
+        kernel.housekeeping.plan()
         if log.written >= self._jobs_at:
             self._jobs_at = log.written + self._jobs_every
             self.begin_job()
         self.tick_durations.add(time.perf_counter() - begun)
 
     def _sync_by_interval(self) -> None:
-        log = self._broker.log
+        log = self._kernel.log
         if log.written - log.flushed >= self._log_settings.flush_bytes:
             self._begin_sync()
         elif self._flush_timer is None:
@@ -248,13 +248,13 @@ class Ticker:
     def _begin_sync(self) -> None:
         if self._syncing is not None or self.stopped:
             return
-        log = self._broker.log
+        log = self._kernel.log
         nbytes = log.written - log.flushed
         job = log.sync_job()
         if job is None:
             return
         begun = time.perf_counter()
-        if self._sync and job.is_plain and self._place.in_loop(nbytes, self._broker.turn.waiting_answers):
+        if self._sync and job.is_plain and self._place.in_loop(nbytes, self._kernel.turn.waiting_answers):
             self._ended(job, nbytes, _run(job), begun)
             return
         self._syncing = self._sync_thread.submit(_run, job)
@@ -265,7 +265,7 @@ class Ticker:
     def _synced(self, job: SyncJob, nbytes: int, done: Future[Outcome], begun: float) -> None:
         self._syncing = None
         self._ended(job, nbytes, done.result(), begun)
-        log = self._broker.log
+        log = self._kernel.log
         if self._sync and log.flushed < log.written:
             self._begin_sync()
         self.begin_job()
@@ -274,14 +274,14 @@ class Ticker:
         took_s, error = outcome
         self.flush_durations.add(time.perf_counter() - begun)
         self._place.took(took_s, nbytes)
-        self._broker.finish_sync(job, error)
-        if self._broker.housekeeping.may_remove:
+        self._kernel.finish_sync(job, error)
+        if self._kernel.housekeeping.may_remove:
             self.begin_job()
 
     # -- slow jobs -------------------------------------------------------------------------------------------------
 
     def begin_job(self) -> None:
-        job = self._broker.housekeeping.next_job() if not self.stopped else None
+        job = self._kernel.housekeeping.next_job() if not self.stopped else None
         if job is not None:
             self._job_thread.submit(job.run).add_done_callback(
                 lambda done: self.loop.call_soon_threadsafe(self._job_ended, job, done)
@@ -301,19 +301,19 @@ class Ticker:
                 return
             timer.cancel()
         self._deadline_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - self._broker.clock.mono_ms())
+        delay_ms = max(0, deadline_ms - self._kernel.clock.mono_ms())
         self._deadline_timer = self.loop.call_later(delay_ms / 1000, self._expire)
 
     def _expire(self) -> None:
         self._deadline_timer = None
-        broker = self._broker
-        now_ms = broker.clock.mono_ms()
-        broker.timers.expire(now_ms)
+        kernel = self._kernel
+        now_ms = kernel.clock.mono_ms()
+        kernel.timers.expire(now_ms)
         if not self.stopped:
             self._arm_next(now_ms + 1)
 
     def _arm_next(self, not_before_ms: int) -> None:
-        deadline_ms = self._broker.timers.next_deadline()
+        deadline_ms = self._kernel.timers.next_deadline()
         if deadline_ms is not None:
             self._arm(max(deadline_ms, not_before_ms))
 
@@ -327,7 +327,7 @@ class Ticker:
         self._timers.append(self.loop.call_later(interval_s, again))
 
     def _turn(self) -> None:
-        self._broker.housekeeping.turn()
+        self._kernel.housekeeping.turn()
         self._begin_sync()
         self.begin_job()
         for background in self._background:
@@ -336,7 +336,7 @@ class Ticker:
     def _retain(self) -> None:
         if self.stopped:
             return
-        over = self._broker.housekeeping.retain()
+        over = self._kernel.housekeeping.retain()
         if over:
             self.begin_job()
             self.loop.call_later(RETENTION_INTERVAL_S, self._retain)

@@ -9,7 +9,6 @@ from pathlib import Path
 from socket import IPPROTO_TCP, TCP_INFO
 from typing import Any
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.records import build_batch
@@ -17,6 +16,7 @@ from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 
 
 class VirtualClock:
@@ -158,7 +158,7 @@ class BrokerRig:
         self.clock = VirtualClock()
         self.fs = FaultyFileSystem(random.Random(1))
         self.settings = load_settings(None, {}, given)
-        self.broker = Broker(self.fs, self.settings, self.clock, random.Random(2).randbytes)
+        self.broker = BareNode(self.fs, self.settings, self.clock, random.Random(2).randbytes)
         self.broker.open()
         self.loop = FakeLoop(self.clock)
 
@@ -167,7 +167,7 @@ class BrokerRig:
         self.plugins = load_plugins(self.settings, BUILT_IN)
         broker.views.use(self.plugins.filters)
         broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
-        broker.start_relays()
+        broker.start()
         self.plugins.attach(Host(broker, Path("state")))
 
     def topic(self, name: str, partitions: int = 1, **configs: str) -> list[Partition]:

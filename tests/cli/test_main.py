@@ -101,7 +101,7 @@ def test_help_and_completion_import_no_client_and_no_broker() -> None:
     # What they import is what makes them slow; the time itself depends on the machine.
     probe = (
         "import sys; from halfmoon.cli.main import run; run(['--help'])\n"
-        "heavy = {'kafka', 'uvloop', 'halfmoon.server', 'halfmoon.core.broker', 'rich.progress'} & set(sys.modules)\n"
+        "heavy = {'kafka', 'uvloop', 'halfmoon.server', 'halfmoon.core.kernel', 'rich.progress'} & set(sys.modules)\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from halfmoon.core.broker import Broker, Produced
+from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError
@@ -20,6 +20,7 @@ from halfmoon.core.records import build_batch, iter_records
 from halfmoon.services.cleaner.reading import SourceGoneError
 from halfmoon.services.waiting.types import PutInterceptor, Relay
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 
 SEGMENT = 64 << 10
 
@@ -71,21 +72,21 @@ def open_broker(
     relays: Sequence[Relay] = (),
     off: Collection[str] = (),
     **log: Any,
-) -> Broker:
+) -> BareNode:
     """A broker with small segments. `log`: what else stands under `$.log`; `sections`: the other sections.
     `off`: features that do nothing."""
     small = {"segment_bytes": SEGMENT, "index_checkpoint_bytes": 16 << 10, "low_disk_bytes": 0}
     settings = load_settings({"log": small | log} | (sections or {}), {}, {})
     dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
-    broker = Broker(fs, settings, clock, dice.randbytes, off=off)
+    broker = BareNode(fs, settings, clock, dice.randbytes, off=off)
     broker.open()
     broker.views.use(languages)
     broker.waiting.use(interceptors, relays)
-    broker.start_relays()
+    broker.start()
     return broker
 
 
-def turn(broker: Broker) -> None:
+def turn(broker: BareNode) -> None:
     """Write, sync, make visible, answer; then all the slow jobs."""
     broker.write()
     sync(broker)
@@ -94,7 +95,7 @@ def turn(broker: Broker) -> None:
     jobs(broker)
 
 
-def sync(broker: Broker) -> None:
+def sync(broker: BareNode) -> None:
     job = broker.log.sync_job()
     if job is not None:
         error = None
@@ -105,7 +106,7 @@ def sync(broker: Broker) -> None:
         broker.finish_sync(job, error)
 
 
-def jobs(broker: Broker) -> None:
+def jobs(broker: BareNode) -> None:
     while (job := housekeeping_job(broker) or broker.cleaner.next_job()) is not None:
         try:
             result = job.run()
@@ -115,7 +116,7 @@ def jobs(broker: Broker) -> None:
             job.done(result)
 
 
-def relay(broker: Broker) -> None:
+def relay(broker: BareNode) -> None:
     """Turns and relays, until there is nothing left to move."""
     turn(broker)
     while broker.relays.has_work:
@@ -147,18 +148,18 @@ def batch(
     )
 
 
-def values(broker: Broker, topic: str, index: int = 0) -> list[bytes]:
+def values(broker: BareNode, topic: str, index: int = 0) -> list[bytes]:
     return [value for _, value in read_all(broker, topic, index)]
 
 
-def send(broker: Broker, topic: str, *values: bytes, index: int = 0, **batch_fields: int) -> Produced:
+def send(broker: BareNode, topic: str, *values: bytes, index: int = 0, **batch_fields: int) -> Produced:
     """Append one batch; see `turn` for what makes it durable."""
     found = broker.topic(topic)
     assert found is not None
     return broker.append(found.partitions[index], batch(*values, **batch_fields), broker.clock.wall_ms())
 
 
-def fill(broker: Broker, fs: FaultyFileSystem) -> None:
+def fill(broker: BareNode, fs: FaultyFileSystem) -> None:
     """Let the disk be full, and the last segment too: nothing can be written any more, not even control frames."""
     turn(broker)
     fs.free = 0
@@ -169,7 +170,7 @@ def fill(broker: Broker, fs: FaultyFileSystem) -> None:
                 broker.groups.record("filler", [(partition, 0, -1, note)], reset=False)
 
 
-def partition_of(broker: Broker, topic: str, index: int = 0) -> Partition:
+def partition_of(broker: BareNode, topic: str, index: int = 0) -> Partition:
     found = broker.topic(topic)
     assert found is not None
     return found.partitions[index]
@@ -184,7 +185,7 @@ def flip(fs: FaultyFileSystem, path: str, at: int, count: int = 1) -> None:
             inode.disk[byte] ^= 0x5A
 
 
-def read_all(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes]]:
+def read_all(broker: BareNode, topic: str, index: int = 0) -> list[tuple[int, bytes]]:
     """(offset, value) of every visible record, damaged stretches stepped over."""
     found = broker.topic(topic)
     assert found is not None
@@ -209,14 +210,14 @@ def read_all(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, byte
     return records
 
 
-def housekeeping_job(broker: Broker) -> Job[object] | None:
+def housekeeping_job(broker: BareNode) -> Job[object] | None:
     """The next one, once the cleaner has looked at everything."""
     while broker.cleaner.look():
         pass
     return broker.housekeeping.next_job()
 
 
-def cleaning_job(broker: Broker) -> Job[object] | None:
+def cleaning_job(broker: BareNode) -> Job[object] | None:
     while broker.cleaner.look():
         pass
     return broker.cleaner.next_job()

@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.records import Record, build_batch, iter_records
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, turn
 
 COMPACT = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
@@ -24,26 +24,26 @@ def keyed(*pairs: Pair, timestamp: int = 1000, codec: int = 0, **fields: int) ->
     return memoryview(bytearray(build_batch(rows, codec=codec, **fields)))
 
 
-def put(broker: Broker, topic: str, *pairs: Pair, index: int = 0, **fields: int) -> int:
+def put(broker: BareNode, topic: str, *pairs: Pair, index: int = 0, **fields: int) -> int:
     """Append one batch of (key, value); its base offset."""
     return broker.append(
         partition_of(broker, topic, index), keyed(*pairs, **fields), broker.clock.wall_ms()
     ).base_offset
 
 
-def fresh(**log: Any) -> tuple[Broker, VirtualClock, FaultyFileSystem]:
+def fresh(**log: Any) -> tuple[BareNode, VirtualClock, FaultyFileSystem]:
     clock, fs = VirtualClock(), FaultyFileSystem(random.Random(1))
     return open_broker(fs, clock, **log), clock, fs
 
 
-def seal(broker: Broker) -> None:
+def seal(broker: BareNode) -> None:
     """Everything appended so far becomes index files."""
     turn(broker)
     broker.housekeeping.freeze()
     turn(broker)
 
 
-def clean(broker: Broker, clock: VirtualClock) -> None:
+def clean(broker: BareNode, clock: VirtualClock) -> None:
     """Let the cleaner do all there is to do, and remove what it has replaced."""
     seal(broker)
     clock.now_ms += broker.settings.log.cleaner.interval_ms
@@ -54,7 +54,7 @@ def clean(broker: Broker, clock: VirtualClock) -> None:
     turn(broker)
 
 
-def batches(broker: Broker, topic: str, index: int = 0, *, max_bytes: int = 10_000) -> Iterator[memoryview]:
+def batches(broker: BareNode, topic: str, index: int = 0, *, max_bytes: int = 10_000) -> Iterator[memoryview]:
     """The batches that a reader gets who goes on behind each batch's last offset."""
     partition = partition_of(broker, topic, index)
     at = partition.start_offset
@@ -76,7 +76,7 @@ def batches(broker: Broker, topic: str, index: int = 0, *, max_bytes: int = 10_0
             yield memoryview(piece)
 
 
-def records(broker: Broker, topic: str, index: int = 0, *, max_bytes: int = 10_000) -> list[tuple[int, Record]]:
+def records(broker: BareNode, topic: str, index: int = 0, *, max_bytes: int = 10_000) -> list[tuple[int, Record]]:
     """(offset, record) in the order of reading, from the partition's start."""
     start = partition_of(broker, topic, index).start_offset
     found = []
@@ -86,11 +86,11 @@ def records(broker: Broker, topic: str, index: int = 0, *, max_bytes: int = 10_0
     return [each for each in found if each[0] >= start]
 
 
-def pairs(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
+def pairs(broker: BareNode, topic: str, index: int = 0) -> list[tuple[int, bytes | None, bytes | None]]:
     return [(offset, record.key, record.value) for offset, record in records(broker, topic, index)]
 
 
-def state(broker: Broker, topic: str, index: int = 0) -> dict[bytes | None, bytes]:
+def state(broker: BareNode, topic: str, index: int = 0) -> dict[bytes | None, bytes]:
     """The map that a reader makes of what he gets."""
     found: dict[bytes | None, bytes] = {}
     for _, record in records(broker, topic, index):

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import random
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync
 
 DAY_MS = 86_400_000
@@ -44,11 +44,11 @@ class World:
         self.generations: list[int] = []
         self.producer_ids: list[int] = []
         self.counter = 0
-        self.broker: Broker | None = None
+        self.broker: BareNode | None = None
 
     # -- what happens --------------------------------------------------------------------------------------------------
 
-    def open(self) -> Broker:
+    def open(self) -> BareNode:
         self.broker = broker = open_broker(self.fs, self.clock, flush=self.flush)
         self.generations.append(broker.generation)
         return broker
@@ -221,7 +221,7 @@ class World:
         assert len(set(self.producer_ids)) == len(self.producer_ids)
         self.check(broker)
 
-    def check(self, broker: Broker) -> None:
+    def check(self, broker: BareNode) -> None:
         assert not broker.report.damaged, broker.report
         assert not broker.health()
         for name, known in self.topics.items():

@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.records import build_batch, iter_records, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, partition_of, relay
 
 Row = tuple[bytes, dict[str, str]]
@@ -16,7 +16,7 @@ Row = tuple[bytes, dict[str, str]]
 Told = TypeVar("Told")
 
 
-def send(broker: Broker, topic: str, *rows: Row, index: int = 0, **fields: Any) -> int:
+def send(broker: BareNode, topic: str, *rows: Row, index: int = 0, **fields: Any) -> int:
     records = [
         (b"k", value, 500 + at, tuple((name, text.encode()) for name, text in headers.items()))
         for at, (value, headers) in enumerate(rows)
@@ -25,7 +25,7 @@ def send(broker: Broker, topic: str, *rows: Row, index: int = 0, **fields: Any) 
     return broker.append(partition_of(broker, topic, index), batch, broker.clock.wall_ms()).base_offset
 
 
-def found(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes | None, int, dict[str, bytes | None]]]:
+def found(broker: BareNode, topic: str, index: int = 0) -> list[tuple[int, bytes | None, int, dict[str, bytes | None]]]:
     """(offset, value, timestamp, headers) of every visible record."""
     partition = partition_of(broker, topic, index)
     rows = []
@@ -42,11 +42,11 @@ def found(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, bytes |
     return rows
 
 
-def values(broker: Broker, topic: str, index: int = 0) -> list[bytes | None]:
+def values(broker: BareNode, topic: str, index: int = 0) -> list[bytes | None]:
     return [row[1] for row in found(broker, topic, index)]
 
 
-def pass_ms(broker: Broker, clock: VirtualClock, passed_ms: int) -> None:
+def pass_ms(broker: BareNode, clock: VirtualClock, passed_ms: int) -> None:
     """Time passes, and the loop's timers go off as they are set."""
     until = clock.now_ms + passed_ms
     while (due := broker.relays.next_deadline()) is not None and due <= until:

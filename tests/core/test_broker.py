@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.core.append import PRODUCER_ID_BLOCK
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 from halfmoon.core.producer_state import SEQUENCES
 from halfmoon.core.records import parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, read_all, send, sync, turn, values
 
 Answers = list[tuple[str, Fault | None]]
@@ -26,7 +26,7 @@ def quiet() -> None:
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = open_broker(fs, clock)
     broker.create_topic("t", 2)
     turn(broker)
@@ -51,7 +51,7 @@ def fails(call: Callable[[], object]) -> Fault:
 # -- durable, visible --------------------------------------------------------------------------------------------------
 
 
-def test_with_sync_nothing_is_answered_or_visible_before_the_fdatasync(broker: Broker, answers: Answers) -> None:
+def test_with_sync_nothing_is_answered_or_visible_before_the_fdatasync(broker: BareNode, answers: Answers) -> None:
     produced = send(broker, "t", b"a")
     broker.when_durable(produced.position, to(answers, "a"))
     partition = partition_of(broker, "t")
@@ -79,7 +79,7 @@ def test_with_interval_the_write_is_enough(fs: FaultyFileSystem, clock: VirtualC
     assert values(open_broker(fs.kill(), clock), "t") == [b"a"]
 
 
-def test_one_sync_answers_everybody_who_waits_in_order(broker: Broker, answers: Answers) -> None:
+def test_one_sync_answers_everybody_who_waits_in_order(broker: BareNode, answers: Answers) -> None:
     for name in "abc":
         broker.when_durable(send(broker, "t", name.encode()).position, to(answers, name))
     position = broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), 1, -1, "")])
@@ -91,7 +91,7 @@ def test_one_sync_answers_everybody_who_waits_in_order(broker: Broker, answers: 
     assert broker.fs.syncs == before + 1  # type: ignore[attr-defined]
 
 
-def test_what_comes_while_a_sync_runs_waits_for_the_next(broker: Broker, answers: Answers) -> None:
+def test_what_comes_while_a_sync_runs_waits_for_the_next(broker: BareNode, answers: Answers) -> None:
     broker.when_durable(send(broker, "t", b"a").position, to(answers, "a"))
     broker.write()
     job = broker.log.sync_job()
@@ -106,7 +106,7 @@ def test_what_comes_while_a_sync_runs_waits_for_the_next(broker: Broker, answers
     assert answers == [("a", None), ("b", None)]
 
 
-def test_an_answer_that_fails_keeps_nobody_else_from_theirs(broker: Broker, answers: Answers) -> None:
+def test_an_answer_that_fails_keeps_nobody_else_from_theirs(broker: BareNode, answers: Answers) -> None:
     def failing(error: BrokerError | None) -> None:
         raise ZeroDivisionError
 
@@ -121,7 +121,7 @@ def test_an_answer_that_fails_keeps_nobody_else_from_theirs(broker: Broker, answ
     assert woken == ["woken"]
 
 
-def test_arrivals_wake_held_requests_once_they_can_be_read(broker: Broker) -> None:
+def test_arrivals_wake_held_requests_once_they_can_be_read(broker: BareNode) -> None:
     partition = partition_of(broker, "t")
     seen: list[list[bytes]] = []
     broker.hold.park(
@@ -134,7 +134,7 @@ def test_arrivals_wake_held_requests_once_they_can_be_read(broker: Broker) -> No
     assert seen == [[b"a"]]
 
 
-def test_the_buffer_is_free_after_the_write(broker: Broker) -> None:
+def test_the_buffer_is_free_after_the_write(broker: BareNode) -> None:
     data = batch(b"a" * 100)
     freed: list[str] = []
     broker.append(partition_of(broker, "t"), data, 0)
@@ -198,7 +198,9 @@ def test_a_failed_write_answers_all_who_wait_with_an_error_and_reads_go_on(
     assert again.topic("u") is None
 
 
-def test_a_failed_sync_acknowledges_nothing_ever_after(broker: Broker, fs: FaultyFileSystem, answers: Answers) -> None:
+def test_a_failed_sync_acknowledges_nothing_ever_after(
+    broker: BareNode, fs: FaultyFileSystem, answers: Answers
+) -> None:
     broker.when_durable(send(broker, "t", b"a").position, to(answers, "a"))
     broker.write()
     fs.fail_sync = True
@@ -215,7 +217,7 @@ def test_a_failed_sync_acknowledges_nothing_ever_after(broker: Broker, fs: Fault
 
 
 def test_a_failure_while_answers_are_sent_answers_nobody_twice(
-    broker: Broker, fs: FaultyFileSystem, answers: Answers
+    broker: BareNode, fs: FaultyFileSystem, answers: Answers
 ) -> None:
     """An answer may let the next request of its connection in, and that one may need a write, and that may fail."""
 
@@ -238,7 +240,7 @@ def test_a_failure_while_answers_are_sent_answers_nobody_twice(
 
 
 def test_a_repeated_batch_waits_for_the_flush_of_the_first_and_gets_its_answer(
-    broker: Broker, answers: Answers
+    broker: BareNode, answers: Answers
 ) -> None:
     first = send(broker, "t", b"a", b"b", producer_id=5, sequence=0)
     broker.when_durable(first.position, to(answers, "first"))
@@ -258,7 +260,7 @@ def test_a_repeated_batch_waits_for_the_flush_of_the_first_and_gets_its_answer(
     assert values(broker, "t") == [b"a", b"b", b"c"]
 
 
-def test_a_repeated_batch_whose_first_fails_fails_too(broker: Broker, fs: FaultyFileSystem, answers: Answers) -> None:
+def test_a_repeated_batch_whose_first_fails_fails_too(broker: BareNode, fs: FaultyFileSystem, answers: Answers) -> None:
     send(broker, "t", b"a", producer_id=5, sequence=0)
     broker.write()
     again = send(broker, "t", b"a", producer_id=5, sequence=0)
@@ -271,7 +273,7 @@ def test_a_repeated_batch_whose_first_fails_fails_too(broker: Broker, fs: Faulty
 @pytest.mark.parametrize("stop", ["kill", "power_loss", "clean"])
 @pytest.mark.parametrize("rolls", [False, True])
 def test_sequences_are_known_over_a_restart(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, stop: str, rolls: bool
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock, stop: str, rolls: bool
 ) -> None:
     produced = [send(broker, "t", b"%d" % n, producer_id=5, sequence=n) for n in range(7)]
     send(broker, "t", b"x", producer_id=6, sequence=SEQUENCES - 1)
@@ -292,7 +294,7 @@ def test_sequences_are_known_over_a_restart(
     assert send(again, "t", b"y", producer_id=6, sequence=0).base_offset == 9, "over the wrap"
 
 
-def test_a_refused_batch_changes_nothing(broker: Broker) -> None:
+def test_a_refused_batch_changes_nothing(broker: BareNode) -> None:
     before = broker.log.end
     data = batch(b"a")
     data[-1] ^= 1
@@ -322,7 +324,7 @@ def test_producer_ids_are_never_given_out_twice(fs: FaultyFileSystem, clock: Vir
 # -- reading -----------------------------------------------------------------------------------------------------------
 
 
-def test_where_reading_is_out_of_range(broker: Broker) -> None:
+def test_where_reading_is_out_of_range(broker: BareNode) -> None:
     partition = partition_of(broker, "t")
     for value in (b"a", b"b", b"c"):
         send(broker, "t", value)
@@ -336,7 +338,7 @@ def test_where_reading_is_out_of_range(broker: Broker) -> None:
         assert broker.read(partition, offset, 1000, min_one=True) == ((), 0, None)
 
 
-def test_a_read_gives_whole_batches_up_to_its_limit_and_the_first_in_any_case(broker: Broker) -> None:
+def test_a_read_gives_whole_batches_up_to_its_limit_and_the_first_in_any_case(broker: BareNode) -> None:
     partition = partition_of(broker, "t")
     for _ in range(4):
         send(broker, "t", b"x" * 1_000)
@@ -348,7 +350,7 @@ def test_a_read_gives_whole_batches_up_to_its_limit_and_the_first_in_any_case(br
     assert broker.bytes_available(partition, 1, 10 * size) == 3 * size
 
 
-def test_records_before_a_start_are_deleted(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_records_before_a_start_are_deleted(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     partition = partition_of(broker, "t")
     for number in range(5):
         send(broker, "t", b"%d" % number)
@@ -363,7 +365,7 @@ def test_records_before_a_start_are_deleted(broker: Broker, fs: FaultyFileSystem
     assert values(broker, "t") == []
 
 
-def test_log_append_time_stamps_the_batch(broker: Broker, clock: VirtualClock) -> None:
+def test_log_append_time_stamps_the_batch(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("stamped", 1, {"message.timestamp.type": "LogAppendTime"})
     produced = send(broker, "stamped", b"a", timestamp=5)
     assert produced.append_ms == clock.now_ms
@@ -376,7 +378,7 @@ def test_log_append_time_stamps_the_batch(broker: Broker, clock: VirtualClock) -
 # -- topics ------------------------------------------------------------------------------------------------------------
 
 
-def test_topics_survive_and_keep_their_ids(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_topics_survive_and_keep_their_ids(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     topic, _ = broker.create_topic("configured", 3, {"retention.ms": "5000"})
     broker.add_partitions(topic, 5)
     broker.alter_configs(topic, {"retention.bytes": "7"})
@@ -392,7 +394,7 @@ def test_topics_survive_and_keep_their_ids(broker: Broker, fs: FaultyFileSystem,
     assert again.topic("t").number != 0  # type: ignore[union-attr]
 
 
-def test_what_only_validates_changes_nothing(broker: Broker) -> None:
+def test_what_only_validates_changes_nothing(broker: BareNode) -> None:
     before = broker.log.end
     topic = broker.topic("t")
     assert topic is not None
@@ -403,7 +405,7 @@ def test_what_only_validates_changes_nothing(broker: Broker) -> None:
     assert (broker.log.end, len(topic.partitions), topic.configs) == (before, 2, {})
 
 
-def test_a_deleted_topic_wakes_who_waits_for_it_and_comes_back_empty(broker: Broker) -> None:
+def test_a_deleted_topic_wakes_who_waits_for_it_and_comes_back_empty(broker: BareNode) -> None:
     send(broker, "t", b"old")
     turn(broker)
     woken: list[int] = []
@@ -418,7 +420,7 @@ def test_a_deleted_topic_wakes_who_waits_for_it_and_comes_back_empty(broker: Bro
     assert read_all(broker, "t") == [(0, b"new")]
 
 
-def test_a_thousand_partitions_cost_what_one_does(fs: FaultyFileSystem, broker: Broker) -> None:
+def test_a_thousand_partitions_cost_what_one_does(fs: FaultyFileSystem, broker: BareNode) -> None:
     def cost(name: str, partitions: int) -> tuple[int, int]:
         """Operations of the disk, and bytes of the log."""
         operations, end = fs.operations, broker.log.end

@@ -10,8 +10,8 @@ from halfmoon.core.config import load_settings
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
 from halfmoon.schema.groups import GroupRecord
+from halfmoon.server.assembly import Sections
 from halfmoon.services.groups.state import GroupsState
-from halfmoon.services.sections import Sections
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core import clean_files
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.files import OsFileSystem
@@ -15,13 +14,14 @@ from halfmoon.core.frame import BEFORE_BYTES, before_payload
 from halfmoon.offline.backup import backup
 from halfmoon.offline.inspect import dump_files, verify, verify_files
 from halfmoon.schema.snapshot import CLEAN_BASE
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn, values
 from tests.core.clean_bench import COMPACT, clean, fresh, keyed, pairs, put, seal, state
 
 CLEAN_PATH = clean_files.data_path(CLEAN_BASE)
 
 
-def filled(broker: Broker, clock: VirtualClock, rounds: int = 3) -> None:
+def filled(broker: BareNode, clock: VirtualClock, rounds: int = 3) -> None:
     broker.create_topic("t", 2, COMPACT)
     for round_ in range(rounds):
         for at in range(8):

@@ -13,11 +13,11 @@ import random
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.jobs import Job
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync, turn
 
@@ -40,7 +40,7 @@ class Threads:
     """A job and a sync in the middle of what they do. A job's file operations happen in `run`, its consequences in
     `end`."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BareNode) -> None:
         self.broker = broker
         self.job: Job[object] | None = None
         self.result: object = None
@@ -83,7 +83,7 @@ class Crashes(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         self.clock = VirtualClock()
         self.fs = FaultyFileSystem(random.Random(seed))
-        self.broker: Broker = open_broker(self.fs, self.clock, flush=self.flush)
+        self.broker: BareNode = open_broker(self.fs, self.clock, flush=self.flush)
         self.topics: dict[str, Model] = {}
         self.deleted: set[str] = set()
         self.committed: dict[str, int] = {}

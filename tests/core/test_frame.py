@@ -144,7 +144,7 @@ def test_a_header_too_far_before_the_payload_is_not_found() -> None:
 def test_a_segment_has_as_much_before_its_first_batch_as_is_read(tmp_path: Path) -> None:
     with Broker(data_dir=str(tmp_path)) as broker:
         assert broker.app is not None
-        first = broker.app.broker.log.end
+        first = broker.app.node.kernel.log.end
     smallest_head = decode(memoryview((tmp_path / "log" / f"{0:020}").read_bytes()), 0, 0).length
     assert smallest_head <= first
     assert smallest_head + HEADER_BYTES >= frame.BEFORE_BYTES

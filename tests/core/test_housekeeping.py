@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.core import housekeeping as module
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.housekeeping import due_start
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, jobs, open_broker, partition_of, read_all, send, sync, turn, values
 
 DAY_MS = 86_400_000
@@ -25,7 +25,7 @@ def quiet() -> None:
     logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
 
 
-def retain(broker: Broker) -> int:
+def retain(broker: BareNode) -> int:
     """One whole walk; returns in how many slices."""
     slices = 1
     while not broker.housekeeping.retain():
@@ -36,14 +36,14 @@ def retain(broker: Broker) -> int:
     return slices
 
 
-def fill(broker: Broker, topic: str, segments: int, size: int = 9_000) -> None:
+def fill(broker: BareNode, topic: str, segments: int, size: int = 9_000) -> None:
     upto = len(broker.log.segments) + segments
     while len(broker.log.segments) < upto:
         send(broker, topic, b"x" * size)
         turn(broker)
 
 
-def made(fs: FaultyFileSystem, clock: VirtualClock, **configs: str) -> Broker:
+def made(fs: FaultyFileSystem, clock: VirtualClock, **configs: str) -> BareNode:
     broker = open_broker(fs, clock)
     broker.create_topic("t", 1, {name.replace("_", "."): value for name, value in configs.items()})
     turn(broker)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import pytest
 
 from halfmoon.core import index
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import Segment
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, read_all, send, sync
 from tests.core.log_bench import new_fs
 
@@ -118,7 +118,7 @@ def test_asking_again_costs_nothing_until_a_file_comes() -> None:
     assert len(files.mergeable(counted)) == 2
 
 
-def busy_broker(fs: FaultyFileSystem) -> Broker:
+def busy_broker(fs: FaultyFileSystem) -> BareNode:
     """Two segments, the first indexed by several files; no merge was begun."""
     broker = open_broker(fs, VirtualClock())
     broker.create_topic("t", 1)
@@ -131,7 +131,7 @@ def busy_broker(fs: FaultyFileSystem) -> Broker:
     return broker
 
 
-def indexed_upto_date(broker: Broker) -> None:
+def indexed_upto_date(broker: BareNode) -> None:
     while (job := broker.housekeeping.next_job()) is not None:
         if job.name == "merging indexes":
             job.failed(RuntimeError("not now"))

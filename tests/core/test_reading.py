@@ -6,11 +6,11 @@ import pytest
 
 from halfmoon.core import reading
 from halfmoon.core.batch_header import BatchHeader, parse_header
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.reading import Place, Reader
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, turn
 from tests.core.log_bench import append_batch, expire, flush, open_log
 
@@ -235,20 +235,20 @@ def test_no_places_no_bytes(log: CommitLog) -> None:
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem) -> Broker:
+def broker(fs: FaultyFileSystem) -> BareNode:
     broker = open_broker(fs, VirtualClock())
     broker.create_topic("t", 1)
     return broker
 
 
-def found_for(broker: Broker, timestamp_ms: int) -> tuple[int, int] | None:
+def found_for(broker: BareNode, timestamp_ms: int) -> tuple[int, int] | None:
     search = broker.batch_for_time(partition_of(broker, "t"), timestamp_ms)
     return None if search is None else search()
 
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_the_first_record_of_a_time_though_times_are_not_sorted(
-    fs: FaultyFileSystem, broker: Broker, cold: bool
+    fs: FaultyFileSystem, broker: BareNode, cold: bool
 ) -> None:
     times = [100, 500, 200, 50, 700, 300, 900]
     for number, timestamp in enumerate(times):
@@ -268,7 +268,7 @@ def test_the_first_record_of_a_time_though_times_are_not_sorted(
     assert newest() == (13, 901)
 
 
-def test_times_before_the_start_count_for_nothing(broker: Broker) -> None:
+def test_times_before_the_start_count_for_nothing(broker: BareNode) -> None:
     send(broker, "t", b"a", b"b", b"c", timestamp=900)
     send(broker, "t", b"d", timestamp=300)
     turn(broker)
@@ -282,12 +282,12 @@ def test_times_before_the_start_count_for_nothing(broker: Broker) -> None:
     assert newest() == (3, 300)
 
 
-def test_an_empty_partition_has_no_times(broker: Broker) -> None:
+def test_an_empty_partition_has_no_times(broker: BareNode) -> None:
     assert found_for(broker, 0) is None
     assert broker.max_timestamp(partition_of(broker, "t")) is None
 
 
-def test_times_are_found_after_a_restart(fs: FaultyFileSystem, broker: Broker) -> None:
+def test_times_are_found_after_a_restart(fs: FaultyFileSystem, broker: BareNode) -> None:
     for timestamp in (100, 900, 300):
         broker.append(partition_of(broker, "t"), batch(b"x", timestamp=timestamp), 0)
     turn(broker)

@@ -10,11 +10,11 @@ import pytest
 
 from halfmoon.core import frame as frames
 from halfmoon.core import scan as scans
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError, Fault, StartError
 from halfmoon.core.files import read_file
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, jobs, open_broker, partition_of, read_all, send, sync, turn, values
 
 
@@ -28,7 +28,7 @@ def fs() -> FaultyFileSystem:
     return FaultyFileSystem(random.Random(7))
 
 
-def started(fs: FaultyFileSystem, clock: VirtualClock, *topics: str, partitions: int = 1) -> Broker:
+def started(fs: FaultyFileSystem, clock: VirtualClock, *topics: str, partitions: int = 1) -> BareNode:
     broker = open_broker(fs, clock)
     for topic in topics:
         broker.create_topic(topic, partitions)
@@ -36,19 +36,19 @@ def started(fs: FaultyFileSystem, clock: VirtualClock, *topics: str, partitions:
     return broker
 
 
-def frame_at(broker: Broker, position: int) -> frames.Frame:
+def frame_at(broker: BareNode, position: int) -> frames.Frame:
     segment = broker.log.segment_at(position)
     return frames.decode(segment.view, position, segment.start)
 
 
-def places(broker: Broker, topic: str, index: int = 0) -> list[int]:
+def places(broker: BareNode, topic: str, index: int = 0) -> list[int]:
     """Log positions of the frames of a partition's batches."""
     queue = partition_of(broker, topic, index).queue
     found = [(run.columns.position[row]) for run in queue.runs() for row in range(run.low, run.high)]
     return [position - frames.HEADER_BYTES for position in found]
 
 
-def rot(broker: Broker, fs: FaultyFileSystem, position: int, count: int = 1) -> None:
+def rot(broker: BareNode, fs: FaultyFileSystem, position: int, count: int = 1) -> None:
     segment = broker.log.segment_at(position)
     flip(fs, segment_path(segment.start), position - segment.start, count)
 
@@ -290,7 +290,9 @@ def test_every_segment_has_a_head_even_after_a_cut_right_at_its_beginning(
 # -- rot ---------------------------------------------------------------------------------------------------------------
 
 
-def reopened_after_rot(fs: FaultyFileSystem, clock: VirtualClock, *, lose: tuple[str, ...] = ("checkpoint",)) -> Broker:
+def reopened_after_rot(
+    fs: FaultyFileSystem, clock: VirtualClock, *, lose: tuple[str, ...] = ("checkpoint",)
+) -> BareNode:
     fs = fs.kill()
     for path in list(fs.names):
         if path.startswith(lose):
@@ -301,7 +303,7 @@ def reopened_after_rot(fs: FaultyFileSystem, clock: VirtualClock, *, lose: tuple
     return broker
 
 
-def assert_lost(broker: Broker, topic: str, low: int, high: int, index: int = 0) -> None:
+def assert_lost(broker: BareNode, topic: str, low: int, high: int, index: int = 0) -> None:
     """Offsets [low, high) answer CORRUPT_MESSAGE, and a read from before them ends there."""
     partition = partition_of(broker, topic, index)
     assert partition.queue.damaged == [(low, high)]
@@ -407,7 +409,7 @@ def test_rot_in_the_record_of_a_topics_creation_leaves_its_messages_readable(
     assert values(again, "halfmoon.lost-topic-1", 1) == [b"a", b"b"]
 
 
-def fs_of(broker: Broker) -> FaultyFileSystem:
+def fs_of(broker: BareNode) -> FaultyFileSystem:
     assert isinstance(broker.fs, FaultyFileSystem)
     return broker.fs
 
@@ -489,7 +491,7 @@ def test_rot_at_the_end_of_what_was_indexed_is_no_torn_tail(fs: FaultyFileSystem
 # -- lost and damaged files --------------------------------------------------------------------------------------------
 
 
-def many_segments(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def many_segments(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = started(fs, clock, "t", "u", partitions=2)
     for number in range(40):
         clock.now_ms += 11_000

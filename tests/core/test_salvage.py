@@ -16,8 +16,8 @@ from halfmoon.core.salvage import Salvage
 from halfmoon.core.transactions import marker
 from halfmoon.schema import control
 from halfmoon.schema.transactions import Identity
+from halfmoon.server.assembly import Sections
 from halfmoon.services.groups.state import GroupsState
-from halfmoon.services.sections import Sections
 from halfmoon.services.transactions.state import TransactionsState
 
 

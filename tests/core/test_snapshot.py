@@ -5,20 +5,20 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.schema import control
 from halfmoon.schema.groups import ConsumerGroupChange, ConsumerMember, GroupRecord
 from halfmoon.schema.snapshot import decode, encode
+from halfmoon.server.assembly import Sections
 from halfmoon.services.groups.state import GroupsState
-from halfmoon.services.sections import Sections
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem) -> Broker:
+def broker(fs: FaultyFileSystem) -> BareNode:
     """With something in every corner of its catalog."""
     broker = open_broker(fs, VirtualClock())
     broker.create_topic("gone", 1)
@@ -41,7 +41,7 @@ def broker(fs: FaultyFileSystem) -> Broker:
     return broker
 
 
-def restored(broker: Broker, data: bytes) -> Catalog:
+def restored(broker: BareNode, data: bytes) -> Catalog:
     catalog = Catalog(broker.settings)
     Sections(catalog)
     snapshot.restore(catalog, decode(data))
@@ -52,7 +52,7 @@ def groups_of(catalog: Catalog) -> GroupsState:
     return next(each for each in catalog.sections if isinstance(each, GroupsState))
 
 
-def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
+def test_a_restored_catalog_is_the_same(broker: BareNode) -> None:
     data = snapshot.take(broker.catalog, 1234, 5)
     again = restored(broker, data)
     assert snapshot.take(again, 1234, 5) == data
@@ -74,14 +74,14 @@ def test_a_restored_catalog_is_the_same(broker: Broker) -> None:
     assert groups.offsets["g"][1, 0].metadata == "note"
 
 
-def test_what_stands_at_the_head_of_segments_has_no_producers_without_a_transaction(broker: Broker) -> None:
+def test_what_stands_at_the_head_of_segments_has_no_producers_without_a_transaction(broker: BareNode) -> None:
     again = restored(broker, snapshot.take(broker.catalog, 0, 1, producers=False))
     assert all(partition.producers is None for partition in again.partitions())
     assert again.by_name["t"].partitions[0].next_offset == 2
 
 
 @pytest.mark.parametrize("part_bytes", [1, 7, 1 << 20])
-def test_parts_put_together_are_the_whole(broker: Broker, monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+def test_parts_put_together_are_the_whole(broker: BareNode, monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
     monkeypatch.setattr(snapshot, "PART_BYTES", part_bytes)
     data = snapshot.take(broker.catalog, 0, 1)
     parts = list(snapshot.parts(data))
@@ -89,7 +89,7 @@ def test_parts_put_together_are_the_whole(broker: Broker, monkeypatch: pytest.Mo
     assert len(parts) == -(-len(data) // part_bytes)
 
 
-def test_a_checkpoint_is_loaded_or_counts_as_lost(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_checkpoint_is_loaded_or_counts_as_lost(broker: BareNode, fs: FaultyFileSystem) -> None:
     data = snapshot.take(broker.catalog, 1234, 5, clean=True)
     snapshot.save(fs, data)
     loaded = snapshot.load(fs)
@@ -110,7 +110,7 @@ def test_a_checkpoint_is_loaded_or_counts_as_lost(broker: Broker, fs: FaultyFile
 
 
 def test_a_checkpoint_of_another_version_counts_as_lost(
-    broker: Broker, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+    broker: BareNode, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is derived: the log says who may read the directory."""
     with monkeypatch.context() as newer:
@@ -119,6 +119,6 @@ def test_a_checkpoint_of_another_version_counts_as_lost(
     assert snapshot.load(fs) is None
 
 
-def test_a_newer_snapshot_may_have_more_fields(broker: Broker) -> None:
+def test_a_newer_snapshot_may_have_more_fields(broker: BareNode) -> None:
     fields = msgspec.msgpack.decode(snapshot.take(broker.catalog, 0, 1))
     assert decode(msgspec.msgpack.encode([*fields, "new"])).position == 0

@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.config import Settings
 from halfmoon.core.files import OsFileSystem
 from halfmoon.schema.snapshot import decode
-from halfmoon.services.sections import Sections
+from halfmoon.server.assembly import Sections
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, read_all, turn
 
 STORED = Path(__file__).parents[1] / "golden" / "stored_data" / "57d488e.tar.xz"
@@ -43,7 +43,7 @@ def fields(data: bytes) -> list[Any]:
     return msgspec.msgpack.decode(data)
 
 
-def opened(stored: Path, way: str) -> tuple[Broker, VirtualClock, dict[str, Any]]:
+def opened(stored: Path, way: str) -> tuple[BareNode, VirtualClock, dict[str, Any]]:
     known = json.loads((stored / f"{way}.json").read_text())
     clock = VirtualClock()
     clock.now_ms = known["now_ms"]

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import check_topic
 from halfmoon.hooks.context import PluginContext
@@ -22,6 +21,7 @@ from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting import delivering
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
 
@@ -29,7 +29,7 @@ SETTINGS = TransactionSettings(timeout_ms=1_000, check_interval_ms=5_000, check_
 CHECKS = check_topic("shop")
 
 
-def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     ctx = PluginContext("transaction", SETTINGS)
     interceptors: list[PutInterceptor] = halfmoon_commitlog(ctx)
     broker = open_broker(fs, clock, interceptors=interceptors, relays=halfmoon_relays(ctx))
@@ -38,7 +38,7 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = reopen(fs, clock)
     broker.create_topic("orders", 2)
     broker.create_topic(END_TOPIC, 1)
@@ -49,7 +49,7 @@ def half(key: str, **more: str) -> dict[str, str]:
     return {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": key, **more}
 
 
-def end(broker: Broker, state: str, *keys: str, **fields: int) -> None:
+def end(broker: BareNode, state: str, *keys: str, **fields: int) -> None:
     base = send(
         broker, END_TOPIC, *[(b"", {"PGROUP": "shop", "UNIQ_KEY": key, "TRAN_STATE": state}) for key in keys], **fields
     )
@@ -57,11 +57,11 @@ def end(broker: Broker, state: str, *keys: str, **fields: int) -> None:
     relay(broker)
 
 
-def waiting(broker: Broker) -> int:
+def waiting(broker: BareNode) -> int:
     return len(partition_of(broker, HALF_TOPIC).pending or ())
 
 
-def test_nobody_sees_a_half_message_until_it_is_committed(broker: Broker, clock: VirtualClock) -> None:
+def test_nobody_sees_a_half_message_until_it_is_committed(broker: BareNode, clock: VirtualClock) -> None:
     assert send(broker, "orders", (b"v", half("k", mine="x")), index=1) == -1
     relay(broker)
     assert values(broker, "orders", 1) == []
@@ -76,7 +76,7 @@ def test_nobody_sees_a_half_message_until_it_is_committed(broker: Broker, clock:
     assert waiting(broker) == 0
 
 
-def test_a_message_that_is_rolled_back_is_gone(broker: Broker, clock: VirtualClock) -> None:
+def test_a_message_that_is_rolled_back_is_gone(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     end(broker, "rollback", "k")
@@ -86,7 +86,7 @@ def test_a_message_that_is_rolled_back_is_gone(broker: Broker, clock: VirtualClo
     assert waiting(broker) == 0
 
 
-def test_the_first_end_counts(broker: Broker, clock: VirtualClock) -> None:
+def test_the_first_end_counts(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", half("a")), (b"b", half("b")))
     relay(broker)
     end(broker, "commit", "a", "a")
@@ -96,7 +96,9 @@ def test_the_first_end_counts(broker: Broker, clock: VirtualClock) -> None:
     assert values(broker, "orders") == [b"a"]
 
 
-def test_who_does_not_say_is_asked_and_in_the_end_the_message_is_given_up(broker: Broker, clock: VirtualClock) -> None:
+def test_who_does_not_say_is_asked_and_in_the_end_the_message_is_given_up(
+    broker: BareNode, clock: VirtualClock
+) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     pass_ms(broker, clock, 999)
@@ -119,7 +121,7 @@ def test_who_does_not_say_is_asked_and_in_the_end_the_message_is_given_up(broker
 
 
 @pytest.mark.parametrize("state", ["commit", "rollback"])
-def test_the_answer_to_a_check_ends_it(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, state: str) -> None:
+def test_the_answer_to_a_check_ends_it(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock, state: str) -> None:
     send(broker, "orders", (b"v", half("k")), (b"w", half("l")))
     relay(broker)
     pass_ms(broker, clock, 6_000)
@@ -137,7 +139,7 @@ def test_the_answer_to_a_check_ends_it(broker: Broker, fs: FaultyFileSystem, clo
     assert values(broker, GIVEN_UP_TOPIC) == [b"w"]
 
 
-def test_an_end_right_behind_its_message(broker: Broker) -> None:
+def test_an_end_right_behind_its_message(broker: BareNode) -> None:
     """It is on disk, and the relay has not had a turn."""
     send(broker, "orders", (b"v", half("k")))
     turn(broker)
@@ -145,7 +147,7 @@ def test_an_end_right_behind_its_message(broker: Broker) -> None:
     assert values(broker, "orders") == [b"v"]
 
 
-def test_many_in_one_batch(broker: Broker) -> None:
+def test_many_in_one_batch(broker: BareNode) -> None:
     rows = [(b"%03d" % number, half(f"k{number}")) for number in range(300)]
     send(broker, "orders", *rows, (b"plain", {}))
     relay(broker)
@@ -158,7 +160,7 @@ def test_many_in_one_batch(broker: Broker) -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_commit_and_a_rollback_in_one_batch(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, restart: bool
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock, restart: bool
 ) -> None:
     send(broker, "orders", (b"a", half("a")), (b"b", half("b")))
     relay(broker)
@@ -178,7 +180,7 @@ def test_a_commit_and_a_rollback_in_one_batch(
 
 
 def test_how_often_somebody_was_asked_survives_a_clean_stop(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
@@ -191,7 +193,7 @@ def test_how_often_somebody_was_asked_survives_a_clean_stop(
     assert values(broker, GIVEN_UP_TOPIC) == [b"v"]
 
 
-def test_a_half_message_that_is_sent_again_is_one(broker: Broker, clock: VirtualClock) -> None:
+def test_a_half_message_that_is_sent_again_is_one(broker: BareNode, clock: VirtualClock) -> None:
     for _ in range(2):
         send(broker, "orders", (b"v", half("k")))
         relay(broker)
@@ -201,7 +203,7 @@ def test_a_half_message_that_is_sent_again_is_one(broker: Broker, clock: Virtual
     assert values(broker, "orders") == [b"v"]
 
 
-def test_a_disk_that_is_full_at_the_end_of_a_transaction(broker: Broker, clock: VirtualClock) -> None:
+def test_a_disk_that_is_full_at_the_end_of_a_transaction(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     broker.log.low_disk = True
@@ -214,7 +216,7 @@ def test_a_disk_that_is_full_at_the_end_of_a_transaction(broker: Broker, clock: 
     assert values(broker, "orders") == [b"v"]
 
 
-def test_a_topic_that_is_gone(broker: Broker) -> None:
+def test_a_topic_that_is_gone(broker: BareNode) -> None:
     topic = broker.topic("orders")
     assert topic is not None
     send(broker, "orders", (b"v", half("k")))
@@ -234,14 +236,14 @@ def test_a_topic_that_is_gone(broker: Broker) -> None:
         (END_TOPIC, {"TRAN_STATE": "commit", "UNIQ_KEY": "k"}, "a transaction needs header PGROUP"),
     ],
 )
-def test_what_makes_no_sense_is_refused(broker: Broker, topic: str, headers: dict[str, str], said: str) -> None:
+def test_what_makes_no_sense_is_refused(broker: BareNode, topic: str, headers: dict[str, str], said: str) -> None:
     with pytest.raises(BrokerError) as caught:
         send(broker, topic, (b"v", headers))
     assert caught.value.fault is Fault.INVALID_RECORD
     assert said in caught.value.message
 
 
-def test_what_does_not_say_true_is_an_ordinary_record(broker: Broker) -> None:
+def test_what_does_not_say_true_is_an_ordinary_record(broker: BareNode) -> None:
     assert send(broker, "orders", (b"v", {"TRAN_MSG": "false"})) == 0
 
 
@@ -292,7 +294,7 @@ def test_dying_at_any_operation_ends_each_once(after: str) -> None:
             assert waiting(broker) == 0
 
 
-def test_a_commit_whose_batch_is_refused_may_be_sent_again(broker: Broker) -> None:
+def test_a_commit_whose_batch_is_refused_may_be_sent_again(broker: BareNode) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     commit = {"PGROUP": "shop", "UNIQ_KEY": "k", "TRAN_STATE": "commit"}
@@ -306,7 +308,7 @@ def test_a_commit_whose_batch_is_refused_may_be_sent_again(broker: Broker) -> No
     assert values(broker, "orders") == [b"v"]
 
 
-def test_a_commit_right_after_a_restart(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:
+def test_a_commit_right_after_a_restart(fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     broker.close()
@@ -317,13 +319,13 @@ def test_a_commit_right_after_a_restart(fs: FaultyFileSystem, clock: VirtualCloc
     assert waiting(broker) == 0
 
 
-def roll(broker: Broker) -> None:
+def roll(broker: BareNode) -> None:
     broker.waiting.reclaim._upto = broker.log.end
     broker.relays.wake(broker.waiting.reclaim)
     relay(broker)
 
 
-def test_a_commit_after_the_message_was_moved(broker: Broker) -> None:
+def test_a_commit_after_the_message_was_moved(broker: BareNode) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     roll(broker)
@@ -333,7 +335,7 @@ def test_a_commit_after_the_message_was_moved(broker: Broker) -> None:
     assert waiting(broker) == 0
 
 
-def test_a_half_message_that_is_sent_twice_is_one(broker: Broker, clock: VirtualClock) -> None:
+def test_a_half_message_that_is_sent_twice_is_one(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"v", half("k")), (b"v", half("k")))
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
@@ -344,7 +346,7 @@ def test_a_half_message_that_is_sent_twice_is_one(broker: Broker, clock: Virtual
     assert values(broker, "orders") == [b"v"]
 
 
-def test_of_many_messages_some_are_committed_by_one_batch(broker: Broker) -> None:
+def test_of_many_messages_some_are_committed_by_one_batch(broker: BareNode) -> None:
     """Whichever frames they stand in, in the order they were sent."""
     for base in (0, 50):
         send(broker, "orders", *[(b"%d" % n, half(f"k{n}")) for n in range(base, base + 50)])
@@ -355,20 +357,20 @@ def test_of_many_messages_some_are_committed_by_one_batch(broker: Broker) -> Non
 
 
 @pytest.mark.parametrize("group", ["x" * 300, "x" * 244])
-def test_a_producer_group_that_no_topic_can_be_named_after(broker: Broker, group: str) -> None:
+def test_a_producer_group_that_no_topic_can_be_named_after(broker: BareNode, group: str) -> None:
     with pytest.raises(BrokerError, match="record 0: header PGROUP") as caught:
         send(broker, "orders", (b"v", {**half("k"), "PGROUP": group}))
     assert caught.value.fault is Fault.INVALID_RECORD
 
 
-def test_more_in_one_batch_than_can_be_done(broker: Broker) -> None:
+def test_more_in_one_batch_than_can_be_done(broker: BareNode) -> None:
     with pytest.raises(BrokerError, match="10000 half messages"):
         send(broker, "orders", *[(b"", half(f"{n}")) for n in range(10_001)])
     with pytest.raises(BrokerError, match="10000 half messages"):
         end(broker, "commit", *map(str, range(10_001)))
 
 
-def test_a_message_that_cannot_be_asked_about_holds_up_no_other(broker: Broker, clock: VirtualClock) -> None:
+def test_a_message_that_cannot_be_asked_about_holds_up_no_other(broker: BareNode, clock: VirtualClock) -> None:
     """The topic of its checks is a view, which nobody produces to."""
     broker.create_topic(CHECKS, configs={"halfmoon.view.source": "orders", "halfmoon.view.prefix": "x"})
     send(broker, "orders", (b"v", half("k")), (b"w", {**half("k"), "PGROUP": "other"}))
@@ -383,7 +385,7 @@ def test_a_message_that_cannot_be_asked_about_holds_up_no_other(broker: Broker, 
     assert values(broker, "orders") == [b"v"]
 
 
-def test_what_is_lost_to_rot_holds_up_no_other(broker: Broker) -> None:
+def test_what_is_lost_to_rot_holds_up_no_other(broker: BareNode) -> None:
     for key in "abc":
         send(broker, "orders", (key.encode(), half(key)))
     relay(broker)
@@ -392,7 +394,7 @@ def test_what_is_lost_to_rot_holds_up_no_other(broker: Broker) -> None:
     assert values(broker, "orders") == [b"a", b"c"]
 
 
-def test_restarts_are_no_reason_to_ask_again(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:
+def test_restarts_are_no_reason_to_ask_again(fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     pass_ms(broker, clock, 1_000)
@@ -406,7 +408,7 @@ def test_restarts_are_no_reason_to_ask_again(fs: FaultyFileSystem, clock: Virtua
     assert len(found(broker, CHECKS)) == 2
 
 
-def test_checks_are_counted_on_when_the_message_is_moved(broker: Broker, clock: VirtualClock) -> None:
+def test_checks_are_counted_on_when_the_message_is_moved(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     for _ in range(6):
@@ -416,7 +418,7 @@ def test_checks_are_counted_on_when_the_message_is_moved(broker: Broker, clock: 
     assert values(broker, GIVEN_UP_TOPIC) == [b"v"]
 
 
-def test_ends_are_remembered_of_an_idempotent_producer(broker: Broker) -> None:
+def test_ends_are_remembered_of_an_idempotent_producer(broker: BareNode) -> None:
     for sequence in range(5):
         end(broker, "unknown", f"{sequence}", producer_id=7, producer_epoch=0, base_sequence=sequence)
     for sequence in range(5):  # sent again after a lost connection
@@ -428,7 +430,7 @@ def test_ends_are_remembered_of_an_idempotent_producer(broker: Broker) -> None:
     assert positions[0] > 0
 
 
-def test_messages_too_large_to_be_committed_at_once(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_too_large_to_be_committed_at_once(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivering, "RELEASED_BYTES", 10_000)
     for key in "abc":
         send(broker, "orders", (key.encode() + bytes(4_000), half(key)))
@@ -443,7 +445,7 @@ def test_messages_too_large_to_be_committed_at_once(broker: Broker, monkeypatch:
     assert [value[:1] for value in values(broker, "orders") if value] == [b"a", b"b", b"c", b"d"]
 
 
-def test_many_messages_that_are_committed_together_are_several_batches(broker: Broker) -> None:
+def test_many_messages_that_are_committed_together_are_several_batches(broker: BareNode) -> None:
     send(broker, "orders", *[(b"%d" % n, half(f"{n}")) for n in range(2_500)])
     relay(broker)
     end(broker, "commit", *map(str, range(2_500)))

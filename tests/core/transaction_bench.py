@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.append import Produced, TransactionalProducer
 from halfmoon.core.batch_header import assemble
-from halfmoon.core.broker import Broker, Produced
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import AbortedBatches
+from halfmoon.testing.node import BareNode
 from tests.core.bench import partition_of
 from tests.core.clean_bench import keyed
 
@@ -33,7 +33,7 @@ def in_transaction(batch: memoryview) -> memoryview:
 class TxnClient:
     """A producer with a transactional id. `bumps`: it is one of Kafka 4 (KIP-890), else it is older."""
 
-    def __init__(self, broker: Broker, name: str, *, bumps: bool = True, timeout_ms: int = 60_000) -> None:
+    def __init__(self, broker: BareNode, name: str, *, bumps: bool = True, timeout_ms: int = 60_000) -> None:
         self.broker = broker
         self.name = name
         self.bumps = bumps
@@ -114,7 +114,7 @@ class TxnClient:
 
 
 def read_committed(
-    broker: Broker, topic: str, index: int = 0, *, from_offset: int = 0, upto: int | None = None, max_bytes: int = 700
+    broker: BareNode, topic: str, index: int = 0, *, from_offset: int = 0, upto: int | None = None, max_bytes: int = 700
 ) -> list[tuple[int, bytes]]:
     """(offset, value) of each record that a reader of committed records makes of what Fetch gives it: it leaves out the
     batches of the aborted transactions it is told of, from their first offset to their marker. `upto`: it reads no
@@ -147,11 +147,11 @@ def read_committed(
     return found
 
 
-def committed_values(broker: Broker, topic: str, index: int = 0) -> list[bytes]:
+def committed_values(broker: BareNode, topic: str, index: int = 0) -> list[bytes]:
     return [value for _, value in read_committed(broker, topic, index)]
 
 
-def markers(broker: Broker, partition: Partition) -> list[tuple[int, int, int, bool]]:
+def markers(broker: BareNode, partition: Partition) -> list[tuple[int, int, int, bool]]:
     """(offset, producer id, epoch, whether it says commit) of each marker."""
     found = []
     at = partition.start_offset

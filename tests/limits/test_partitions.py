@@ -25,19 +25,19 @@ def client(kit: Kit) -> Any:
 
 def test_a_topic_and_a_node_have_a_most(kit: Kit):
     assert kit.app is not None
-    broker = kit.app.broker
+    broker = kit.app.node.kernel
     admin = client(kit)
     try:
         admin.create_topics({"a": {"num_partitions": 6}})
         for count in (9, 5):
             with pytest.raises(BrokerError) as refused:
-                broker.create_topic("b", count, validate_only=True)
+                broker.administration.create_topic("b", count, validate_only=True)
             assert refused.value.fault is Fault.INVALID_PARTITIONS
         assert "of 10 on this node 6 are taken" in refused.value.message
         admin.create_topics({"b": {"num_partitions": 2}})
         admin.create_partitions({"b": 4})
         with pytest.raises(BrokerError, match="of 10 on this node 10 are taken"):
-            broker.add_partitions(broker.topic("b"), 5, validate_only=True)
+            broker.administration.add_partitions(broker.catalog.by_name["b"], 5, validate_only=True)
         admin.delete_topics(["a"])
         admin.create_partitions({"b": 8})
     finally:
@@ -45,4 +45,4 @@ def test_a_topic_and_a_node_have_a_most(kit: Kit):
     kit.restart()
     assert kit.app is not None
     with pytest.raises(BrokerError, match="of 10 on this node 8 are taken"):
-        kit.app.broker.create_topic("c", 3, validate_only=True)
+        kit.app.node.kernel.administration.create_topic("c", 3, validate_only=True)

@@ -9,12 +9,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem
 from halfmoon.offline import backup as module
 from halfmoon.offline.backup import backup
 from halfmoon.offline.inspect import verify
+from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, open_broker, partition_of, read_all, send, turn, values
 
 DAY_MS = 86_400_000
@@ -30,12 +30,12 @@ def target(tmp_path: Path) -> Path:
     return tmp_path / "target"
 
 
-def opened(root: Path, clock: VirtualClock) -> Broker:
+def opened(root: Path, clock: VirtualClock) -> BareNode:
     return open_broker(OsFileSystem(root), clock)
 
 
 @pytest.fixture
-def broker(source: Path, clock: VirtualClock) -> Broker:
+def broker(source: Path, clock: VirtualClock) -> BareNode:
     """Five segments; the catalog changed in each of them."""
     broker = opened(source, clock)
     broker.create_topic("t", 1)
@@ -44,7 +44,7 @@ def broker(source: Path, clock: VirtualClock) -> Broker:
     return broker
 
 
-def fill(broker: Broker, segments: int) -> None:
+def fill(broker: BareNode, segments: int) -> None:
     while len(broker.log.segments) < segments:
         number = partition_of(broker, "t").next_offset
         send(broker, "t", b"%d-" % number + b"x" * 9_000)
@@ -52,7 +52,7 @@ def fill(broker: Broker, segments: int) -> None:
         turn(broker)
 
 
-def sealed(broker: Broker) -> list[tuple[int, bytes]]:
+def sealed(broker: BareNode) -> list[tuple[int, bytes]]:
     """The records of all segments but the last."""
     end = broker.log.segments[-1].start
     rows = [
@@ -73,7 +73,7 @@ def use_copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("linked", [True, False])
 def test_a_broker_starts_on_a_backup_and_its_log_ends_at_the_last_sealed_segment(
-    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, linked: bool
+    broker: BareNode, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     if not linked:
         use_copies(monkeypatch)
@@ -106,7 +106,7 @@ def test_a_broker_starts_on_a_backup_and_its_log_ends_at_the_last_sealed_segment
 
 @pytest.mark.parametrize("linked", [True, False])
 def test_with_the_active_segment_nothing_that_was_flushed_is_missing(
-    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, linked: bool
+    broker: BareNode, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, linked: bool
 ) -> None:
     if not linked:
         use_copies(monkeypatch)
@@ -141,7 +141,7 @@ def test_a_young_broker_has_a_catalog_to_back_up(source: Path, target: Path, clo
 
 
 def test_a_backup_survives_that_the_original_expires_and_reuses_its_segments(
-    broker: Broker, source: Path, target: Path, clock: VirtualClock
+    broker: BareNode, source: Path, target: Path, clock: VirtualClock
 ) -> None:
     expected = sealed(broker)
     backup(source, target)
@@ -160,7 +160,7 @@ def test_a_backup_survives_that_the_original_expires_and_reuses_its_segments(
 @pytest.mark.parametrize("linked", [True, False])
 @pytest.mark.parametrize("expiring_at", [0, 1, 3])
 def test_segments_that_expire_while_the_backup_is_made_are_left_out(
-    broker: Broker,
+    broker: BareNode,
     source: Path,
     target: Path,
     clock: VirtualClock,
@@ -205,7 +205,7 @@ def test_segments_that_expire_while_the_backup_is_made_are_left_out(
 
 
 def test_a_copy_of_a_segment_that_was_reused_meanwhile_does_not_count(
-    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    broker: BareNode, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_copies(monkeypatch)
     original = module._Backup._copy
@@ -226,7 +226,7 @@ def test_a_copy_of_a_segment_that_was_reused_meanwhile_does_not_count(
     broker.close()
 
 
-def test_nothing_is_overwritten(broker: Broker, source: Path, target: Path) -> None:
+def test_nothing_is_overwritten(broker: BareNode, source: Path, target: Path) -> None:
     target.mkdir()
     (target / "precious").write_bytes(b"x")
     with pytest.raises(StartError, match="exists already"):
@@ -246,7 +246,7 @@ def test_what_is_no_data_directory_cannot_be_backed_up(tmp_path: Path, target: P
 
 
 def test_a_backup_that_was_cut_off_is_no_data_directory(
-    broker: Broker, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+    broker: BareNode, source: Path, target: Path, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: object, *args: object) -> None:
         raise OSError(errno.ENOSPC, "full")

@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core import frame as frames
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import StartError
 from halfmoon.core.files import OsFileSystem
 from halfmoon.offline.inspect import FrameInfo, Report, dump, dump_files, verify, verify_files
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, relay, send, turn
 from tests.core.log_bench import new_fs
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem) -> Broker:
+def broker(fs: FaultyFileSystem) -> BareNode:
     """Some segments, two topics, batches of one and two records; all flushed, indexed and checkpointed now and then."""
     clock = VirtualClock()
     broker = open_broker(fs, clock)
@@ -36,7 +36,7 @@ def bytes_of(fs: FaultyFileSystem) -> dict[str, bytes]:
     return {path: bytes(inode.cache) for path, inode in fs.names.items()}
 
 
-def place(broker: Broker, topic: str, nth: int) -> int:
+def place(broker: BareNode, topic: str, nth: int) -> int:
     """Where the frame of a partition's nth batch begins."""
     rows = [
         run.columns.position[row]
@@ -46,7 +46,7 @@ def place(broker: Broker, topic: str, nth: int) -> int:
     return rows[nth] - frames.HEADER_BYTES
 
 
-def rot(broker: Broker, fs: FaultyFileSystem, position: int) -> None:
+def rot(broker: BareNode, fs: FaultyFileSystem, position: int) -> None:
     segment = broker.log.segment_at(position)
     flip(fs, segment_path(segment.start), position - segment.start)
 
@@ -58,7 +58,7 @@ def verified(fs: FaultyFileSystem) -> Report:
     return report
 
 
-def test_a_running_brokers_directory_is_in_order(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_running_brokers_directory_is_in_order(broker: BareNode, fs: FaultyFileSystem) -> None:
     report = verified(fs)
     assert report.ok, report
     assert (report.start, report.end, report.segments) == (0, broker.log.end, len(broker.log.segments))
@@ -69,7 +69,7 @@ def test_a_running_brokers_directory_is_in_order(broker: Broker, fs: FaultyFileS
     assert report.checkpoint is not None
 
 
-def test_key_files_are_looked_at(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_key_files_are_looked_at(broker: BareNode, fs: FaultyFileSystem) -> None:
     relay(broker)
     paths = [file.path for file in broker.key_index.files]
     report = verified(fs)
@@ -79,7 +79,7 @@ def test_key_files_are_looked_at(broker: Broker, fs: FaultyFileSystem) -> None:
     assert verified(fs).problems == [f"key file {paths[0]}: header checksum; it can be made again from the log"]
 
 
-def test_a_clean_stop_is_seen(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_clean_stop_is_seen(broker: BareNode, fs: FaultyFileSystem) -> None:
     broker.close()
     report = verified(fs)
     assert report.ok
@@ -88,7 +88,7 @@ def test_a_clean_stop_is_seen(broker: Broker, fs: FaultyFileSystem) -> None:
 
 
 @pytest.mark.parametrize("byte", [10, 150])
-def test_rot_is_damage(broker: Broker, fs: FaultyFileSystem, byte: int) -> None:
+def test_rot_is_damage(broker: BareNode, fs: FaultyFileSystem, byte: int) -> None:
     position = place(broker, "t", 7)
     rot(broker, fs, position + byte)
     report = verified(fs)
@@ -99,7 +99,7 @@ def test_rot_is_damage(broker: Broker, fs: FaultyFileSystem, byte: int) -> None:
     assert report.problems == [], "the index is not to blame"
 
 
-def test_a_torn_tail_is_no_damage(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_torn_tail_is_no_damage(broker: BareNode, fs: FaultyFileSystem) -> None:
     end = broker.log.end
     send(broker, "u", b"torn")
     send(broker, "u", b"torn")
@@ -111,7 +111,7 @@ def test_a_torn_tail_is_no_damage(broker: Broker, fs: FaultyFileSystem) -> None:
 
 
 def test_a_frame_that_was_being_written_when_it_was_read_is_no_damage(
-    broker: Broker, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+    broker: BareNode, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the reader saw first was not there yet; behind it stood already a frame that knew it to be flushed."""
     position = place(broker, "u", 30)
@@ -127,7 +127,7 @@ def test_a_frame_that_was_being_written_when_it_was_read_is_no_damage(
 
 
 def test_a_segment_that_expires_meanwhile_is_no_damage(
-    broker: Broker, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
+    broker: BareNode, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rot(broker, fs, place(broker, "t", 0) + 150)
     original = verify_files.__globals__["_Verification"]._walk
@@ -140,7 +140,7 @@ def test_a_segment_that_expires_meanwhile_is_no_damage(
     assert verify_files(fs).damaged == []
 
 
-def test_a_wrong_index_file_is_found(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_wrong_index_file_is_found(broker: BareNode, fs: FaultyFileSystem) -> None:
     paths = [path for path in sorted(fs.names) if path.startswith("index/")]
     flip(fs, paths[0], 50)
     size = len(fs.names[paths[1]].cache)
@@ -150,7 +150,7 @@ def test_a_wrong_index_file_is_found(broker: Broker, fs: FaultyFileSystem) -> No
     assert all("can be made again" in problem for problem in problems)
 
 
-def test_an_index_file_of_another_log_is_found(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_an_index_file_of_another_log_is_found(broker: BareNode, fs: FaultyFileSystem) -> None:
     """Whole in itself, and wrong: only the log can tell."""
     other_fs = new_fs()
     other = open_broker(other_fs, VirtualClock())
@@ -165,26 +165,26 @@ def test_an_index_file_of_another_log_is_found(broker: Broker, fs: FaultyFileSys
     assert any(other_path in problem or path in problem for problem in verified(fs).problems)
 
 
-def test_a_missing_index_file_is_no_problem(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_missing_index_file_is_no_problem(broker: BareNode, fs: FaultyFileSystem) -> None:
     path = next(path for path in sorted(fs.names) if path.startswith("index/"))
     fs.remove(path)
     assert verified(fs).ok
 
 
-def test_an_unreadable_checkpoint_is_told(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_an_unreadable_checkpoint_is_told(broker: BareNode, fs: FaultyFileSystem) -> None:
     flip(fs, "checkpoint", 20)
     report = verified(fs)
     assert report.problems == ["the checkpoint cannot be read; the next start will do without"]
     assert report.checkpoint is None
 
 
-def test_a_gap_is_told(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_gap_is_told(broker: BareNode, fs: FaultyFileSystem) -> None:
     fs.remove(segment_path(broker.log.segments[1].start))
     (problem,) = verified(fs).problems
     assert problem.startswith("a gap: segment 00000000000000000000 ends at 65536")
 
 
-def test_progress_is_told(broker: Broker, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_is_told(broker: BareNode, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.offline.inspect._PROGRESS_FRAMES", 20)
     told: list[tuple[int, int]] = []
     verify_files(fs, lambda done, total: told.append((done, total)))
@@ -215,7 +215,7 @@ def test_a_log_of_a_newer_version_is_refused(fs: FaultyFileSystem, monkeypatch: 
 # -- dump --------------------------------------------------------------------------------------------------------------
 
 
-def test_frames_are_shown_in_order_with_their_topics(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_frames_are_shown_in_order_with_their_topics(broker: BareNode, fs: FaultyFileSystem) -> None:
     shown = list(dump_files(fs))
     assert [info.position for info in shown] == sorted(info.position for info in shown)
     assert shown[-1].position + shown[-1].length == broker.log.end
@@ -233,7 +233,7 @@ def test_frames_are_shown_in_order_with_their_topics(broker: Broker, fs: FaultyF
     assert any(info.kind == "end" for info in shown)
 
 
-def test_a_topic_a_position_and_a_limit_can_be_asked_for(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_a_topic_a_position_and_a_limit_can_be_asked_for(broker: BareNode, fs: FaultyFileSystem) -> None:
     of_u = list(dump_files(fs, topic="u"))
     assert [info.base_offset for info in of_u] == list(range(60))
     position = of_u[40].position
@@ -243,7 +243,7 @@ def test_a_topic_a_position_and_a_limit_can_be_asked_for(broker: Broker, fs: Fau
     assert list(dump_files(fs, topic="nobody")) == []
 
 
-def test_damage_is_shown_where_it_is(broker: Broker, fs: FaultyFileSystem) -> None:
+def test_damage_is_shown_where_it_is(broker: BareNode, fs: FaultyFileSystem) -> None:
     position = place(broker, "u", 5)
     rot(broker, fs, position + 20)
     shown = list(dump_files(fs))

@@ -188,8 +188,8 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
 async def test_reading_many_partitions_lets_the_loop_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readings, "SLICE_S", 0.0)
     async with node(tmp_path) as app:
-        topic, _ = app.broker.create_topic("t", 10 * readings.CHUNK)
-        app.broker.append(topic.partitions[7], memoryview(bytearray(batch(b"x", b"y"))), 0)
+        topic, _ = app.node.kernel.administration.create_topic("t", 10 * readings.CHUNK)
+        app.node.kernel.append(topic.partitions[7], memoryview(bytearray(batch(b"x", b"y"))), 0)
         await until(lambda: topic.partitions[7].high_watermark == 2)
         taking = asyncio.create_task(readings.take(app))
         turns = 0
@@ -206,13 +206,13 @@ async def test_reading_many_partitions_lets_the_loop_turn(tmp_path: Path, monkey
 @in_loop
 async def test_a_group_that_goes_while_it_is_read_is_left_out(tmp_path: Path) -> None:
     async with node(tmp_path) as app:
-        topic, _ = app.broker.create_topic("t", 1)
+        topic, _ = app.node.kernel.administration.create_topic("t", 1)
         for group in ("a", "b"):
-            app.broker.groups.commit(group, -1, "", None, [(topic.partitions[0], 0, 0, "")])
-        listed = app.broker.group_names.list
-        app.broker.group_names.list = lambda: [*listed(), *listed()[:1]]  # type: ignore[method-assign]
-        original = app.broker.groups.describe
-        app.broker.groups.describe = lambda group: None if group == "a" else original(group)  # type: ignore[method-assign]
+            app.node.groups.commit(group, -1, "", None, [(topic.partitions[0], 0, 0, "")])
+        listed = app.node.group_names.list
+        app.node.group_names.list = lambda: [*listed(), *listed()[:1]]  # type: ignore[method-assign]
+        original = app.node.groups.describe
+        app.node.groups.describe = lambda group: None if group == "a" else original(group)  # type: ignore[method-assign]
         assert [group.name for group in (await readings.take(app)).groups] == ["b"]
 
 
@@ -248,9 +248,9 @@ def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
 @in_loop
 async def test_an_unhealthy_node_says_so(tmp_path: Path) -> None:
     async with node(tmp_path) as app:
-        app.broker.log.low_disk = True
+        app.node.kernel.log.low_disk = True
         found = parsed(metrics.render(await readings.take(app)).decode())
-        app.broker.log.low_disk = False
+        app.node.kernel.log.low_disk = False
     assert found["halfmoon_healthy"] == {labels(): 0}
     assert found["halfmoon_health_problems"] == {labels(): 1}
     assert found["halfmoon_disk_low"] == {labels(): 1}

@@ -57,7 +57,7 @@ class Plugin:
 async def test_append_and_read(tmp_path: Path) -> None:
     plugin = Plugin()
     async with node(tmp_path, plugin) as app:
-        topic, _ = app.broker.create_topic("t", 1)
+        topic, _ = app.node.kernel.administration.create_topic("t", 1)
         assert plugin.ctx.append("t", 0, batch(b"a", b"b")) == 0
         assert plugin.ctx.append("t", 0, batch(b"c")) == 2
         await until(lambda: topic.partitions[0].high_watermark == 3)
@@ -78,15 +78,15 @@ async def test_append_and_read(tmp_path: Path) -> None:
 async def test_a_cold_read_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plugin = Plugin()
     async with node(tmp_path, plugin, log={"segment_bytes": "1MiB", "flush": "interval", "hot_bytes": 0}) as app:
-        topic, _ = app.broker.create_topic("t", 1)
+        topic, _ = app.node.kernel.administration.create_topic("t", 1)
         plugin.ctx.append("t", 0, batch(b"a"))
         await until(lambda: topic.partitions[0].high_watermark == 1)
-        segment = app.broker.log.segments[0]
+        segment = app.node.kernel.log.segments[0]
         monkeypatch.setattr(type(segment.mapping), "in_memory", lambda mapping, start, end: False)
         monkeypatch.setattr(type(segment.file), "pread_cached", lambda file, length, position: None)
         (found,) = plugin.ctx.read("t", 0, 0, 1000)
         assert [record.value for record in iter_records(found)] == [b"a"]
-        assert app.broker.reader.cold_reads == 1
+        assert app.node.kernel.reader.cold_reads == 1
 
 
 @in_loop
@@ -118,18 +118,19 @@ async def test_a_plugin_has_a_directory_of_its_own_inside_the_data_directory(tmp
 async def test_topic_changes_are_heard_once_they_are_durable(tmp_path: Path) -> None:
     plugin = Plugin()
     async with node(tmp_path, plugin, log={"segment_bytes": "1MiB", "flush": "sync"}) as app:
-        broker = app.broker
-        broker.create_topic("never", validate_only=True)
-        topic, position = broker.create_topic("t", 1)
+        kernel = app.node.kernel
+        topics = kernel.administration
+        topics.create_topic("never", validate_only=True)
+        topic, position = topics.create_topic("t", 1)
         assert plugin.heard == []
-        await until(lambda: broker.durable_position >= position)
+        await until(lambda: kernel.turn.durable_position >= position)
         assert plugin.heard == [("t", "created")]
-        broker.add_partitions(topic, 3, validate_only=True)
-        broker.add_partitions(topic, 2)
-        broker.alter_configs(topic, {"retention.ms": "1"}, validate_only=True)
-        broker.alter_configs(topic, {"retention.ms": "1000"})
-        position = broker.delete_topic(topic)
-        await until(lambda: broker.durable_position >= position)
+        topics.add_partitions(topic, 3, validate_only=True)
+        topics.add_partitions(topic, 2)
+        topics.alter_configs(topic, {"retention.ms": "1"}, validate_only=True)
+        topics.alter_configs(topic, {"retention.ms": "1000"})
+        position = topics.delete_topic(topic)
+        await until(lambda: kernel.turn.durable_position >= position)
         assert plugin.heard[1:] == [("t", "grown"), ("t", "configured"), ("t", "deleted")]
 
 
@@ -182,7 +183,7 @@ class Ends:
 async def test_a_plugin_follows_the_log_and_goes_on_where_it_stopped(tmp_path: Path) -> None:
     first, second = Ends(), Ends()
     async with node(tmp_path, first) as app:
-        app.broker.create_topic("t", 1)
+        app.node.kernel.administration.create_topic("t", 1)
         app.plugin_host.append("t", 0, batch(b"a"))
         await until(lambda: first.ends == {"t-0": 1})
         app.plugin_host.append("t", 0, batch(b"b"))

@@ -192,7 +192,7 @@ def fill_segment(folder: Path) -> None:
     """Leave less room in the active segment than any frame needs, and no spare one."""
     with kit(folder) as broker, Peer(address(broker)) as peer:
         assert broker.app is not None
-        log = broker.app.broker.log
+        log = broker.app.node.kernel.log
         overhead = 0
         for leave in (2000, 0):
             room = log.segments[-1].end - log.end - HEADER_BYTES

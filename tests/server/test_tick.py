@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import uvloop
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.config import load_settings
 from halfmoon.core.features import Feature
@@ -22,15 +21,18 @@ from halfmoon.core.hold import Held
 from halfmoon.core.records import build_batch
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.tick import FLUSH_BUCKETS_S, SHARED_ROUNDS, Durations, Round, Ticker
+from halfmoon.testing.node import BareNode
 
 
 @asynccontextmanager
-async def ticking(directory: Path, kind: type[Broker] = Broker, **log: Any) -> AsyncIterator[tuple[Broker, Ticker]]:
+async def ticking(
+    directory: Path, kind: type[BareNode] = BareNode, **log: Any
+) -> AsyncIterator[tuple[BareNode, Ticker]]:
     """A broker that is turned, with one topic of one partition; `log` stands under `$.log`."""
     given = {"log": {"segment_bytes": 4 << 20, "low_disk_bytes": 0} | log}
     broker = kind(OsFileSystem(directory), load_settings(given, {}, {}), SystemClock(), os.urandom)
     broker.open()
-    ticker = Ticker(broker, asyncio.get_running_loop())
+    ticker = Ticker(broker.kernel, asyncio.get_running_loop())
     ticker.start()
     try:
         _, position = broker.create_topic("t", 1)
@@ -49,7 +51,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
         runner.run(limited())
 
 
-def append(broker: Broker, size: int) -> int:
+def append(broker: BareNode, size: int) -> int:
     """One record of `size` bytes; returns the log position to wait for."""
     batch = memoryview(bytearray(build_batch([(None, os.urandom(size), 0, ())])))
     topic = broker.topic("t")
@@ -57,7 +59,7 @@ def append(broker: Broker, size: int) -> int:
     return broker.append(topic.partitions[0], batch, broker.clock.wall_ms()).position
 
 
-async def durable(broker: Broker, position: int) -> None:
+async def durable(broker: BareNode, position: int) -> None:
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     broker.when_durable(position, lambda error: told.set_result(None) if error is None else told.set_exception(error))
     await told
@@ -68,7 +70,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.005)
 
 
-def visible(broker: Broker) -> int:
+def visible(broker: BareNode) -> int:
     topic = broker.topic("t")
     assert topic is not None
     return topic.partitions[0].high_watermark
@@ -215,7 +217,7 @@ def test_files_go_with_the_sync_that_lets_them(tmp_path: Path, *, in_loop: bool)
     run(main)
 
 
-class WithoutCleaner(Broker):
+class WithoutCleaner(BareNode):
     def _features(self) -> list[Feature]:
         return [feature for feature in super()._features() if feature.name != "cleaner"]
 
@@ -267,7 +269,7 @@ def test_stopping_lets_a_sync_end(tmp_path: Path) -> None:
         async with ticking(tmp_path, flush="sync") as (broker, _):
             append(broker, 100_000)
             await asyncio.sleep(0)
-        again = Broker(OsFileSystem(tmp_path), broker.settings, SystemClock(), os.urandom)
+        again = BareNode(OsFileSystem(tmp_path), broker.settings, SystemClock(), os.urandom)
         again.open()
         assert again.report.clean
         assert visible(again) == 1

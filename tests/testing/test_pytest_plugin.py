@@ -97,7 +97,7 @@ def test_who_does_not_ask_for_a_broker_gets_none(suite: pytest.Pytester) -> None
 
         def test_nothing_of_it_was_imported():
             assert "halfmoon.server.app" not in sys.modules
-            assert "halfmoon.core.broker" not in sys.modules
+            assert "halfmoon.core.kernel" not in sys.modules
             assert "kafka" not in sys.modules
         """
     )

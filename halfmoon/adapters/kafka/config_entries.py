@@ -13,11 +13,12 @@ from halfmoon.core.config import Settings
 from halfmoon.core.config_values import Kind
 from halfmoon.services.configs.broker_configs import BrokerConfig
 from halfmoon.services.configs.client_metrics import CLIENT_METRICS_CONFIGS
-from halfmoon.services.configs.group_configs import GROUP_CONFIGS
+from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfigs
 from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.kafka.registry import Context
     from halfmoon.core.catalog.topics import Topic
     from halfmoon.core.topic_configs import TopicConfig
 
@@ -56,28 +57,27 @@ class Entry(NamedTuple):
         return self.synonyms[0].source if self.synonyms else self.default_source
 
 
-def topic_entries(broker: Broker, overrides: Mapping[str, str]) -> list[Entry]:
+def topic_entries(ctx: Context, overrides: Mapping[str, str]) -> list[Entry]:
     """Every configuration of a topic with these overrides, sorted by name."""
-    node = broker.state.configs.topic_defaults()
+    core, dynamic = ctx.core, ctx.services.get(DynamicConfigs)
+    node = dynamic.topic_defaults()
     entries = []
-    rows = broker.dynamic_configs.table.rows
-    for config, value, override, _ in broker.topic_configs.effective(
-        {**node, **overrides}, broker.dynamic_configs.base
-    ):
-        synonyms = _node_layers(broker, rows[config.node_name]) if config.node_name else []
+    rows = dynamic.table.rows
+    for config, value, override, _ in core.topic_configs.effective({**node, **overrides}, dynamic.base):
+        synonyms = _node_layers(ctx, rows[config.node_name]) if config.node_name else []
         if config.name in overrides and override is not None:
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))
         entries.append(Entry(config.name, value, config.kind, config.read_only, synonyms, config.documentation))
     return entries
 
 
-def shown_entries(broker: Broker, topic: Topic) -> list[Entry]:
+def shown_entries(ctx: Context, topic: Topic) -> list[Entry]:
     """What features show of a topic beside its configurations, such as how far a view has come.
 
     They pass for the topic's own, because tools leave out what is a default.
     """
-    shown = [pair for entries in broker.features.topic_entries for pair in entries(topic).items()]
-    return [_shown(broker.topic_configs.find(name), value) for name, value in shown]
+    shown = [pair for entries in ctx.core.features.topic_entries for pair in entries(topic).items()]
+    return [_shown(ctx.core.topic_configs.find(name), value) for name, value in shown]
 
 
 def _shown(config: TopicConfig, value: str) -> Entry:
@@ -85,7 +85,7 @@ def _shown(config: TopicConfig, value: str) -> Entry:
     return Entry(config.name, value, config.kind, config.read_only, [own], config.documentation)
 
 
-def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:
+def node_entries(ctx: Context, host: str, port: int) -> list[Entry]:
     """Every configuration of this node that Kafka has a name for, sorted by name.
 
     `host` and `port` are what this client is told to connect to; that may differ from client to client.
@@ -101,18 +101,18 @@ def node_entries(broker: Broker, host: str, port: int) -> list[Entry]:
             "Where this client is told to connect: listeners.kafka.advertise, else the address it reached.",
         )
     ]
-    for row in broker.dynamic_configs.table.rows.values():
-        synonyms = _node_layers(broker, row)
+    for row in ctx.services.get(DynamicConfigs).table.rows.values():
+        synonyms = _node_layers(ctx, row)
         documentation = f"{row.documentation} In broker.yaml: {row.setting}." if row.setting else row.documentation
         entries.append(Entry(row.name, synonyms[0].value, row.kind, row.read_only, synonyms, documentation))
     return sorted(entries, key=lambda entry: entry.name)
 
 
-def all_nodes_entries(broker: Broker) -> list[Entry]:
+def all_nodes_entries(ctx: Context) -> list[Entry]:
     """What was set for all nodes at run time, and nothing else, as Kafka shows it."""
     entries = []
-    for name, value in sorted(broker.dynamic_configs.overrides(ALL_NODES).items()):
-        row = broker.dynamic_configs.table.rows.get(name)
+    for name, value in sorted(ctx.services.get(DynamicConfigs).overrides(ALL_NODES).items()):
+        row = ctx.services.get(DynamicConfigs).table.rows.get(name)
         if row is None:  # of a feature that is off
             continue
         synonyms = [Synonym(name, value, DYNAMIC_DEFAULT_BROKER_CONFIG)]
@@ -120,14 +120,14 @@ def all_nodes_entries(broker: Broker) -> list[Entry]:
     return entries
 
 
-def _node_layers(broker: Broker, row: BrokerConfig) -> list[Synonym]:
+def _node_layers(ctx: Context, row: BrokerConfig) -> list[Synonym]:
     """Where a node's value could come from. One that broker.yaml sets to the default counts as the default."""
-    dynamic = broker.dynamic_configs
+    dynamic = ctx.services.get(DynamicConfigs)
     value, default = row.value(dynamic.base), row.value(_DEFAULTS)
     layers = [Synonym(row.name, value, DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG)]
     for name, source in (
         (ALL_NODES, DYNAMIC_DEFAULT_BROKER_CONFIG),
-        (str(broker.node_id), DYNAMIC_BROKER_CONFIG),
+        (str(ctx.core.node_id), DYNAMIC_BROKER_CONFIG),
     ):
         overrides = dynamic.overrides(name)
         if row.name in overrides and row.name not in dynamic.left_out:
@@ -135,15 +135,15 @@ def _node_layers(broker: Broker, row: BrokerConfig) -> list[Synonym]:
     return layers
 
 
-def group_entries(broker: Broker, group: str) -> list[Entry]:
+def group_entries(ctx: Context, group: str) -> list[Entry]:
     """Every configuration of a group, whether it exists or not, sorted by name."""
-    overrides = broker.group_configs.overrides(group)
+    overrides = ctx.services.get(GroupConfigs).overrides(group)
     entries = []
     for row in GROUP_CONFIGS.values():
         if row.node_name:
-            synonyms = _node_layers(broker, broker.dynamic_configs.table.rows[row.node_name])
+            synonyms = _node_layers(ctx, ctx.services.get(DynamicConfigs).table.rows[row.node_name])
         else:
-            base = broker.dynamic_configs.base
+            base = ctx.services.get(DynamicConfigs).base
             value, default = row.default(base, group), row.default(_DEFAULTS, group)
             synonyms = [Synonym(row.name, value, DEFAULT_CONFIG if value == default else STATIC_BROKER_CONFIG)]
         if row.name in overrides:

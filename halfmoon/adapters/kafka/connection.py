@@ -30,7 +30,7 @@ from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import decode_request, encode_response
-from halfmoon.adapters.kafka.registry import Api, Close, Context, Deferred
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
@@ -40,9 +40,12 @@ from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 if TYPE_CHECKING:
     import asyncio
 
+    from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.listener import Listener
+    from halfmoon.core.services import Services
+    from halfmoon.services.quotas.service import Quotas
 
 MAX_UNANSWERED = 1024
 """Requests of one connection that may wait for their answers."""
@@ -66,16 +69,18 @@ _FLEXIBLE_RESPONSE = struct.Struct(">iib")
 class Shared:
     """What all connections of a listener use."""
 
+    apis: ApiTable
     routes: dict[int, Route]
     """As `build_routes` lays them out."""
+    services: Services
     advertise: tuple[str, int] | None
     """The address told to clients; None tells each the one it reached us at."""
     throttling: Throttling | None = None
     """Set once there are quotas."""
     access: Access | None = None
     """Set where plugins say who may do what."""
-    more_apis: tuple[Api, ...] = ()
-    """Those of plugins."""
+    quotas: Quotas | None = None
+    """None where they are off."""
 
 
 class Slot:
@@ -108,7 +113,8 @@ class Connection(tcp.Connection):
     def __init__(self, listener: Listener, shared: Shared) -> None:
         super().__init__(listener)
         self._shared = shared
-        self._broker = listener.broker
+        self._core = listener.core
+        self._services = shared.services
         self._routes = shared.routes
         self._slots: deque[Slot] = deque()
         self._ready_bytes = 0
@@ -125,12 +131,12 @@ class Connection(tcp.Connection):
         super().connection_made(transport)
         if self._shared.advertise:
             self.host, self.port = self._shared.advertise
-        if self._broker.quotas.connections_limited and not self._closed:
-            self._count_connection()
+        quotas = self._shared.quotas
+        if quotas is not None and quotas.connections_limited and not self._closed:
+            self._count_connection(quotas)
 
-    def _count_connection(self) -> None:
+    def _count_connection(self, quotas: Quotas) -> None:
         """One that comes too early is not read from, and closed after a while; so it is not soon tried again."""
-        quotas = self._broker.quotas
         wait_ms = quotas.connect(self.peer_host)
         if wait_ms:
             quotas.count(Throttle(wait_ms, CONNECTIONS))
@@ -148,8 +154,8 @@ class Connection(tcp.Connection):
             self._muted = None
 
     @property
-    def more_apis(self) -> tuple[Api, ...]:
-        return self._shared.more_apis
+    def apis(self) -> ApiTable:
+        return self._shared.apis
 
     def mute(self, wait_ms: int) -> None:
         """Read nothing from this client for so long; what it has sent meanwhile is handled then."""
@@ -212,8 +218,8 @@ class Connection(tcp.Connection):
             self._close()
         finally:
             self._handling = False
-        if self._broker.dirty:
-            self._broker.on_handled()
+        if self._core.turn.dirty:
+            self._core.on_handled()
         self._flush()
         return pos, kept
 
@@ -257,7 +263,9 @@ class Connection(tcp.Connection):
             if last is not None and last.hurry is not None:
                 last.hurry()
         client_id = self._client_id if client_size >= 0 else None
-        context = Context(self._broker, self, route.version, correlation_id, client_id, self._shared.access)
+        context = Context(
+            self._core, self._services, self, route.version, correlation_id, client_id, self._shared.access
+        )
         body = frame[pos:]
         if route.key > FETCH:
             self._turn_bytes += len(body)
@@ -292,7 +300,7 @@ class Connection(tcp.Connection):
             return
         route = self._routes[API_VERSIONS << 16]
         self._counters.requests[API_VERSIONS] += 1
-        self._take_result(route, correlation_id, unsupported_version(self.more_apis))
+        self._take_result(route, correlation_id, unsupported_version(self.apis))
 
     # Answers.
 

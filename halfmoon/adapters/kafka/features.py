@@ -8,11 +8,9 @@ Levels: GroupVersion, TransactionVersion, ShareVersion, StreamsVersion (org.apac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from halfmoon.adapters.kafka.registry import APIS, Api
 from halfmoon.core.errors import BrokerError, Fault
 
 
@@ -29,8 +27,8 @@ TWO_PHASE_END_TXN = 5
 """The version of EndTxn that raises the producer's epoch (KIP-890, transaction.version 2)."""
 
 
-def features(apis: Mapping[int, Api]) -> list[Feature]:
-    """What follows from these APIs, sorted by name."""
+def features(apis: Mapping[int, int]) -> list[Feature]:
+    """What follows from these APIs, highest versions by key; sorted by name."""
     found = [
         Feature(name, 0, 1)
         for name, key in (
@@ -41,19 +39,13 @@ def features(apis: Mapping[int, Api]) -> list[Feature]:
         if key in apis
     ]
     if END_TXN in apis:
-        found.append(Feature("transaction.version", 0, 2 if apis[END_TXN].max_version >= TWO_PHASE_END_TXN else 0))
+        found.append(Feature("transaction.version", 0, 2 if apis[END_TXN] >= TWO_PHASE_END_TXN else 0))
     return sorted(found)
 
 
-@cache
-def present() -> tuple[Feature, ...]:
-    """Those of this broker."""
-    return tuple(features(APIS))
-
-
-def check_update(name: str, level: int, upgrade: bool) -> None:
+def check_update(features: Iterable[Feature], name: str, level: int, upgrade: bool) -> None:
     """Raise BrokerError(INVALID_UPDATE_VERSION) unless the feature is at that level already."""
-    feature = next((each for each in present() if each.name == name), None)
+    feature = next((each for each in features if each.name == name), None)
     if feature is None:
         raise BrokerError(Fault.INVALID_UPDATE_VERSION, f"feature {name} does not exist here")
     if level == feature.level:

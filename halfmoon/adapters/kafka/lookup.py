@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
 
 
@@ -19,35 +19,35 @@ def partition_of(topic: Topic | None, index: int) -> Partition:
     return topic.partitions[index]
 
 
-def topic_named(broker: Broker, name: str) -> Topic:
+def topic_named(core: Core, name: str) -> Topic:
     """The topic of that name. Raises BrokerError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
-    topic = broker.topic(name)
+    topic = core.catalog.topic(name)
     if topic is None:
         raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"topic '{name}' does not exist")
     return topic
 
 
-def changeable(broker: Broker, name: str) -> Topic:
+def changeable(core: Core, name: str) -> Topic:
     """The topic of that name, if clients may change it.
 
     Raises as `topic_named` does, or BrokerError(INVALID_TOPIC_EXCEPTION) if the topic is internal.
     """
-    topic = topic_named(broker, name)
+    topic = topic_named(core, name)
     if topic.internal:
         raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is internal")
     return topic
 
 
-def check_leader_epoch(broker: Broker, epoch: int) -> None:
+def check_leader_epoch(core: Core, epoch: int) -> None:
     """Compare the leader epoch a client knows from Metadata with the present one; -1 = it does not say (KIP-320).
 
     The node leads all its partitions in one epoch, its generation. (A partition's own `leader_epoch` is that of its
     newest record, which may be older.) Raises BrokerError(FENCED_LEADER_EPOCH) if the client's is older,
     UNKNOWN_LEADER_EPOCH if it is newer.
     """
-    if epoch == -1 or epoch == broker.generation:
+    if epoch == -1 or epoch == core.generation:
         return
-    raise BrokerError(Fault.FENCED_LEADER_EPOCH if epoch < broker.generation else Fault.UNKNOWN_LEADER_EPOCH)
+    raise BrokerError(Fault.FENCED_LEADER_EPOCH if epoch < core.generation else Fault.UNKNOWN_LEADER_EPOCH)
 
 
 def epoch_at(partition: Partition, offset: int) -> int:
@@ -56,16 +56,16 @@ def epoch_at(partition: Partition, offset: int) -> int:
     return partition.epochs[index - 1][0] if index else -1
 
 
-def end_of_epoch(broker: Broker, partition: Partition, epoch: int) -> tuple[int, int]:
+def end_of_epoch(core: Core, partition: Partition, epoch: int) -> tuple[int, int]:
     """The largest known leader epoch not above `epoch`, and the offset where it ends: that where the next epoch begins.
 
     (-1, -1) if the epoch is still to come. The present epoch counts as begun at the log's end even before it has a
     record: a consumer that was told the next offset keeps it with the present epoch. Rule:
     LeaderEpochFileCache.endOffsetFor.
     """
-    if not 0 <= epoch <= broker.generation:
+    if not 0 <= epoch <= core.generation:
         return -1, -1
-    if epoch == broker.generation:
+    if epoch == core.generation:
         return epoch, partition.next_offset
     begun = partition.epochs
     index = bisect_right(begun, epoch, key=lambda entry: entry[0])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfmoon.services.quotas.service import ThrottledError
+from halfmoon.services.quotas.service import Quotas, ThrottledError
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Context
@@ -18,7 +18,7 @@ class Mutations:
 
     def __init__(self, ctx: Context, strict_since: int) -> None:
         """`strict_since`: the first version of the API whose clients know the refusal."""
-        self._quotas = ctx.broker.quotas
+        self._quotas = ctx.services.find(Quotas)
         self._client_id = ctx.client_id or ""
         self._strict = ctx.api_version >= strict_since
         self.wait_ms = 0
@@ -26,7 +26,7 @@ class Mutations:
 
     def take(self, count: int) -> None:
         """So many partitions are about to be made or deleted. Raises BrokerError(THROTTLING_QUOTA_EXCEEDED)."""
-        if not self._quotas.enabled:
+        if self._quotas is None or not self._quotas.enabled:
             return
         try:
             wait_ms = self._quotas.mutate(self._client_id, count, strict=self._strict)

@@ -10,15 +10,17 @@ What ApiVersions advertises is exactly what is registered here, but for an API o
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from halfmoon.services.quotas.service import CONSUMED
+from halfmoon.adapters.kafka.features import features
+from halfmoon.services.quotas.service import CONSUMED, Quotas
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.access import Access
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
+    from halfmoon.core.services import Services
 
 
 class Deferred:
@@ -88,7 +90,7 @@ class Peer(Protocol):
     """When it connected, in monotonic milliseconds."""
 
     @property
-    def more_apis(self) -> tuple[Api, ...]:
+    def apis(self) -> ApiTable:
         """Those of plugins."""
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
@@ -99,7 +101,8 @@ class Peer(Protocol):
 class Context:
     """One request, as a handler sees it."""
 
-    broker: Broker
+    core: Core
+    services: Services
     peer: Peer
     api_version: int
     correlation_id: int
@@ -113,16 +116,16 @@ class Context:
 
     def limit_fetch(self, request: Any) -> None:
         """Have a request for records ask for no more at once than its client may have after a rest."""
-        quotas = self.broker.quotas
-        if quotas.enabled:
+        quotas = self.services.find(Quotas)
+        if quotas is not None and quotas.enabled:
             most = quotas.most_at_once(CONSUMED, self.client_id or "")
             request.max_bytes = int(min(request.max_bytes, most))
             request.min_bytes = min(request.min_bytes, request.max_bytes)
 
     def must_wait(self) -> bool:
         """Whether the client has had more than its quota of records allows it."""
-        quotas = self.broker.quotas
-        return quotas.enabled and quotas.record(CONSUMED, self.client_id or "", 0) > 0
+        quotas = self.services.find(Quotas)
+        return quotas is not None and quotas.enabled and quotas.record(CONSUMED, self.client_id or "", 0) > 0
 
     def after(
         self, position: int, response: object, on_error: Callable[[Exception], object], *, durable: bool = True
@@ -130,7 +133,7 @@ class Context:
         """Answer `response` once the log is durable up to `position`, else what `on_error` makes of the error. Not
         `durable`: once it is written up to there, which survives the death of this process."""
         deferred = Deferred()
-        when = self.broker.when_durable if durable else self.broker.when_written
+        when = self.core.when_durable if durable else self.core.when_written
         when(position, lambda error: deferred.complete(response if error is None else on_error(error)))
         return deferred
 
@@ -152,8 +155,20 @@ class Api:
     raw: bool
     own: bool
     """It is no API of Kafka's, and not advertised."""
+    service: type[Any] | None = None
+    """It is offered only where this service is on."""
     flexible_since: int | None = None
     """Of a plugin's API: the first version whose headers end with tagged fields. Else kafka-python knows."""
+
+
+class ApiTable:
+    """The APIs that a listener offers, and what follows from them."""
+
+    def __init__(self, by_key: Mapping[int, Api]) -> None:
+        self.by_key = by_key
+        self.features = tuple(features({key: each.max_version for key, each in by_key.items()}))
+        self.answers: dict[tuple[int, int], bytes] = {}
+        """ApiVersions' answers by version and error code, made when they are needed."""
 
 
 APIS: dict[int, Api] = {}
@@ -162,13 +177,26 @@ APIS: dict[int, Api] = {}
 
 
 def api(
-    key: int, name: str, min_version: int, max_version: int, *, raw: bool = False, own: bool = False
+    key: int,
+    name: str,
+    min_version: int,
+    max_version: int,
+    *,
+    raw: bool = False,
+    own: bool = False,
+    service: type[Any] | None = None,
 ) -> Callable[[Callable[[Context, Any], object]], Callable[[Context, Any], object]]:
-    """Register the decorated function for an API key. Registering a key twice is a programmer's error."""
+    """Register the decorated function for an API key. `service`: the one that it needs. Registering a key twice is a
+    programmer's error."""
 
     def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
         assert key not in APIS, f"API {key} is registered twice"
-        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own)
+        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, service)
         return handler
 
     return register
+
+
+def offered(apis: Mapping[int, Api], services: Services) -> dict[int, Api]:
+    """Those whose service is on."""
+    return {key: each for key, each in apis.items() if each.service is None or services.find(each.service) is not None}

@@ -27,6 +27,9 @@ from halfmoon.core.config_values import Kind
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.services.configs import client_metrics, group_configs
+from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
@@ -43,7 +46,7 @@ class Resource:
 
     def __init__(self, ctx: Context, name: str) -> None:
         self.ctx = ctx
-        self.broker = ctx.broker
+        self.core = ctx.core
         self.name = name
 
     def check_name(self) -> None:
@@ -89,31 +92,33 @@ class TopicResource(Resource):
         check_topic_name(self.name)
 
     def overrides(self) -> dict[str, str]:
-        topic = self.broker.topic(self.name)
+        topic = self.core.catalog.topic(self.name)
         return {} if topic is None else dict(topic.configs)
 
     def kept(self) -> dict[str, str]:
-        return self.broker.topic_configs.fixed(self.overrides())
+        return self.core.topic_configs.fixed(self.overrides())
 
     def kind(self, name: str) -> Kind:
-        return self.broker.topic_configs.find(name).kind
+        return self.core.topic_configs.find(name).kind
 
     def never_set(self, name: str) -> bool:
         return topic_configs.known_elsewhere(name)
 
     def default(self, name: str) -> str:
-        node = self.broker.state.configs.topic_defaults()
-        return node.get(name) or self.broker.topic_configs.find(name).default(self.broker.settings)
+        node = self.ctx.services.get(DynamicConfigs).topic_defaults()
+        return node.get(name) or self.core.topic_configs.find(name).default(self.core.settings)
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
         # So that a wrong configuration is named before a missing topic, as in Kafka.
-        self.broker.topic_configs.validate(overrides, self.overrides())
-        return self.broker.alter_configs(topic_named(self.broker, self.name), overrides, validate_only=validate_only)
+        self.core.topic_configs.validate(overrides, self.overrides())
+        return self.core.administration.alter_configs(
+            topic_named(self.core, self.name), overrides, validate_only=validate_only
+        )
 
     def entries(self) -> list[Entry]:
         check_topic_name(self.name)
-        topic = topic_named(self.broker, self.name)
-        return topic_entries(self.broker, topic.configs) + shown_entries(self.broker, topic)
+        topic = topic_named(self.core, self.name)
+        return topic_entries(self.ctx, topic.configs) + shown_entries(self.ctx, topic)
 
 
 class NodeResource(Resource):
@@ -122,37 +127,37 @@ class NodeResource(Resource):
     TYPE = BROKER_TYPE
 
     def check_name(self) -> None:
-        if self.name not in (ALL_NODES, str(self.broker.node_id)):
+        if self.name not in (ALL_NODES, str(self.core.node_id)):
             raise BrokerError(
                 Fault.INVALID_REQUEST,
-                f"unexpected broker id: expected {self.broker.node_id} or nothing, received {self.name}",
+                f"unexpected broker id: expected {self.core.node_id} or nothing, received {self.name}",
             )
 
     def overrides(self) -> dict[str, str]:
-        return dict(self.broker.dynamic_configs.overrides(self.name))
+        return dict(self.ctx.services.get(DynamicConfigs).overrides(self.name))
 
     def kept(self) -> dict[str, str]:
-        return self.broker.dynamic_configs.table.hidden(self.overrides())
+        return self.ctx.services.get(DynamicConfigs).table.hidden(self.overrides())
 
     def kind(self, name: str) -> Kind:
-        return self.broker.dynamic_configs.table.find(name).kind
+        return self.ctx.services.get(DynamicConfigs).table.find(name).kind
 
     def never_set(self, name: str) -> bool:
-        return self.broker.dynamic_configs.table.known_elsewhere(name)
+        return self.ctx.services.get(DynamicConfigs).table.known_elsewhere(name)
 
     def default(self, name: str) -> str:
-        dynamic = self.broker.dynamic_configs
+        dynamic = self.ctx.services.get(DynamicConfigs)
         below = dynamic.overrides(ALL_NODES) if self.name != ALL_NODES else {}
         return below.get(name) or dynamic.table.find(name).value(dynamic.base)
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
-        return self.broker.dynamic_configs.alter(self.name, overrides, validate_only=validate_only)
+        return self.ctx.services.get(DynamicConfigs).alter(self.name, overrides, validate_only=validate_only)
 
     def entries(self) -> list[Entry]:
         self.check_name()
         if self.name == ALL_NODES:
-            return all_nodes_entries(self.broker)
-        return node_entries(self.broker, self.ctx.peer.host, self.ctx.peer.port)
+            return all_nodes_entries(self.ctx)
+        return node_entries(self.ctx, self.ctx.peer.host, self.ctx.peer.port)
 
 
 class GroupResource(Resource):
@@ -165,7 +170,7 @@ class GroupResource(Resource):
             raise BrokerError(Fault.INVALID_REQUEST, "the group name must not be empty")
 
     def overrides(self) -> dict[str, str]:
-        return dict(self.broker.group_configs.overrides(self.name))
+        return dict(self.ctx.services.get(GroupConfigs).overrides(self.name))
 
     def kind(self, name: str) -> Kind:
         return group_configs.find(name).kind
@@ -174,20 +179,20 @@ class GroupResource(Resource):
         return name in group_configs.NOT_HERE
 
     def default(self, name: str) -> str:
-        settings = self.broker.dynamic_configs.base
-        return self.broker.group_configs.node_defaults().get(name) or group_configs.find(name).default(
+        settings = self.ctx.services.get(DynamicConfigs).base
+        return self.ctx.services.get(GroupConfigs).node_defaults().get(name) or group_configs.find(name).default(
             settings, self.name
         )
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
         if validate_only:
-            self.broker.group_configs.validate(overrides)
+            self.ctx.services.get(GroupConfigs).validate(overrides)
             return 0
-        return self.broker.group_configs.alter(self.name, overrides)
+        return self.ctx.services.get(GroupConfigs).alter(self.name, overrides)
 
     def entries(self) -> list[Entry]:
         self.check_name()
-        return group_entries(self.broker, self.name)
+        return group_entries(self.ctx, self.name)
 
 
 class ClientMetricsResource(Resource):
@@ -198,7 +203,7 @@ class ClientMetricsResource(Resource):
             raise BrokerError(Fault.INVALID_REQUEST, "the name of a client metrics subscription must not be empty")
 
     def overrides(self) -> dict[str, str]:
-        return dict(self.broker.client_metrics.overrides(self.name))
+        return dict(self.ctx.services.get(ClientMetrics).overrides(self.name))
 
     def kind(self, name: str) -> Kind:
         client_metrics.validate(
@@ -213,7 +218,7 @@ class ClientMetricsResource(Resource):
         if validate_only:
             client_metrics.validate(overrides)
             return 0
-        return self.broker.client_metrics.alter(self.name, overrides)
+        return self.ctx.services.get(ClientMetrics).alter(self.name, overrides)
 
     def entries(self) -> list[Entry]:
         self.check_name()

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.connection import Connection, Shared
+from halfmoon.adapters.kafka.registry import ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.core.errors import StartError
+from halfmoon.services.quotas.service import Quotas
+from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from halfmoon.adapters.kafka.registry import Api
     from halfmoon.adapters.tcp.access import Access
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.config import Settings
+    from halfmoon.core.services import Services
 
 
 class Server(Listener):
@@ -31,7 +35,8 @@ class Server(Listener):
 
     def __init__(
         self,
-        broker: Broker,
+        core: Core,
+        services: Services,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -41,20 +46,28 @@ class Server(Listener):
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own. `access`: what plugins say of who may do what.
         `more_apis`: those of plugins; StartError where one has a key that is taken."""
-        super().__init__(broker, settings, loop, executor=executor)
-        apis = dict(registered())
+        super().__init__(core, services, settings, loop, executor=executor)
+        apis = offered(registered(), services)
         for each in more_apis:
             if each.key in apis:
                 raise StartError(f"API {each.key} ({each.name}) of a plugin: {apis[each.key].name} has this key")
             apis[each.key] = each
         self.routes = build_routes(apis) if access is None else guarded(build_routes(apis))
-        self.shared = Shared(self.routes, settings.listeners.kafka.advertise, access=access, more_apis=tuple(more_apis))
-        broker.quotas.on_enabled.append(self._quotas_enabled)
-        self._quotas_enabled()
+        quotas = services.find(Quotas)
+        self.shared = Shared(
+            ApiTable(apis), self.routes, services, settings.listeners.kafka.advertise, access=access, quotas=quotas
+        )
+        if quotas is not None:
+            quotas.on_enabled.append(self._quotas_enabled)
+            self._quotas_enabled()
+        shares = services.find(ShareService)
+        if shares is not None:
+            self.on_gone.append(shares.drop)
 
     def _quotas_enabled(self) -> None:
-        if self.broker.quotas.enabled and self.shared.throttling is None:
-            self.shared.throttling = Throttling(self.broker.quotas)
+        quotas = self.shared.quotas
+        if quotas is not None and quotas.enabled and self.shared.throttling is None:
+            self.shared.throttling = Throttling(quotas)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""

@@ -8,10 +8,11 @@ from halfmoon.adapters.kafka.durable import later
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.share_partition import RENEW, Acknowledgement
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.services.share.options import Options
     from halfmoon.services.share.sessions import Key
@@ -38,9 +39,9 @@ def id_of(field: Any) -> bytes:
     return NO_ID if field is None else bytes(field.bytes)
 
 
-def find(broker: Broker, key: Key) -> Partition:
+def find(core: Core, key: Key) -> Partition:
     """Raises BrokerError."""
-    topic = broker.topic_by_id(key[0])
+    topic = core.catalog.topic_by_id(key[0])
     if topic is None:
         raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
     return partition_of(topic, key[1])
@@ -54,8 +55,11 @@ def refusal(partition: Partition) -> Outcome | None:
 class Acknowledging:
     """The acknowledgements of one request: what became of them, and the log position to wait for before saying so."""
 
-    def __init__(self, broker: Broker, group: str, member: str, options: Options, *, may_renew: bool) -> None:
-        self._broker = broker
+    def __init__(
+        self, core: Core, shares: ShareService, group: str, member: str, options: Options, *, may_renew: bool
+    ) -> None:
+        self._core = core
+        self._shares = shares
         self._group = group
         self._member = member
         self._options = options
@@ -73,9 +77,9 @@ class Acknowledging:
                     self.outcomes[key] = self._part(key, part.acknowledgement_batches)
 
     def _part(self, key: Key, batches: Any) -> Outcome:
-        shares = self._broker.shares
+        shares = self._shares
         try:
-            partition = find(self._broker, key)
+            partition = find(self._core, key)
             part = shares.delivery.parts.known(self._group, partition)
             if part is None:
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)

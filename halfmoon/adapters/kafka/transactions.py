@@ -9,7 +9,7 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition
 
 
@@ -21,9 +21,9 @@ def transaction_code(error: Exception, *, knows_fencing: bool) -> int:
     return coordinator_code(error)
 
 
-def known_partition(broker: Broker, topic: str, index: int) -> Partition | None:
+def known_partition(core: Core, topic: str, index: int) -> Partition | None:
     """The partition, if clients may write to it."""
-    found = broker.topic(topic)
+    found = core.catalog.topic(topic)
     if found is None or found.internal or not 0 <= index < len(found.partitions):
         return None
     return found.partitions[index]

@@ -49,7 +49,7 @@ def _commit(call: Call) -> Iterator[Use]:
 
 def _change(call: Call) -> Iterator[Use]:
     name = names.from_rocketmq(call.text("topic"))
-    yield "create" if call.broker.topic(name) is None else "alter", "topic", name
+    yield "create" if call.core.catalog.topic(name) is None else "alter", "topic", name
 
 
 def _heartbeat(call: Call) -> Iterator[Use]:

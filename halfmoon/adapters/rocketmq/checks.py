@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.members import Client, Members
     from halfmoon.adapters.rocketmq.to_messages import MessageWriter
     from halfmoon.adapters.rocketmq.windows import Windows
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.rocketmq")
@@ -38,7 +38,7 @@ class CheckBack:
 
     def __init__(
         self,
-        broker: Broker,
+        core: Core,
         members: Members,
         windows: Windows,
         *,
@@ -48,7 +48,7 @@ class CheckBack:
     ) -> None:
         """`group_topic` makes a group's own topic if need be, and may raise BrokerError; `writer_for` writes messages
         as that client reads them."""
-        self._broker = broker
+        self._core = core
         self._members = members
         self._windows = windows
         self._broker_name = broker_name
@@ -65,7 +65,7 @@ class CheckBack:
         """Producers of this group are connected; if they have sent half messages, or may have, ask them from now on."""
         if group in self._followed:
             return
-        topic = self._broker.topic(check_topic(group))
+        topic = self._core.catalog.topic(check_topic(group))
         if topic is None:
             self._unasked.add(group)
             return
@@ -93,13 +93,13 @@ class CheckBack:
             self.follow(group)
 
     def _wait(self, group: str, partition: Partition) -> None:
-        broker = self._broker
-        mono_ms = broker.clock.mono_ms()
+        core = self._core
+        mono_ms = core.clock.mono_ms()
         held = Held(
             (partition,), 1, mono_ms + WAIT_MS, self, lambda: self._arrived(group, partition),
             ready=lambda: partition.stable_offset > self._followed.get(group, 0),
         )  # fmt: skip
-        broker.hold.park(held, mono_ms)
+        core.hold.park(held, mono_ms)
 
     def _arrived(self, group: str, partition: Partition) -> None:
         if not self._members.has_producers(group) or partition.stable_offset < self._followed[group]:

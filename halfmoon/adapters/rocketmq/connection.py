@@ -66,7 +66,7 @@ class Connection(tcp.Connection):
         """`requests`: all of them, by code. Those of `port` are answered."""
         super().__init__(listener)
         self._node = node
-        self._broker = listener.broker
+        self._core = listener.core
         self._requests = requests
         self._port = port
         self._unanswered = 0
@@ -140,8 +140,8 @@ class Connection(tcp.Connection):
         finally:
             self._node.ends.write()
             self._handling = False
-        if self._broker.dirty:
-            self._broker.on_handled()
+        if self._core.turn.dirty:
+            self._core.on_handled()
         self._flush()
         return pos, False
 

@@ -11,7 +11,7 @@ from halfmoon.core.records import build_batch
 from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.remoting.command import Command
 
 END_TOPIC = "halfmoon.transactions"
@@ -36,13 +36,13 @@ End = tuple[Call, tuple[tuple[str, bytes], ...]]
 class Ends:
     """What producers have said of half messages, until all requests of one read are handled."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._said: list[End] = []
 
     def add(self, call: Call, group: str, key: str, state: bytes) -> None:
         """Raises Refused(SYSTEM_ERROR)."""
-        if self._broker.topic(END_TOPIC) is None:
+        if self._core.catalog.topic(END_TOPIC) is None:
             raise Refused(Code.SYSTEM_ERROR, "no half message was ever sent")
         self._said.append((call, (("PGROUP", group.encode()), ("UNIQ_KEY", key.encode()), ("TRAN_STATE", state))))
 
@@ -62,13 +62,13 @@ class Ends:
                 self.write()
 
     def _append(self, said: list[End]) -> None:
-        broker = self._broker
-        topic = broker.topic(END_TOPIC)
+        core = self._core
+        topic = core.catalog.topic(END_TOPIC)
         if topic is None:  # it was deleted between two requests
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-        now_ms = broker.clock.wall_ms()
+        now_ms = core.clock.wall_ms()
         batch = build_batch((None, None, now_ms, headers) for _, headers in said)
-        produced = broker.append(topic.partitions[0], memoryview(bytearray(batch)), now_ms)
+        produced = core.append(topic.partitions[0], memoryview(bytearray(batch)), now_ms)
         for call, _ in said:
             if not call.command.is_oneway:
                 call.after(produced.position, DONE)

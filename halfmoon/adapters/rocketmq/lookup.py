@@ -15,7 +15,7 @@ from halfmoon.remoting.message import place_of
 from halfmoon.services.keyindex.questions import Found
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition
 
 
@@ -28,12 +28,12 @@ class Standing(NamedTuple):
     store_ms: int
 
 
-def find(broker: Broker, physical: int) -> Steps[Standing]:
+def find(core: Core, physical: int) -> Steps[Standing]:
     """The message that a physical offset leads to. Raises Refused(QUERY_NOT_FOUND), BrokerError."""
     number, offset = place_of(physical)
-    partition = broker.catalog.by_queue_number.get(number)
+    partition = core.catalog.by_queue_number.get(number)
     if partition is not None and partition.start_offset <= offset < partition.stable_offset:
-        whole = yield from frame_at(broker.log, partition, offset)
+        whole = yield from frame_at(core.log, partition, offset)
         if whole is not None and not partition.shows(parse_header(whole.payload), offset, whole.frame.position):
             whole = None
         for record in iter_records(whole.payload, created=True) if whole is not None else ():

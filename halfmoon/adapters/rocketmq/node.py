@@ -19,13 +19,16 @@ from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
 from halfmoon.core.errors import BrokerError
+from halfmoon.core.services import Services
 from halfmoon.core.units import format_duration
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
+from halfmoon.services.groups.names import GroupNames
+from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.access import Access
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.config import RocketmqListener
     from halfmoon.core.filters import FilterCompiler
@@ -46,13 +49,15 @@ Timer = Callable[[float, Callable[[], None]], object]
 class Node:
     def __init__(
         self,
-        broker: Broker,
+        core: Core,
+        services: Services,
         settings: RocketmqListener,
         allocators: Mapping[str, AnyAllocator],
         languages: Mapping[str, FilterCompiler],
         later: Timer,
     ) -> None:
-        self.broker = broker
+        self.core = core
+        self.services = services
         self.settings = settings
         self.allocators = allocators
         self.access: Access | None = None
@@ -64,14 +69,14 @@ class Node:
         self.filters = Filters(languages, self.spend)
         self.extra_cost = 0
         """What the request that is being handled has cost besides its bytes (see connection.REQUEST_COST)."""
-        self.windows = Windows(broker)
-        self.progress = Progress(broker, later)
+        self.windows = Windows(core)
+        self.progress = Progress(core, services.get(GroupService), later)
         self.records = RecordMaker()
         self.checks = CheckBack(
-            broker, self.members, self.windows, broker_name=settings.broker_name,
+            core, self.members, self.windows, broker_name=settings.broker_name,
             group_topic=self.group_topic, writer_for=self.writer_for,
         )  # fmt: skip
-        self.ends = Ends(broker)
+        self.ends = Ends(core)
         self.messages_out = 0
         """Handed out to pulls."""
         self._resets: dict[tuple[str, Partition], int] = {}
@@ -88,7 +93,7 @@ class Node:
     def start(self, address: tuple[str, int]) -> None:
         """The broker listens there."""
         self._port = address[1]
-        self.broker.group_names.other_protocol = Groups(self.members, self.progress)
+        self.services.get(GroupNames).other_protocol = Groups(self.members, self.progress)
         self.later(SWEEP_S, self._sweep)
 
     def spend(self, cost: int) -> None:
@@ -101,7 +106,7 @@ class Node:
     def _sweep(self) -> None:
         if self._stopped:
             return
-        mono_ms = self.broker.clock.mono_ms()
+        mono_ms = self.core.clock.mono_ms()
         for connection in self.members.silent(mono_ms):
             timeout = format_duration(self.settings.client_timeout_ms)
             connection.abort(f"the client has not sent a heartbeat for {timeout}")
@@ -135,7 +140,7 @@ class Node:
         position = self.progress.set(group, partition, offset)
         if self.members.has_consumers(group):
             self._resets[group, partition] = offset
-            self.broker.hold.wake_partition(partition)
+            self.core.hold.wake_partition(partition)
         return position
 
     def was_reset(self, group: str, partition: Partition) -> bool:
@@ -164,7 +169,7 @@ class Node:
             store = Host.parse(connection.host, port)
         writer = self._writers.get(store)
         if writer is None:
-            writer = self._writers[store] = MessageWriter(self.broker.catalog, store, self.settings.cluster)
+            writer = self._writers[store] = MessageWriter(self.core.catalog, store, self.settings.cluster)
         return writer
 
     # -- topics ------------------------------------------------------------------------------------------------------
@@ -178,7 +183,7 @@ class Node:
 
     def find_topic(self, rocketmq_name: str) -> Topic | None:
         try:
-            topic = self.broker.topic(names.from_rocketmq(rocketmq_name))
+            topic = self.core.catalog.topic(names.from_rocketmq(rocketmq_name))
         except Refused:
             return None
         return None if topic is None or topic.internal else topic
@@ -186,7 +191,7 @@ class Node:
     def sendable(self, rocketmq_name: str) -> Topic | None:
         """A topic that RocketMQ's producers may send to, if there is one. Raises Refused(MESSAGE_ILLEGAL,
         NO_PERMISSION)."""
-        catalog = self.broker.catalog
+        catalog = self.core.catalog
         if self._known_at != catalog.changes:
             self._known_at = catalog.changes
             self._sendable.clear()
@@ -204,10 +209,10 @@ class Node:
 
     def queue(self, rocketmq_name: str, queue_id: int) -> Partition:
         """Raises Refused(TOPIC_NOT_EXIST, INVALID_PARAMETER)."""
-        topic = self._readable.get(rocketmq_name) if self._known_at == self.broker.catalog.changes else None
+        topic = self._readable.get(rocketmq_name) if self._known_at == self.core.catalog.changes else None
         if topic is None:
             topic = self.topic(rocketmq_name)
-            if self._known_at == self.broker.catalog.changes:
+            if self._known_at == self.core.catalog.changes:
                 self._readable[rocketmq_name] = topic
         if not 0 <= queue_id < len(topic.partitions):
             raise Refused(
@@ -219,8 +224,8 @@ class Node:
 
     def group_topic(self, name: str) -> Topic:
         """A group's own topic, which is made if need be. Raises BrokerError."""
-        topic = self.broker.topic(name)
-        return self.broker.create_topic(name, 1)[0] if topic is None else topic
+        topic = self.core.catalog.topic(name)
+        return self.core.administration.create_topic(name, 1)[0] if topic is None else topic
 
     def ensure_group_topic(self, name: str) -> None:
         try:

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from halfmoon.core.errors import BrokerError
+from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition
 
 log = logging.getLogger("halfmoon.rocketmq")
@@ -23,16 +24,17 @@ WRITE_EVERY_S = 1.0
 
 
 class Progress:
-    def __init__(self, broker: Broker, later: Callable[[float, Callable[[], None]], object]) -> None:
+    def __init__(self, core: Core, groups: GroupService, later: Callable[[float, Callable[[], None]], object]) -> None:
         """`later(seconds, callback)` calls back once."""
-        self._broker = broker
+        self._core = core
+        self._groups = groups
         self._later = later
         self._noted: dict[str, dict[Partition, int]] = {}
         self._is_due = False
 
     def note(self, group: str, partition: Partition, offset: int) -> None:
         """The group has consumed what is below `offset`. It does not count where it is Kafka's members that consume."""
-        if self._broker.groups.coordinator.is_active(group):
+        if self._groups.coordinator.is_active(group):
             return
         self._noted.setdefault(group, {})[partition] = offset
         if not self._is_due:
@@ -53,17 +55,17 @@ class Progress:
         return position
 
     def _write(self, group: str, noted: dict[Partition, int]) -> int:
-        broker = self._broker
-        known = broker.state.groups.offsets.get(group, {})
+        core = self._core
+        known = self._groups.all_offsets.get(group, {})
         entries = []
         for partition, offset in noted.items():
             place = partition.topic.number, partition.index
-            exists = broker.catalog.partition(*place) is partition
+            exists = core.catalog.partition(*place) is partition
             if exists and (place not in known or known[place].offset != offset):
                 entries.append((partition, offset, -1, ""))
         if entries:
             try:
-                return broker.groups.record(group, entries, reset=False)
+                return self._groups.record(group, entries, reset=False)
             except BrokerError as error:
                 log.error("event=progress_not_written group=%s error=%s", group, error)
         return 0
@@ -71,12 +73,12 @@ class Progress:
     def set(self, group: str, partition: Partition, offset: int) -> int:
         """Set progress from outside; the log position to wait for. Raises BrokerError."""
         self._noted.get(group, {}).pop(partition, None)
-        return self._broker.groups.record(group, [(partition, offset, -1, "")], reset=True)
+        return self._groups.record(group, [(partition, offset, -1, "")], reset=True)
 
     def offset(self, group: str, partition: Partition) -> int | None:
         """Up to where the group has consumed; None where it has never said."""
         noted = self._noted.get(group, {}).get(partition)
         if noted is not None:
             return noted
-        committed = self._broker.state.groups.offsets.get(group, {}).get((partition.topic.number, partition.index))
+        committed = self._groups.all_offsets.get(group, {}).get((partition.topic.number, partition.index))
         return None if committed is None else committed.offset

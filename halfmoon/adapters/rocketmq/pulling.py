@@ -70,7 +70,7 @@ class Pull:
         """What lies below was looked at, without a match."""
         self._most = max(1, min(most, call.node.settings.pull_messages))
         self._key: Key = (partition, wanted, call.node.writer_for(call.connection))
-        self._deadline_ms = call.broker.clock.mono_ms() + suspend_ms if suspend_ms > 0 else 0
+        self._deadline_ms = call.core.clock.mono_ms() + suspend_ms if suspend_ms > 0 else 0
         self._held: Held | None = None
         self._tries = 0
 
@@ -87,7 +87,7 @@ class Pull:
 
     def _run(self) -> Answer | None:
         partition = self._partition
-        if self._call.broker.catalog.by_queue_number.get(partition.queue_number) is not partition:
+        if self._call.core.catalog.by_queue_number.get(partition.queue_number) is not partition:
             return Answer(Code.TOPIC_NOT_EXIST, remark="the topic was deleted")
         reset = self._call.node.take_reset(self._group, partition)
         if reset is not None:
@@ -177,7 +177,7 @@ class Pull:
             after = window.next
         self._call.node.pulled(high - low)
         body = memoryview(window.data)[starts[low] : starts[high]]
-        for told in self._call.broker.on_fetched:
+        for told in self._call.core.on_fetched:
             told(self._partition.topic.name, self._partition.index, len(body))
         return self._answer(Code.SUCCESS, FOUND, after, [body])
 
@@ -202,8 +202,8 @@ class Pull:
 
     def _hold(self) -> bool:
         """Whether it waits for messages now."""
-        broker = self._call.broker
-        mono_ms = broker.clock.mono_ms()
+        core = self._call.core
+        mono_ms = core.clock.mono_ms()
         connection = self._call.connection
         characters = 0 if self._key[1] is None else len(self._key[1].expression)
         if (
@@ -224,7 +224,7 @@ class Pull:
             match=None if self._key[1] is None else self._matches,
             ready=self._is_ready,
         )
-        broker.hold.park(held, mono_ms)
+        core.hold.park(held, mono_ms)
         return True
 
     def _is_ready(self) -> bool:
@@ -255,7 +255,7 @@ class Pull:
         connection.held -= 1
         connection.held_characters -= 0 if self._key[1] is None else len(self._key[1].expression)
         # What has come may be less than the hold service thought, as after a deletion; but the wait is over (B11).
-        if held is not None and self._call.broker.clock.mono_ms() >= held.deadline_ms:
+        if held is not None and self._call.core.clock.mono_ms() >= held.deadline_ms:
             self._deadline_ms = 0
         self._tries = 0
         self._go_on()

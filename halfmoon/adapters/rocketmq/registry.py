@@ -19,6 +19,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError
+from halfmoon.core.services import Services
 from halfmoon.core.steps import Steps
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import logging
 
     from halfmoon.adapters.rocketmq.node import Node
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
 
 QUERY_SHARE = 4
 """What a request counts for in connection.MAX_WORKED_OUT that may read anything."""
@@ -84,8 +85,12 @@ class Call:
         self.command = command
 
     @property
-    def broker(self) -> Broker:
-        return self.node.broker
+    def core(self) -> Core:
+        return self.node.core
+
+    @property
+    def services(self) -> Services:
+        return self.node.services
 
     def text(self, name: str, default: str | None = None) -> str:
         """A field. Raises Refused(INVALID_PARAMETER) where it is missing and has no default."""
@@ -139,7 +144,7 @@ class Call:
             self.connection.awaits(-1)
             self.reply(answer if error is None else refusal(error))
 
-        self.node.broker.when_durable(position, durable)
+        self.node.core.when_durable(position, durable)
 
     def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Answer what `answered` makes of the result; it may raise as a handler does."""

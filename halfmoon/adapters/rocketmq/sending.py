@@ -93,11 +93,11 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
         made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
-    broker = node.broker
+    core = node.core
     try:
-        produced = broker.append(partition, memoryview(bytearray(made)), broker.clock.wall_ms())
+        produced = core.append(partition, memoryview(bytearray(made)), core.clock.wall_ms())
     except BrokerError as error:
-        broker.refused_batches[error.fault] += 1
+        core.refused_batches[error.fault] += 1
         raise
     if call.command.is_oneway:
         return None
@@ -138,7 +138,7 @@ def _check_features(call: Call, sent: Sent, used: frozenset[bytes], text: bytes)
         call.node.checks.expect(found.get(PRODUCER_GROUP, sent.group.encode()).decode())
     if used.isdisjoint(TIMERS):
         return
-    now_ms = call.broker.clock.wall_ms()
+    now_ms = call.core.clock.wall_ms()
     try:
         if b"TIMER_DELAY_SEC" in found:
             delay_ms = 1_000 * int(found[b"TIMER_DELAY_SEC"])
@@ -165,7 +165,7 @@ def _handed_back(call: Call, sent: Sent) -> list[tuple[bytes, bytes]]:
     if sent.max_reconsume_times >= 0:
         said.append((RETRY_LIMIT, b"%d" % sent.max_reconsume_times))
     group = sent.topic[len(names.RETRY_PREFIX) :]
-    if call.node.locks.is_ordered(group, call.broker.clock.mono_ms()):
+    if call.node.locks.is_ordered(group, call.core.clock.mono_ms()):
         said.append((b"DELAY", b"-1"))
     return said
 
@@ -187,10 +187,10 @@ def _queue(call: Call, sent: Sent) -> Partition:
 
 def _made(call: Call, sent: Sent, name: str) -> Topic:
     own = sent.topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX))
-    settings = call.broker.settings.topics
+    settings = call.core.settings.topics
     if not own and not (settings.auto_create and sent.default_topic == names.AUTO_CREATE_TOPIC):
         raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{sent.topic}] not exist, apply first please!")
     if not names.is_sendable(name):
         raise Refused(Code.MESSAGE_ILLEGAL, f"no producer may make a topic '{sent.topic[:300]}'")
     queues = 1 if own else max(1, min(sent.default_queues, MOST_AUTO_QUEUES))
-    return call.broker.create_topic(name, queues)[0]
+    return call.core.administration.create_topic(name, queues)[0]

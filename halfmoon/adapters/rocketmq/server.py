@@ -13,10 +13,11 @@ from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.core.services import Services
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.access import Access
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.config import RocketmqListener, Settings
     from halfmoon.core.filters import FilterCompiler
     from halfmoon.services.groups.allocation import AnyAllocator
@@ -29,7 +30,8 @@ class Server(Listener):
 
     def __init__(
         self,
-        broker: Broker,
+        core: Core,
+        services: Services,
         settings: Settings,
         listener: RocketmqListener,
         allocators: Mapping[str, AnyAllocator],
@@ -41,10 +43,15 @@ class Server(Listener):
     ) -> None:
         """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own.
         `access`: what plugins say of who may do what."""
-        super().__init__(broker, settings, loop, executor=executor)
+        super().__init__(core, services, settings, loop, executor=executor)
         self.requests = registered()
         self.node = Node(
-            broker, listener, allocators, languages, lambda delay_s, callback: loop.call_later(delay_s, callback)
+            core,
+            services,
+            listener,
+            allocators,
+            languages,
+            lambda delay_s, callback: loop.call_later(delay_s, callback),
         )
         self.node.access = access
 

@@ -32,7 +32,7 @@ from halfmoon.remoting.message import physical_offset
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.reading import Place
 
@@ -117,8 +117,8 @@ Loading = Callable[[], list[OpenBatch]]
 class Windows:
     """Of one broker."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self._open: OrderedDict[int, OpenBatch] = OrderedDict()
         """By position in the log."""
         self._open_bytes = 0
@@ -161,9 +161,9 @@ class Windows:
 
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
-        places, read = self._broker.read_framed(partition, offset, max_bytes)
+        places, read = self._core.read_framed(partition, offset, max_bytes)
         all_bytes = sum(length for _, length in places)
-        aborted = AbortedBatches(self._broker.aborted_in(partition, offset, all_bytes))
+        aborted = AbortedBatches(self._core.aborted_in(partition, offset, all_bytes))
         known = self._open.get(places[0][0])
         if known is not None:
             self._open.move_to_end(places[0][0])
@@ -214,7 +214,7 @@ class Windows:
             return []
         found: list[int] = []
         for run in sources:
-            half = self._broker.catalog.partition(run.topic_number, run.partition)
+            half = self._core.catalog.partition(run.topic_number, run.partition)
             if half is None or half.topic.name != HALF_TOPIC:
                 return []
             first = physical_offset(half.queue_number, run.first_offset)

@@ -117,8 +117,8 @@ class Connection(Receiving):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._closed = True
-        self._listener.broker.hold.drop(self.owner)
-        self._listener.broker.shares.drop(self.owner)
+        for gone in self._listener.on_gone:
+            gone(self.owner)
         self._gone()
         self._out.clear()
         self._drop_received()
@@ -181,7 +181,7 @@ class Connection(Receiving):
         self._closed = True
         if reason is not None:
             self._log_end(reason)
-        self._listener.broker.hold.drop(self.owner)
+        self._listener.core.hold.drop(self.owner)
         self._flush()
         self._transport.close()
 

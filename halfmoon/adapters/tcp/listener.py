@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Protocol
 from halfmoon.adapters.tcp.buffers import BufferPool
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.config import LimitSettings, Settings
+    from halfmoon.core.services import Services
 
 SWEEP_MS = 5_000
 """How often connections are looked at; a timeout is late by up to this much."""
@@ -65,7 +66,8 @@ class Listener:
 
     def __init__(
         self,
-        broker: Broker,
+        core: Core,
+        services: Services,
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -73,12 +75,15 @@ class Listener:
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own."""
         limits = settings.limits
-        self.broker = broker
+        self.core = core
+        self.services = services
+        self.on_gone: list[Callable[[object], None]] = [core.hold.drop]
+        """Called with the owner of a connection that is gone."""
         self.loop = loop
         self.executor = executor
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
-        self.pool = BufferPool(limits.inflight_bytes, broker.after_write, broker.write)
+        self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self._connections: set[Accepted] = set()
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -114,10 +119,10 @@ class Listener:
     @property
     def _limits(self) -> LimitSettings:
         """As they are now: some can be changed while the broker runs."""
-        return self.broker.settings.limits
+        return self.core.settings.limits
 
     def mono_ms(self) -> int:
-        return self.broker.clock.mono_ms()
+        return self.core.clock.mono_ms()
 
     def admit(self, connection: Accepted) -> bool:
         """Take a new connection in, unless there are too many."""

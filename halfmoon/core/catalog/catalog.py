@@ -78,6 +78,16 @@ class Catalog:
         self._appliers = {kind: tuple(found) for kind, found in appliers.items()}
         self._provers = tuple(each.proved for each in sections if type(each).proved is not CatalogSection.proved)
 
+    def topic(self, name: str) -> Topic | None:
+        return self.by_name.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+        return self.by_id.get(topic_id)
+
+    def topics(self) -> list[Topic]:
+        """All topics by name, internal ones included."""
+        return [self.by_name[name] for name in sorted(self.by_name)]
+
     def partitions(self) -> Iterator[Partition]:
         """All of them, also where topics come and go before the end."""
         for topic in list(self.by_number.values()):

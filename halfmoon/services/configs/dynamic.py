@@ -62,6 +62,10 @@ class DynamicConfigs:
         for warning in self.warnings() + self._groups.warnings():
             self._logger.warning("event=config_left_out %s", warning)
 
+    def topic_defaults(self) -> Mapping[str, str]:
+        """By the topics' own names, what is set at run time for topics that do not say."""
+        return self._state.topic_defaults()
+
     def overrides(self, name: str) -> dict[str, str]:
         """What is set for the node of that id, or for all nodes (ALL_NODES)."""
         return self._state.overrides(BROKER, name)

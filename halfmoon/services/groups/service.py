@@ -71,6 +71,11 @@ class GroupService:
     def feature(self) -> Feature:
         return Feature("groups", restore=self.restore, timed=self, retain=self.retain, warnings=self.warnings)
 
+    @property
+    def all_offsets(self) -> Mapping[str, Mapping[tuple[int, int], Committed]]:
+        """Group → (topic number, partition) → what is committed there."""
+        return self._state.offsets
+
     def restore(self) -> None:
         """Take up what the log remembers of groups. Called once, before the first request."""
         records = [record for record, _ in self._state.groups.values()]

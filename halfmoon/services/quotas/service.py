@@ -191,6 +191,11 @@ class Quotas:
             "quotas", restore=self.restore, families=metrics.FAMILIES, read_metrics=partial(metrics.read, self)
         )
 
+    @property
+    def configured(self) -> Mapping[Entity, Mapping[str, float]]:
+        """All that is set, by whom it is for."""
+        return self._state.quotas
+
     def restore(self) -> None:
         """Make true what the log says, at start."""
         self._limits, self._addresses = {}, {}

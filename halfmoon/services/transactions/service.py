@@ -14,7 +14,7 @@ refused, and what is open stays open: the section of the catalog keeps it (`stat
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from halfmoon.core.append import Appender, TransactionalProducer
@@ -287,6 +287,11 @@ class TransactionService:
             yield
 
     # -- operators -----------------------------------------------------------------------------------------------------
+
+    @property
+    def by_name(self) -> Mapping[str, TransactionalId]:
+        """All transactional ids."""
+        return self._state.by_name
 
     @property
     def ongoing(self) -> int:

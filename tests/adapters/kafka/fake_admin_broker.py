@@ -14,12 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from halfmoon.adapters.kafka.api import registered
+from halfmoon.adapters.kafka.features import ApiTable
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live
+from halfmoon.core.services import Services
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.server.clock import SystemClock
 from halfmoon.services.acls.service import AccessRules
@@ -29,6 +31,7 @@ from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.quotas.state import QuotasState
 from halfmoon.services.topic_configs import topic_configs
@@ -101,6 +104,10 @@ class FakeAdminBroker:
         self.client_metrics = ClientMetrics(configs, log)
         self.quotas = Quotas(self.state.quotas, log, SystemClock(), self.live)
         self.acls = AccessRules(self.state.acls, log)
+        self.services = Services(
+            (self.group_configs, self.dynamic_configs, self.client_metrics, self.quotas, self.acls, GroupNames())
+        )
+        self.catalog = self.administration = self
 
     @property
     def settings(self) -> Settings:
@@ -218,6 +225,7 @@ class FakePeer:
     since_ms = 0
 
     def __init__(self) -> None:
+        self.apis = ApiTable(registered())
         self.jobs: list[tuple[Callable[[], object], Callable[[object, BaseException | None], None]]] = []
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
@@ -258,6 +266,7 @@ class Client:
 
     def __init__(self, broker: Any) -> None:
         self.broker = broker
+        self.core = getattr(broker, "kernel", broker)
         self.peer = FakePeer()
 
     def send(self, key: int, version: int, request: Any) -> Pending:
@@ -266,7 +275,7 @@ class Client:
 
     def send_bytes(self, key: int, version: int, body: bytes) -> Pending:
         api = registered()[key]
-        ctx = Context(self.broker, self.peer, version, 1, "test")
+        ctx = Context(self.core, self.broker.services, self.peer, version, 1, "test")
         view = memoryview(bytearray(body))
         value = api.handler(ctx, view if api.raw else decode_request(key, version, view))
         pending = Pending(key, version)

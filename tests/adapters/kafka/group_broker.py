@@ -11,9 +11,9 @@ from typing import Any
 from fake_admin_broker import Client, Pending, versions
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, JoinGroupRequest, SyncGroupRequest
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
+from halfmoon.testing.node import BareNode
 
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14
 SUBSCRIBED_TO_T = b"\x00\x01\x00\x00\x00\x01\x00\x01t" + bytes(8)
@@ -46,7 +46,7 @@ def group_broker(data_dir: Path, **settings: object) -> Iterator[Groups]:
     # Segments take their disk space when they begin.
     given.setdefault("log.segment_bytes", "256KiB")
     clock = ManualClock()
-    broker = Broker(OsFileSystem(data_dir), load_settings(None, {}, given), clock, _counted_ids())
+    broker = BareNode(OsFileSystem(data_dir), load_settings(None, {}, given), clock, _counted_ids())
     broker.open()
     try:
         for name, partitions in (("t", 2), ("u", 1)):
@@ -60,7 +60,7 @@ def group_broker(data_dir: Path, **settings: object) -> Iterator[Groups]:
 class Groups(Client):
     """`Client` with the steps of the group protocol."""
 
-    def __init__(self, broker: Broker, clock: ManualClock) -> None:
+    def __init__(self, broker: BareNode, clock: ManualClock) -> None:
         super().__init__(broker)
         self.clock = clock
 

@@ -83,7 +83,7 @@ class Rig(BrokerRig):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        self.server = Server(self.broker, self.settings, self.loop)  # type: ignore[arg-type]
+        self.server = Server(self.broker.kernel, self.broker.services, self.settings, self.loop)  # type: ignore[arg-type]
 
     def client(self) -> RigClient:
         return RigClient(self)

@@ -8,9 +8,9 @@ import pytest
 from kafka_rig import Rig, RigClient
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
-from halfmoon.core.broker import Broker
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.rules import AclFilter
+from halfmoon.testing.node import BareNode
 
 DESCRIBE, CREATE, DELETE, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
 TOPIC, GROUP, CLUSTER = 2, 3, 4
@@ -144,7 +144,7 @@ def test_which_resources_a_filter_means(name: str | None, pattern: int, found: l
 def test_rules_are_there_after_a_restart(rig: Rig, client: RigClient) -> None:
     create(client, rule(), rule(resource_name="u"))
     client.ask(DELETE, 3, filters=[REQUESTS[DELETE].DeleteAclsFilter(**asking(resource_name_filter="u"))])
-    broker = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
+    broker = BareNode(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     broker.open()
     assert list(broker.state.acls.rules) == [rule()]
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from halfmoon.adapters.kafka.api import api_18502_messages as messages
+from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.api.api_18_api_versions import answer
+from halfmoon.adapters.kafka.registry import ApiTable
 from halfmoon.cli.connect import admin
 from halfmoon.testing import Broker
 
@@ -63,7 +65,7 @@ def test_find_nothing_or_none(halfmoon_broker: Broker, halfmoon_topic: str, wron
 
 def test_it_is_not_advertised() -> None:
     for version in range(5):
-        assert struct.pack(">h", messages.KEY) not in answer(version, 0)
+        assert struct.pack(">h", messages.KEY) not in answer(ApiTable(registered()), version, 0)
 
 
 def test_what_fails_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,6 +10,7 @@ from kafka_rig import Rig
 from halfmoon.adapters.kafka.api import api_18_api_versions, registered
 from halfmoon.adapters.kafka.features import Feature
 from halfmoon.adapters.kafka.protocol import ApiVersionsResponse
+from halfmoon.adapters.kafka.registry import ApiTable
 
 SOFTWARE = {"client_software_name": "rig", "client_software_version": "1.0"}
 
@@ -89,10 +90,10 @@ def test_features(rig, version):
     assert finalized == {name: (level, level) for name, (_, level) in FEATURES.items()}
 
 
-def test_the_tagged_fields_to_the_byte(monkeypatch):
+def test_the_tagged_fields_to_the_byte():
     """What follows the table and the throttle time, in version 4, with one feature."""
-    monkeypatch.setattr(api_18_api_versions, "present", lambda: (Feature("group.version", 0, 1),))
-    monkeypatch.setattr(api_18_api_versions, "_answers", {})
+    table = ApiTable(registered())
+    table.features = (Feature("group.version", 0, 1),)
     written = bytes.fromhex(
         "03"  # three tagged fields
         "00 14"  # tag 0, 20 bytes: supported features
@@ -102,4 +103,4 @@ def test_the_tagged_fields_to_the_byte(monkeypatch):
         "02 14"  # tag 2, 20 bytes: features in force
         "02 0e 67726f75702e76657273696f6e 0001 0001 00"
     )
-    assert api_18_api_versions.answer(4, 0).endswith(written)
+    assert api_18_api_versions.answer(table, 4, 0).endswith(written)

@@ -22,8 +22,8 @@ from share_rig import (
 )
 
 from halfmoon.adapters.kafka.protocol import ShareFetchRequest
-from halfmoon.core.broker import Broker
 from halfmoon.services.share.delivery import LOOKS
+from halfmoon.testing.node import BareNode
 from tests.core.bench import batch
 from tests.core.transaction_bench import TxnClient
 
@@ -42,7 +42,7 @@ def rig() -> Rig:
 
 def pass_time(rig: Rig, ms: int) -> None:
     rig.clock.now_ms += ms
-    broker: Broker = rig.broker
+    broker: BareNode = rig.broker
     broker.hold.expire(rig.clock.now_ms)
     broker.shares.expire(rig.clock.now_ms)
     rig.turn()

@@ -166,22 +166,15 @@ def test_nothing_else_has_a_quorum(client: RigClient, topic: str, index: int) ->
 # -- features --------------------------------------------------------------------------------------------------------
 
 
-class FakeApi:
-    def __init__(self, max_version: int) -> None:
-        self.max_version = max_version
-
-
 def test_features_follow_from_the_apis() -> None:
     assert features({}) == []
-    apis: Any = {68: FakeApi(1), 76: FakeApi(1), 88: FakeApi(0), 26: FakeApi(5)}
-    assert features(apis) == [
+    assert features({68: 1, 76: 1, 88: 0, 26: 5}) == [
         Feature("group.version", 0, 1),
         Feature("share.version", 0, 1),
         Feature("streams.version", 0, 1),
         Feature("transaction.version", 0, 2),
     ]
-    old: Any = {26: FakeApi(4)}
-    assert features(old) == [Feature("transaction.version", 0, 0)]
+    assert features({26: 4}) == [Feature("transaction.version", 0, 0)]
 
 
 PRETENDED = (Feature("group.version", 0, 1), Feature("metadata.version", 7, 30), Feature("transaction.version", 0, 0))
@@ -189,9 +182,7 @@ PRETENDED = (Feature("group.version", 0, 1), Feature("metadata.version", 7, 30),
 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.adapters.kafka.features.present", lambda: PRETENDED)
-    monkeypatch.setattr("halfmoon.adapters.kafka.api.api_18_api_versions.present", lambda: PRETENDED)
-    monkeypatch.setattr("halfmoon.adapters.kafka.api.api_18_api_versions._answers", {})
+    monkeypatch.setattr("halfmoon.adapters.kafka.registry.features", lambda by_key: list(PRETENDED))
 
 
 def update(client: RigClient, version: int, *updates: tuple[str, int, int]) -> Any:
@@ -204,7 +195,7 @@ def update(client: RigClient, version: int, *updates: tuple[str, int, int]) -> A
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-def test_a_feature_stays_at_its_level(client: RigClient, pretended: None, version: int) -> None:
+def test_a_feature_stays_at_its_level(pretended: None, client: RigClient, version: int) -> None:
     answer = update(client, version, ("group.version", 1, 1), ("metadata.version", 30, 1))
     assert (answer.error_code, answer.error_message) == (0, None)
     if version < 2:
@@ -229,7 +220,7 @@ def test_no_update_at_all(client: RigClient) -> None:
     assert update(client, 2).error_code == 0
 
 
-def test_versions_tell_the_features(client: RigClient, pretended: None) -> None:
+def test_versions_tell_the_features(pretended: None, client: RigClient) -> None:
     def asked(version: int) -> Any:
         return client.ask(API_VERSIONS, version, client_software_name="a", client_software_version="1")
 

@@ -17,14 +17,14 @@ from kafka_rig import batch
 
 from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
-from halfmoon.core.broker import Broker
 from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.config import load_settings
 from halfmoon.core.files import OsFileSystem
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker
-from halfmoon.services.quotas.service import CONSUMED, PRODUCED, Alteration
+from halfmoon.services.quotas.service import CONSUMED, PRODUCED, Alteration, Quotas
+from halfmoon.testing.node import BareNode
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
@@ -34,11 +34,11 @@ async def running(directory, **given):
     loop = asyncio.get_running_loop()
     options = {"log.segment_bytes": "16MiB", "log.low_disk_bytes": 0}
     settings = load_settings(None, {}, options | {path.replace("__", "."): value for path, value in given.items()})
-    broker = Broker(OsFileSystem(directory), settings, SystemClock(), os.urandom)
+    broker = BareNode(OsFileSystem(directory), settings, SystemClock(), os.urandom)
     broker.open()
-    ticker = Ticker(broker, loop)
+    ticker = Ticker(broker.kernel, loop)
     ticker.start()
-    server = Server(broker, settings, loop)
+    server = Server(broker.kernel, broker.services, settings, loop)
     address = await server.start(("127.0.0.1", 0))
     try:
         yield server, address
@@ -93,7 +93,7 @@ def fetch_request(name, offset, max_wait_ms):
 def test_megabytes_go_in_and_come_out_again(tmp_path):
     async def main():
         async with running(tmp_path) as (server, address):
-            server.broker.create_topic("t", 1)
+            server.core.administration.create_topic("t", 1)
             reader, writer = await asyncio.open_connection(*address)
             values = [bytes((number,)) * 1_500_000 for number in range(8)]
             for value in values:
@@ -114,7 +114,7 @@ def test_megabytes_go_in_and_come_out_again(tmp_path):
 def test_a_slow_reader_gets_everything_and_delays_nobody(tmp_path):
     async def main():
         async with running(tmp_path) as (server, address):
-            server.broker.create_topic("t", 1)
+            server.core.administration.create_topic("t", 1)
             reader, writer = await asyncio.open_connection(*address)
             for _ in range(4):
                 writer.write(produce_request("t", os.urandom(2_000_000)))
@@ -139,12 +139,12 @@ def test_a_slow_reader_gets_everything_and_delays_nobody(tmp_path):
 def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
     async def main():
         async with running(tmp_path) as (server, address):
-            server.broker.create_topic("t", 1)
+            server.core.administration.create_topic("t", 1)
             reader, writer = await asyncio.open_connection(*address)
             writer.write(API_VERSIONS)
             await answer(reader)
             writer.write(fetch_request("t", 0, 30_000))
-            while not len(server.broker.hold):
+            while not len(server.core.hold):
                 await asyncio.sleep(0)
             await server.stop()
             found = RESPONSES[1].decode(await answer(reader), version=12, header=True)
@@ -184,9 +184,9 @@ def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
 
     async def main():
         async with running(tmp_path) as (server, address):
-            server.broker.create_topic("t", 1)
+            server.core.administration.create_topic("t", 1)
             if quotas:
-                server.broker.quotas.alter(Alteration([("user", None)], [(CONSUMED, 1e12), (PRODUCED, 1e12)]))
+                server.services.get(Quotas).alter(Alteration([("user", None)], [(CONSUMED, 1e12), (PRODUCED, 1e12)]))
                 assert server.shared.throttling is not None
             await garbage(server, address, 2)
             assert await garbage(server, address, 60) < 50
@@ -228,7 +228,7 @@ def test_a_port_in_use_is_an_os_error(tmp_path):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             async with running(tmp_path) as (server, _):
-                other = Server(server.broker, server.broker.settings, server.loop)
+                other = Server(server.core, server.services, server.core.settings, server.loop)
                 with pytest.raises(OSError, match="address"):
                     await other.start(taken.getsockname())
 
@@ -251,8 +251,8 @@ def test_with_sync_an_answer_leaves_when_the_disk_has_it_or_refuses_it(tmp_path,
 
     async def main():
         async with running(tmp_path) as (server, address):
-            log = server.broker.log
-            server.broker.create_topic("t", 1)
+            log = server.core.log
+            server.core.administration.create_topic("t", 1)
             reader, writer = await asyncio.open_connection(*address)
 
             async def send(value):

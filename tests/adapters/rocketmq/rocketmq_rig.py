@@ -146,7 +146,8 @@ class Rig(BrokerRig):
         super().__init__(**settings)
         self.start_plugins()
         self.server = Server(
-            self.broker,
+            self.broker.kernel,
+            self.broker.services,
             self.settings,
             listener or RocketmqListener(),
             self.plugins.allocators,

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from halfmoon.adapters.rocketmq.store_times import first_stored_since, frame_at
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.config import load_settings
 from halfmoon.core.records import build_batch
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 
 
 class Clock:
@@ -26,14 +26,14 @@ class Clock:
 
 
 @pytest.fixture
-def broker() -> Broker:
+def broker() -> BareNode:
     settings = load_settings(None, {}, {"log.segment_bytes": "1MiB", "log.low_disk_bytes": 0})
-    made = Broker(FaultyFileSystem(random.Random(1)), settings, Clock(), random.Random(2).randbytes)
+    made = BareNode(FaultyFileSystem(random.Random(1)), settings, Clock(), random.Random(2).randbytes)
     made.open()
     return made
 
 
-def fill(broker: Broker, times_ms: list[int], records: int = 1) -> Partition:
+def fill(broker: BareNode, times_ms: list[int], records: int = 1) -> Partition:
     partition = broker.create_topic("t", 1)[0].partitions[0]
     for time_ms in times_ms:
         batch = build_batch([(None, b"x", 5, ())] * records)  # whose own time says nothing
@@ -54,24 +54,24 @@ def run(steps: Any) -> Any:
 
 
 @pytest.mark.parametrize("records", [1, 3])
-def test_the_first_message_stored_then_or_later(broker: Broker, records: int) -> None:
+def test_the_first_message_stored_then_or_later(broker: BareNode, records: int) -> None:
     partition = fill(broker, [100, 200, 200, 300], records)
     for time_ms, batch in ((0, 0), (100, 0), (101, 1), (200, 1), (201, 3), (300, 3), (301, 4)):
         assert run(first_stored_since(broker.log, partition, time_ms)) == batch * records, time_ms
 
 
-def test_an_empty_queue(broker: Broker) -> None:
+def test_an_empty_queue(broker: BareNode) -> None:
     assert run(first_stored_since(broker.log, fill(broker, []), 5)) == 0
 
 
-def test_what_has_expired_is_not_found(broker: Broker) -> None:
+def test_what_has_expired_is_not_found(broker: BareNode) -> None:
     partition = fill(broker, [100, 200, 300], 2)
     broker.delete_records(partition, 3)
     assert run(first_stored_since(broker.log, partition, 0)) == 3
     assert run(first_stored_since(broker.log, partition, 250)) == 4
 
 
-def test_any_times(broker: Broker) -> None:
+def test_any_times(broker: BareNode) -> None:
     dice = random.Random(3)
     times_ms = sorted(dice.randrange(1_000) for _ in range(200))
     partition = fill(broker, times_ms)
@@ -80,7 +80,7 @@ def test_any_times(broker: Broker) -> None:
         assert run(first_stored_since(broker.log, partition, time_ms)) == expected
 
 
-def test_what_is_lost_to_rot_is_passed_over(broker: Broker) -> None:
+def test_what_is_lost_to_rot_is_passed_over(broker: BareNode) -> None:
     partition = fill(broker, [100, 200, 300, 400])
     partition.queue.lose(1, 2)
     assert run(frame_at(broker.log, partition, 1)) is None

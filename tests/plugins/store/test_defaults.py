@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from halfmoon.client.engine.sending import DELAY_LEVELS_MS
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, relay
 from tests.core.log_bench import new_fs
 from tests.core.relay_bench import found, pass_ms, send, values
@@ -31,7 +31,7 @@ ROUNDED_MS = 1
 HALF = {"TRAN_MSG": "true", "PGROUP": "shop", "UNIQ_KEY": "k"}
 
 
-def open_with(fs: FaultyFileSystem, clock: VirtualClock, **plugins: dict[str, Any]) -> Broker:
+def open_with(fs: FaultyFileSystem, clock: VirtualClock, **plugins: dict[str, Any]) -> BareNode:
     """A broker with all built-in plugins. `plugins`: what `$.plugins` says, by plugin."""
     loaded = load_plugins(load_settings({"plugins": plugins}, {}, {}), BUILT_IN, installed=[])
     broker = open_broker(fs, clock, interceptors=loaded.interceptors, relays=loaded.relays)
@@ -52,11 +52,11 @@ def clock() -> VirtualClock:
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return open_with(fs, clock)
 
 
-def waits_in(broker: Broker, topic: str) -> list[int]:
+def waits_in(broker: BareNode, topic: str) -> list[int]:
     """The partitions of an internal topic that hold a record."""
     there = broker.topic(topic)
     assert there is not None
@@ -67,7 +67,7 @@ def waits_in(broker: Broker, topic: str) -> list[int]:
 # -- delays ------------------------------------------------------------------------------------------------------------
 
 
-def level_takes(broker: Broker, clock: VirtualClock, level: int, delay_ms: int, index: int) -> None:
+def level_takes(broker: BareNode, clock: VirtualClock, level: int, delay_ms: int, index: int) -> None:
     """A record of this level waits in its queue for so long, and no longer."""
     assert send(broker, "orders", (b"v", {"DELAY": str(level)})) == -1
     relay(broker)
@@ -79,12 +79,12 @@ def level_takes(broker: Broker, clock: VirtualClock, level: int, delay_ms: int, 
 
 
 @pytest.mark.parametrize(("level", "delay_ms"), list(enumerate(LEVELS_MS, 1)))
-def test_each_level_takes_its_time(broker: Broker, clock: VirtualClock, level: int, delay_ms: int) -> None:
+def test_each_level_takes_its_time(broker: BareNode, clock: VirtualClock, level: int, delay_ms: int) -> None:
     level_takes(broker, clock, level, delay_ms, level - 1)
 
 
 @pytest.mark.parametrize("level", [*range(19, 38), 99, 1_000, 10**17])
-def test_a_level_above_the_last_is_the_last(broker: Broker, clock: VirtualClock, level: int) -> None:
+def test_a_level_above_the_last_is_the_last(broker: BareNode, clock: VirtualClock, level: int) -> None:
     level_takes(broker, clock, level, 2 * HOUR, 17)
 
 
@@ -100,7 +100,7 @@ def test_the_client_which_says_when_a_message_is_to_come_knows_the_same_levels()
     assert list(DELAY_LEVELS_MS) == LEVELS_MS
 
 
-def test_the_longest_delay_is_40_days(broker: Broker, clock: VirtualClock) -> None:
+def test_the_longest_delay_is_40_days(broker: BareNode, clock: VirtualClock) -> None:
     for late in (
         {"TIMER_DELAY_MS": str(40 * DAY + 1)},
         {"TIMER_DELAY_SEC": str(40 * 86_400 + 1)},
@@ -128,7 +128,7 @@ def test_the_longest_delay_is_a_setting(fs: FaultyFileSystem, clock: VirtualCloc
 # -- retries -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_record_comes_again_16_times_later_each_time(broker: Broker, clock: VirtualClock) -> None:
+def test_a_record_comes_again_16_times_later_each_time(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("retry.billing", 1)
     headers: dict[str, str] = {}
     for times, delay_ms in enumerate(LEVELS_MS[2:], 1):
@@ -165,7 +165,7 @@ def test_how_often_a_record_comes_again_is_a_setting(
 # -- half messages -----------------------------------------------------------------------------------------------------
 
 
-def test_who_does_not_say_is_asked_after_6_s_and_every_30_s_15_times(broker: Broker, clock: VirtualClock) -> None:
+def test_who_does_not_say_is_asked_after_6_s_and_every_30_s_15_times(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"v", HALF))
     relay(broker)
     assert waits_in(broker, "RMQ_SYS_TRANS_HALF_TOPIC") == [0]

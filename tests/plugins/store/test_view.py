@@ -30,7 +30,7 @@ def create(running: halfmoon.testing.Broker, *names: str) -> None:
 
 def configs(running: halfmoon.testing.Broker, name: str) -> dict[str, str]:
     assert running.app is not None
-    topic = running.app.broker.topic(name)
+    topic = running.app.node.kernel.catalog.topic(name)
     assert topic is not None
     return topic.configs
 
@@ -65,7 +65,7 @@ def test_views_are_there_as_soon_as_their_sources_are(tmp_path: Path) -> None:
     }
     with broker(views, tmp_path) as running:
         assert running.app is not None
-        assert running.app.broker.topic("orders.paid") is None
+        assert running.app.node.kernel.catalog.topic("orders.paid") is None
         create(running, "orders")
         send(running, "orders", "paid", "open", "refunded", "paid")
         assert read(running, "orders.paid", 3) == [b"paid", b"paid", b"refunded"]
@@ -139,7 +139,7 @@ def test_with_the_plugin_off_there_are_no_views_and_back_on_they_catch_up(tmp_pa
         client.close()
         assert configs(running, "orders.paid")["halfmoon.view.source"] == "orders"
         assert running.app is not None
-        view = running.app.broker.topic("orders.paid")
+        view = running.app.node.kernel.catalog.topic("orders.paid")
         assert view is not None
         assert sum(partition.next_offset for partition in view.partitions) == 1
     with broker({"orders.paid": PAID}, tmp_path) as running:

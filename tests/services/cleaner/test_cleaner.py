@@ -9,7 +9,6 @@ import pytest
 
 from halfmoon.core.append import Piece
 from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin
@@ -18,6 +17,7 @@ from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.services.cleaner import cleaning, planning
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, cleaning_job, flip, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
 
@@ -325,7 +325,7 @@ def test_a_file_is_cut_where_it_is_full() -> None:
     assert state(open_broker(fs.kill(), clock), "t") == expected
 
 
-def store(broker: Broker, batch: memoryview) -> int:
+def store(broker: BareNode, batch: memoryview) -> int:
     """Append a batch as it stands, whatever clients may send; its base offset."""
     header = parse_header(batch)
     partition = partition_of(broker, "t")

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.jobs import Job
 from halfmoon.core.records import iter_records, parse_header
 from halfmoon.core.relay import Loading
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import VirtualClock, cleaning_job, open_broker, partition_of, relay, sync, values
 from tests.core.clean_bench import clean, keyed
@@ -165,7 +165,7 @@ class Beside(RuleBasedStateMachine):
         self.check(values(self.broker, "v"), partition_of(self.broker, "t").stable_offset)
 
 
-def read(broker: Broker) -> list[bytes]:
+def read(broker: BareNode) -> list[bytes]:
     """The values that a reader of committed records gets."""
     partition = partition_of(broker, "t")
     found: list[bytes] = []

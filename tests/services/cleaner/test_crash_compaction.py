@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, partition_of, turn
 from tests.core.clean_bench import COMPACT, clean, keyed, records, seal
 
@@ -34,7 +34,7 @@ class World:
         self.acknowledged: dict[tuple[str, int], int] = {}
         self.counter = 0
 
-    def open(self) -> Broker:
+    def open(self) -> BareNode:
         self.broker = open_broker(self.fs, self.clock, flush=self.flush, **LOG)
         return self.broker
 
@@ -108,7 +108,7 @@ class World:
             clean(self.broker, self.clock)
             self.check(self.broker)
 
-    def check(self, broker: Broker) -> None:
+    def check(self, broker: BareNode) -> None:
         assert not broker.report.damaged
         assert not broker.health()
         for topic in self.created:

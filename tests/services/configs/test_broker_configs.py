@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
@@ -14,6 +13,7 @@ from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.refused_configs import REFUSED_CONFIGS
 from halfmoon.services.configs.state import ALL_NODES, BROKER
 from halfmoon.services.topic_configs import topic_configs
+from halfmoon.testing.node import BareNode
 from tests.adapters.rig import BrokerRig
 
 NODE = "0"
@@ -193,11 +193,11 @@ def test_lags_of_compaction_beside_those_of_the_settings() -> None:
         put(rig, NODE, log_cleaner_max_compaction_lag_ms="5000")
 
 
-def restarted(rig: BrokerRig, unset: Sequence[str] = (), **settings: object) -> Broker:
+def restarted(rig: BrokerRig, unset: Sequence[str] = (), **settings: object) -> BareNode:
     given = {"log.segment_bytes": "8MiB", "log.low_disk_bytes": 0}
     given |= {path.replace("__", "."): value for path, value in settings.items()}
     rig.broker.close()
-    broker = Broker(rig.fs, load_settings(None, {}, given), rig.clock, bytes)
+    broker = BareNode(rig.fs, load_settings(None, {}, given), rig.clock, bytes)
     broker.open(unset_configs=unset)
     return broker
 
@@ -239,7 +239,7 @@ def test_a_start_may_unset_what_keeps_everybody_out(rig: BrokerRig) -> None:
     broker = restarted(rig, unset=["max.connections", "num.partitions"])
     assert broker.settings.limits.max_connections == 10_000
     assert broker.state.configs.node_overrides() == {"log.retention.ms": "1000"}
-    again = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
+    again = BareNode(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     again.open()
     assert again.state.configs.node_overrides() == {"log.retention.ms": "1000"}
 
@@ -255,7 +255,7 @@ def test_they_stand_above_the_settings_after_a_restart(rig: BrokerRig) -> None:
     rig.topic("t")
     put(rig, ALL_NODES, num_partitions="6", log_retention_ms="1000")
     for fs in (rig.fs.kill(), rig.fs.power_loss()):
-        broker = Broker(fs, rig.settings, rig.clock, bytes)
+        broker = BareNode(fs, rig.settings, rig.clock, bytes)
         broker.open()
         assert broker.settings.topics.partitions == 6
         assert broker.catalog.by_name["t"].rules.retention_ms == 1000

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
 from halfmoon.services.configs.state import ALL_NODES
 from halfmoon.services.share.options import resolve as share_options
+from halfmoon.testing.node import BareNode
 from tests.adapters.rig import BrokerRig
 
 DEFAULTS = {
@@ -151,7 +151,7 @@ def test_what_makes_no_sense_beside_new_settings_is_not_obeyed_and_told(rig: Bro
     rig.broker.close()
     short = {"groups.consumer_session_timeout": "9s", "groups.share.session_timeout": "12s"}
     given = {"log.segment_bytes": "8MiB", "log.low_disk_bytes": 0}
-    broker = Broker(rig.fs, load_settings(None, {}, given | short), rig.clock, bytes)
+    broker = BareNode(rig.fs, load_settings(None, {}, given | short), rig.clock, bytes)
     broker.open()
     assert broker.groups.coordinator.settings.heartbeat_interval("g", 1) == 200
     assert broker.shares.options("g").heartbeat_interval_ms == 4_000
@@ -175,7 +175,7 @@ def test_they_are_there_after_a_power_loss(rig: BrokerRig) -> None:
     rig.broker.group_configs.alter("g", {"share.isolation.level": "read_committed"})
     rig.broker.dynamic_configs.alter(ALL_NODES, {"group.consumer.session.timeout.ms": "6000"})
     rig.turn()
-    broker = Broker(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
+    broker = BareNode(rig.fs.power_loss(), rig.settings, rig.clock, bytes)
     broker.open()
     assert broker.group_configs.overrides("g") == {"share.isolation.level": "read_committed"}
     assert broker.group_configs.of("g").consumer_session_timeout_ms == 6000

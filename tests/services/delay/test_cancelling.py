@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.plugins.store import delay
 from halfmoon.plugins.store.delay import CANCEL, LEVEL_TOPIC, NAMES, Delays
@@ -16,6 +15,7 @@ from halfmoon.services.delay import cancelling
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, pass_ms, send, values
 
@@ -23,11 +23,11 @@ DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000, 60_000], 1 << 
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return reopen(fs, clock)
 
 
-def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> BareNode:
     return open_broker(fs, clock, interceptors=[DELAYS], **settings)
 
 
@@ -39,7 +39,7 @@ def cancel(key: str) -> Row:
     return b"", {CANCEL: key}
 
 
-def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: Broker, clock: VirtualClock) -> None:
+def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 2)
     send(broker, "t", later(b"a", "1"), later(b"b", "2"), later(b"c", "3"))
     send(broker, "t", later(b"d", "2"), index=1)
@@ -54,7 +54,7 @@ def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: Broker, clock
     assert broker.cancelling.completed == 2
 
 
-def test_of_a_large_frame_one_is_cancelled(broker: Broker, clock: VirtualClock) -> None:
+def test_of_a_large_frame_one_is_cancelled(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", *[later(b"%d" % at, str(at)) for at in range(100)], codec=4)
     relay(broker)
@@ -66,7 +66,7 @@ def test_of_a_large_frame_one_is_cancelled(broker: Broker, clock: VirtualClock) 
 
 @pytest.mark.parametrize("few", [0, 20])
 def test_of_a_large_frame_many_are_cancelled(
-    broker: Broker, clock: VirtualClock, few: int, monkeypatch: pytest.MonkeyPatch
+    broker: BareNode, clock: VirtualClock, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cancelling, "FEW_KEYS", few)
     broker.create_topic("t", 1)
@@ -79,7 +79,7 @@ def test_of_a_large_frame_many_are_cancelled(
     assert values(broker, "t") == [b"%d" % at for at in range(100) if at % 7]
 
 
-def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, clock: VirtualClock) -> None:
+def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: BareNode, clock: VirtualClock) -> None:
     """The key index may be behind; what is due meanwhile is not delivered all the same."""
     broker.create_topic("t", 1)
     send(broker, "t", *[later(b"%d" % at, str(at)) for at in range(40)])
@@ -97,7 +97,7 @@ def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: Broker, cl
     assert broker.cancelling.completed == 1
 
 
-def test_what_is_sent_afterwards_is_not_meant(broker: Broker, clock: VirtualClock) -> None:
+def test_what_is_sent_afterwards_is_not_meant(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", cancel("1"))
     send(broker, "t", later(b"after", "1"))
@@ -107,7 +107,7 @@ def test_what_is_sent_afterwards_is_not_meant(broker: Broker, clock: VirtualCloc
 
 
 def test_what_is_sent_afterwards_is_not_meant_before_it_is_looked_for_either(
-    broker: Broker, clock: VirtualClock
+    broker: BareNode, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     broker.key_index._gaps.append((0, 10))  # so that it is behind
@@ -121,7 +121,7 @@ def test_what_is_sent_afterwards_is_not_meant_before_it_is_looked_for_either(
     assert values(broker, "t") == [b"after"] * 20
 
 
-def test_in_one_batch_the_order_of_records_decides(broker: Broker, clock: VirtualClock) -> None:
+def test_in_one_batch_the_order_of_records_decides(broker: BareNode, clock: VirtualClock) -> None:
     """A client that sends a message and cancels it has both in one batch."""
     broker.create_topic("t", 1)
     rows = [later(b"before", "1"), (b"now", {"UNIQ_KEY": "1"}), cancel("1"), later(b"after", "1"), later(b"other", "2")]
@@ -131,7 +131,7 @@ def test_in_one_batch_the_order_of_records_decides(broker: Broker, clock: Virtua
     assert values(broker, "t") == [b"now", b"after", b"other"]
 
 
-def test_only_of_the_same_topic_and_only_what_waits_for_a_time(broker: Broker, clock: VirtualClock) -> None:
+def test_only_of_the_same_topic_and_only_what_waits_for_a_time(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("other", 1)
     send(broker, "t", (b"now", {"UNIQ_KEY": "1"}))
@@ -144,7 +144,7 @@ def test_only_of_the_same_topic_and_only_what_waits_for_a_time(broker: Broker, c
     assert values(broker, "other") == [b"x"]
 
 
-def test_the_others_of_a_batch_that_cancels_stay(broker: Broker, clock: VirtualClock) -> None:
+def test_the_others_of_a_batch_that_cancels_stay(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", later(b"x", "1"))
     relay(broker)
@@ -154,7 +154,7 @@ def test_the_others_of_a_batch_that_cancels_stay(broker: Broker, clock: VirtualC
     assert values(broker, "t") == [b"a", b"b", b"c"]
 
 
-def test_a_cancel_that_is_sent_again(broker: Broker, clock: VirtualClock) -> None:
+def test_a_cancel_that_is_sent_again(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", later(b"x", "1"))
     relay(broker)
@@ -165,7 +165,7 @@ def test_a_cancel_that_is_sent_again(broker: Broker, clock: VirtualClock) -> Non
     assert values(broker, "t") == []
 
 
-def test_too_many(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.create_topic("t", 1)
     monkeypatch.setattr(delay, "MOST_CANCELS", 3)
     with pytest.raises(BrokerError) as refused:
@@ -180,7 +180,7 @@ def test_too_many(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     send(broker, "t", cancel("4"))
 
 
-def test_the_topic_is_deleted(broker: Broker, clock: VirtualClock) -> None:
+def test_the_topic_is_deleted(broker: BareNode, clock: VirtualClock) -> None:
     topic, _ = broker.create_topic("t", 1)
     send(broker, "t", later(b"x", "1"))
     send(broker, "t", cancel("1"))
@@ -206,7 +206,7 @@ def test_a_batch_that_cancels_is_one_group_at_the_end_of_a_segment(fs: FaultyFil
         assert values(again, "t")[-1] == b"kept"
 
 
-def test_it_counts_for_what_is_being_gathered(broker: Broker, clock: VirtualClock) -> None:
+def test_it_counts_for_what_is_being_gathered(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for at in range(40):
         send(broker, "t", later(b"%d" % at, str(at)))
@@ -224,7 +224,7 @@ def test_it_counts_for_what_is_being_gathered(broker: Broker, clock: VirtualCloc
     assert values(broker, "t") == [b"%d" % at for at in range(40) if at not in (0, 20, 39)]
 
 
-def test_deliveries_go_on_while_messages_are_cancelled_all_the_time(broker: Broker, clock: VirtualClock) -> None:
+def test_deliveries_go_on_while_messages_are_cancelled_all_the_time(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for at in range(100):
         send(broker, "t", later(b"%d" % at, str(at)))
@@ -240,7 +240,7 @@ def test_deliveries_go_on_while_messages_are_cancelled_all_the_time(broker: Brok
     assert len(values(broker, "t")) > 50
 
 
-def step_until(broker: Broker, done: Callable[[], bool]) -> None:
+def step_until(broker: BareNode, done: Callable[[], bool]) -> None:
     while not done():
         loading = broker.relays.step()
         if loading is not None:
@@ -270,7 +270,7 @@ def test_it_counts_for_what_is_being_moved(fs: FaultyFileSystem, clock: VirtualC
     assert [value for value in values(broker, "t") if value and value.startswith(b"x")] == [b"x1", b"x2", b"x3"]
 
 
-def test_keys_have_a_length(broker: Broker) -> None:
+def test_keys_have_a_length(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", cancel("k" * 1_000))
     with pytest.raises(BrokerError) as refused:
@@ -278,7 +278,7 @@ def test_keys_have_a_length(broker: Broker) -> None:
     assert refused.value.fault is Fault.INVALID_RECORD
 
 
-def test_one_key_of_very_many_messages(broker: Broker, clock: VirtualClock) -> None:
+def test_one_key_of_very_many_messages(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", *[later(b"v", "1") for _ in range(3_500)], later(b"other", "2"))
     relay(broker)
@@ -386,7 +386,7 @@ def test_under_load_in_any_order(fs: FaultyFileSystem, clock: VirtualClock) -> N
 # -- with the feature off ----------------------------------------------------------------------------------------------
 
 
-def switch_off(broker: Broker) -> Broker:
+def switch_off(broker: BareNode) -> BareNode:
     broker.waiting.cancelled_by(NoCancels())
     broker.relays.remove(broker.cancelling)
     return broker

@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.core.broker import Broker
 from halfmoon.services.following.follower import Following
 from halfmoon.services.following.types import Batch, Dispatcher
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker
 
 Row = tuple[str, int, int, int, bool]
@@ -50,19 +50,19 @@ class Notebook:
         return [(base, end) for name, index, base, end, _ in self.rows if (name, index) == (topic, partition)]
 
 
-def follow(broker: Broker, *notebooks: Notebook) -> Following:
+def follow(broker: BareNode, *notebooks: Notebook) -> Following:
     following = Following(broker.log, broker.catalog, broker.turn, broker.relays, broker.logger)
     broker.extend([following.feature()])
     following.start([("mine", notebook.dispatcher()) for notebook in notebooks], broker.cluster_id)
     return following
 
 
-def opened(fs: FaultyFileSystem, *notebooks: Notebook, **log: Any) -> tuple[Broker, Following]:
+def opened(fs: FaultyFileSystem, *notebooks: Notebook, **log: Any) -> tuple[BareNode, Following]:
     broker = open_broker(fs, VirtualClock(), **log)
     return broker, follow(broker, *notebooks)
 
 
-def is_whole(broker: Broker, notebook: Notebook, topic: str, partition: int = 0) -> bool:
+def is_whole(broker: BareNode, notebook: Notebook, topic: str, partition: int = 0) -> bool:
     """Every offset of the partition was shown once, in order, up to its end."""
     found = broker.topic(topic)
     assert found is not None

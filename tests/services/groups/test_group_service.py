@@ -6,10 +6,10 @@ import logging
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 
 DAY_MS = 86_400_000
@@ -21,7 +21,7 @@ def quiet() -> None:
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = open_broker(fs, clock)
     broker.create_topic("t", 2)
     broker.create_topic("u", 1)
@@ -29,13 +29,13 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
     return broker
 
 
-def join(broker: Broker, answers: list[JoinResult], member_id: str = "", instance_id: str | None = None) -> None:
+def join(broker: BareNode, answers: list[JoinResult], member_id: str = "", instance_id: str | None = None) -> None:
     protocols = (("range", b"metadata"),)
     request = Join("g", member_id, instance_id, "client", "/host", 10_000, 10_000, "consumer", protocols, False)
     broker.groups.join(request, answers.append)
 
 
-def rebalance(broker: Broker, clock: VirtualClock, member_id: str = "", instance_id: str | None = None) -> JoinResult:
+def rebalance(broker: BareNode, clock: VirtualClock, member_id: str = "", instance_id: str | None = None) -> JoinResult:
     """One member joins and everything it waits for happens."""
     answers: list[JoinResult] = []
     join(broker, answers, member_id, instance_id)
@@ -46,7 +46,7 @@ def rebalance(broker: Broker, clock: VirtualClock, member_id: str = "", instance
     return answer
 
 
-def assign(broker: Broker, joined: JoinResult) -> list[SyncResult]:
+def assign(broker: BareNode, joined: JoinResult) -> list[SyncResult]:
     answers: list[SyncResult] = []
     request = Sync(
         "g", joined.generation, joined.member_id, None, "consumer", "range", {joined.member_id: b"assignment"}
@@ -55,18 +55,18 @@ def assign(broker: Broker, joined: JoinResult) -> list[SyncResult]:
     return answers
 
 
-def commit(broker: Broker, offset: int, *, group: str = "g", generation: int = -1, member_id: str = "") -> int:
+def commit(broker: BareNode, offset: int, *, group: str = "g", generation: int = -1, member_id: str = "") -> int:
     return broker.groups.commit(
         group, generation, member_id, None, [(partition_of(broker, "t"), offset, 3, f"at {offset}")]
     )
 
 
-def committed(broker: Broker, group: str = "g") -> int | None:
+def committed(broker: BareNode, group: str = "g") -> int | None:
     found = broker.groups.offsets(group).get(partition_of(broker, "t"))
     return None if found is None else found.offset
 
 
-def test_a_generation_is_told_only_when_it_is_durable(broker: Broker, clock: VirtualClock) -> None:
+def test_a_generation_is_told_only_when_it_is_durable(broker: BareNode, clock: VirtualClock) -> None:
     answers: list[JoinResult] = []
     join(broker, answers)
     clock.now_ms += 1_000
@@ -78,7 +78,7 @@ def test_a_generation_is_told_only_when_it_is_durable(broker: Broker, clock: Vir
     assert answers[0].generation >= 1
 
 
-def test_generations_never_go_back_over_a_restart(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_generations_never_go_back_over_a_restart(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     seen = []
     member_id = ""
     for _ in range(3):
@@ -93,7 +93,7 @@ def test_generations_never_go_back_over_a_restart(broker: Broker, fs: FaultyFile
 
 
 def test_a_group_that_cannot_be_written_down_answers_with_an_error(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     answers: list[JoinResult] = []
     join(broker, answers)
@@ -105,7 +105,7 @@ def test_a_group_that_cannot_be_written_down_answers_with_an_error(
 
 
 def test_a_generation_that_could_not_be_written_is_written_when_there_is_room(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     fill(broker, fs)
     unwritten = rebalance(broker, clock)
@@ -120,7 +120,7 @@ def test_a_generation_that_could_not_be_written_is_written_when_there_is_room(
     assert rebalance(again, clock, joined.member_id).generation == 2
 
 
-def test_a_static_member_is_known_after_a_restart(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_a_static_member_is_known_after_a_restart(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     joined = rebalance(broker, clock, instance_id="static-1")
     synced = assign(broker, joined)
     assert synced == [], "not before it is durable"
@@ -133,7 +133,7 @@ def test_a_static_member_is_known_after_a_restart(broker: Broker, fs: FaultyFile
 
 
 def test_members_of_a_stable_group_go_on_after_a_restart(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     joined = rebalance(broker, clock)
     assert assign(broker, joined) == [], "not before it is durable"
@@ -146,7 +146,7 @@ def test_members_of_a_stable_group_go_on_after_a_restart(
     assert committed(again) == 1
 
 
-def test_offsets_survive(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_offsets_survive(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     commit(broker, 5)
     commit(broker, 7)
     turn(broker)
@@ -156,7 +156,7 @@ def test_offsets_survive(broker: Broker, fs: FaultyFileSystem, clock: VirtualClo
     assert (found.offset, found.leader_epoch, found.metadata) == (7, 3, "at 7")
 
 
-def test_commits_of_strangers_are_refused(broker: Broker, clock: VirtualClock) -> None:
+def test_commits_of_strangers_are_refused(broker: BareNode, clock: VirtualClock) -> None:
     joined = rebalance(broker, clock)
     with pytest.raises(BrokerError) as caught:
         commit(broker, 1, generation=joined.generation, member_id="stranger")
@@ -172,7 +172,7 @@ def test_commits_of_strangers_are_refused(broker: Broker, clock: VirtualClock) -
 
 
 def test_offsets_can_be_deleted_one_by_one_and_with_their_group(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     parts = [partition_of(broker, "t", 0), partition_of(broker, "t", 1), partition_of(broker, "u")]
     broker.groups.commit("g", -1, "", None, [(partition, 1, -1, "") for partition in parts])
@@ -188,14 +188,14 @@ def test_offsets_can_be_deleted_one_by_one_and_with_their_group(
     assert caught.value.fault is Fault.GROUP_ID_NOT_FOUND
 
 
-def test_a_group_with_members_is_not_deleted(broker: Broker, clock: VirtualClock) -> None:
+def test_a_group_with_members_is_not_deleted(broker: BareNode, clock: VirtualClock) -> None:
     rebalance(broker, clock)
     with pytest.raises(BrokerError) as caught:
         broker.group_names.delete("g")
     assert caught.value.fault is Fault.NON_EMPTY_GROUP
 
 
-def test_deleting_a_topic_deletes_its_offsets(broker: Broker) -> None:
+def test_deleting_a_topic_deletes_its_offsets(broker: BareNode) -> None:
     broker.groups.commit("g", -1, "", None, [(partition_of(broker, name), 1, -1, "") for name in ("t", "u")])
     broker.delete_topic(broker.topic("t"))  # type: ignore[arg-type]
     assert [repr(partition) for partition in broker.groups.offsets("g")] == ["u-0"]
@@ -204,7 +204,7 @@ def test_deleting_a_topic_deletes_its_offsets(broker: Broker) -> None:
 # -- offsets retention (KIP-211) ---------------------------------------------------------------------------------------
 
 
-def test_offsets_without_a_group_expire_a_week_after_the_last_commit(broker: Broker, clock: VirtualClock) -> None:
+def test_offsets_without_a_group_expire_a_week_after_the_last_commit(broker: BareNode, clock: VirtualClock) -> None:
     commit(broker, 1)
     clock.now_ms += 6 * DAY_MS
     commit(broker, 2)
@@ -215,7 +215,7 @@ def test_offsets_without_a_group_expire_a_week_after_the_last_commit(broker: Bro
     assert committed(broker) is None
 
 
-def test_a_group_in_use_keeps_its_offsets_however_old(broker: Broker, clock: VirtualClock) -> None:
+def test_a_group_in_use_keeps_its_offsets_however_old(broker: BareNode, clock: VirtualClock) -> None:
     joined = rebalance(broker, clock)
     assign(broker, joined)
     turn(broker)
@@ -227,7 +227,7 @@ def test_a_group_in_use_keeps_its_offsets_however_old(broker: Broker, clock: Vir
 
 
 def test_the_time_of_an_emptied_group_runs_from_when_it_was_emptied(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     joined = rebalance(broker, clock)
     assign(broker, joined)
@@ -251,7 +251,7 @@ def test_offsets_can_be_kept_for_ever(fs: FaultyFileSystem, clock: VirtualClock)
     assert broker.groups.expire_offsets(clock.wall_ms() + 1000 * DAY_MS) == 0
 
 
-def test_only_who_is_no_member_sets_a_group_back(broker: Broker, clock: VirtualClock) -> None:
+def test_only_who_is_no_member_sets_a_group_back(broker: BareNode, clock: VirtualClock) -> None:
     """A member that commits less than was committed has begun again, and what it handed back counts on."""
     joined = rebalance(broker, clock)
     assign(broker, joined)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.machine_room_nearby import machine_room_nearby
@@ -17,6 +16,7 @@ from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.messages import ConsumerHeartbeatResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, fill, open_broker, partition_of, turn
 
 DAY_MS = 86_400_000
@@ -30,14 +30,14 @@ def quiet() -> None:
     logging.getLogger("halfmoon.services.groups.consumer.targets").setLevel(logging.CRITICAL + 1)
 
 
-def opened(fs: FaultyFileSystem, clock: VirtualClock, **groups: object) -> Broker:
+def opened(fs: FaultyFileSystem, clock: VirtualClock, **groups: object) -> BareNode:
     broker = open_broker(fs, clock, sections={"groups": groups})
     broker.groups.allocators = ALLOCATORS
     return broker
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = opened(fs, clock)
     broker.create_topic("t", 4)
     turn(broker)
@@ -45,7 +45,7 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
 
 
 def beat(
-    broker: Broker, member_id: str = "m", epoch: int = 0, group: str = "g", **said: object
+    broker: BareNode, member_id: str = "m", epoch: int = 0, group: str = "g", **said: object
 ) -> ConsumerHeartbeatResult:
     fields = {"topics": ("t",), "owned": frozenset(), "rebalance_timeout_ms": 10_000} if epoch == 0 else {}
     answers: list[ConsumerHeartbeatResult] = []
@@ -62,7 +62,7 @@ def indexes(answer: ConsumerHeartbeatResult) -> list[int]:
 
 @pytest.mark.parametrize("ends", ["closed", "killed"])
 def test_members_go_on_with_their_epochs_after_a_restart(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, ends: str
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode, ends: str
 ) -> None:
     beat(broker)
     beat(broker, "n", instance_id="i")
@@ -80,7 +80,7 @@ def test_members_go_on_with_their_epochs_after_a_restart(
     assert (described.epoch, described.assignment_epoch, described.state) == (2, 2, "Stable")
 
 
-def test_a_heartbeat_that_changes_nothing_writes_nothing(broker: Broker) -> None:
+def test_a_heartbeat_that_changes_nothing_writes_nothing(broker: BareNode) -> None:
     beat(broker)
     end = broker.log.end
     beat(broker, epoch=1)
@@ -88,7 +88,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(broker: Broker) -> None
 
 
 def test_a_group_that_could_not_be_written_harms_no_other_and_is_written_later(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode
 ) -> None:
     logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
     beat(broker, group="other")
@@ -102,7 +102,7 @@ def test_a_group_that_could_not_be_written_harms_no_other_and_is_written_later(
     assert beat(again, epoch=1).fault is None, "it was written as a whole"
 
 
-def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: Broker) -> None:
+def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: BareNode) -> None:
     def broken(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
         return {members[0]: list(queues) * 2}
 
@@ -119,7 +119,7 @@ def test_a_strategy_that_fails_is_a_warning_until_it_works(broker: Broker) -> No
 
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_strategy_that_failed_is_asked_again_by_itself(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, restarts: bool
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode, restarts: bool
 ) -> None:
     beat(broker)
     beat(broker, "n")
@@ -141,7 +141,7 @@ def test_a_strategy_that_failed_is_asked_again_by_itself(
     assert broker.warnings() == []
 
 
-def test_a_group_that_is_empty_has_no_problem(broker: Broker) -> None:
+def test_a_group_that_is_empty_has_no_problem(broker: BareNode) -> None:
     broker.groups.allocators = {}
     beat(broker)
     assert len(broker.warnings()) == 1
@@ -149,7 +149,7 @@ def test_a_group_that_is_empty_has_no_problem(broker: Broker) -> None:
     assert broker.warnings() == []
 
 
-def test_a_strategy_that_is_switched_off_meanwhile(broker: Broker) -> None:
+def test_a_strategy_that_is_switched_off_meanwhile(broker: BareNode) -> None:
     beat(broker, assignor="uniform")
     broker.groups.allocators = {"averagely": averagely}
     beat(broker, "n")
@@ -170,7 +170,7 @@ def test_members_near_by_read_what_is_near(fs: FaultyFileSystem, clock: VirtualC
     assert indexes(beat(broker, "n", 2)) == [0, 1, 2, 3]
 
 
-def test_a_groups_own_configuration(broker: Broker, clock: VirtualClock) -> None:
+def test_a_groups_own_configuration(broker: BareNode, clock: VirtualClock) -> None:
     own = GroupOverrides(session_timeout_ms=9_000, heartbeat_interval_ms=700)
     broker.groups.coordinator.settings.overrides = lambda group: own if group == "g" else GroupOverrides()
     assert beat(broker).interval_ms == 700
@@ -182,7 +182,7 @@ def test_a_groups_own_configuration(broker: Broker, clock: VirtualClock) -> None
     assert not broker.groups.coordinator.is_active("g")
 
 
-def test_an_interval_is_short_beside_the_session(broker: Broker) -> None:
+def test_an_interval_is_short_beside_the_session(broker: BareNode) -> None:
     settings = broker.groups.coordinator.settings
     settings.overrides = lambda group: GroupOverrides(session_timeout_ms=300)
     assert beat(broker).interval_ms == 100
@@ -206,14 +206,14 @@ class Others:
         pass
 
 
-def test_a_group_of_another_protocol_is_refused(broker: Broker) -> None:
+def test_a_group_of_another_protocol_is_refused(broker: BareNode) -> None:
     broker.group_names.other_protocol = Others()  # type: ignore[assignment]
     refused = beat(broker)
     assert (refused.fault, broker.state.groups.consumer_groups) == (Fault.GROUP_ID_NOT_FOUND, {})
     assert broker.groups.describe_consumer("g") is None
 
 
-def test_an_empty_group_expires(broker: Broker, clock: VirtualClock) -> None:
+def test_an_empty_group_expires(broker: BareNode, clock: VirtualClock) -> None:
     beat(broker)
     broker.groups.record("g", [(partition_of(broker, "t"), 1, -1, "")], reset=False)
     clock.now_ms += 8 * DAY_MS
@@ -226,7 +226,7 @@ def test_an_empty_group_expires(broker: Broker, clock: VirtualClock) -> None:
     assert (broker.state.groups.consumer_groups, broker.state.groups.offsets) == ({}, {})
 
 
-def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: Broker) -> None:
+def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: BareNode) -> None:
     beat(broker)
     check = broker.groups.check_commit
     assert check("g", -1, "", None, transactional=True) is None
@@ -242,7 +242,7 @@ def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: Broker) -> 
         broker.groups.commit("g", 0, "m", None, [(partition_of(broker, "t"), 1, -1, "")])
 
 
-def test_an_upgrade_is_remembered_as_one_change(fs: FaultyFileSystem, clock: VirtualClock, broker: Broker) -> None:
+def test_an_upgrade_is_remembered_as_one_change(fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode) -> None:
     from tests.services.groups.test_group_service import rebalance
 
     rebalance(broker, clock)

@@ -9,7 +9,6 @@ import pytest
 
 from halfmoon.core import clean_files
 from halfmoon.core.batch_header import assemble
-from halfmoon.core.broker import Broker
 from halfmoon.core.frame_reading import FrameReader
 from halfmoon.core.records import build_batch, parse_header
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
@@ -17,6 +16,7 @@ from halfmoon.services.keyindex import key_file, service
 from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, fresh, put
 from tests.core.relay_bench import pass_ms, send
@@ -25,22 +25,22 @@ DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000], 1 << 40).befo
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return reopen(fs, clock)
 
 
-def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> BareNode:
     return open_broker(fs, clock, interceptors=[DELAYS], **settings)
 
 
-def places(broker: Broker, topic: str, key: bytes) -> set[tuple[str, int]]:
+def places(broker: BareNode, topic: str, key: bytes) -> set[tuple[str, int]]:
     """(topic, base offset) of the frames that the index gives for a key; it must have come to the end of the log."""
     assert broker.key_index.covers(broker.log.end)
     number = partition_of(broker, topic).topic.number
     return {seen for position in broker.key_index.find([key_hash(number, key)])() for seen in [_at(broker, position)]}
 
 
-def _at(broker: Broker, position: int) -> tuple[str, int]:
+def _at(broker: BareNode, position: int) -> tuple[str, int]:
     whole = FrameReader(broker.log).read(position)
     assert whole is not None
     return broker.catalog.by_number[whole.frame.topic_number].name, whole.frame.base_offset
@@ -50,7 +50,7 @@ def rows(count: int, first: int = 0) -> list[tuple[bytes, dict[str, str]]]:
     return [(b"v" * 50, {"KEYS": f"a{at} b{at % 7}", "UNIQ_KEY": f"u{at}"}) for at in range(first, first + count)]
 
 
-def test_keys_are_found_under_their_topic(broker: Broker) -> None:
+def test_keys_are_found_under_their_topic(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("other", 1)
     send(broker, "t", (b"1", {"KEYS": "x y"}), (b"2", {"UNIQ_KEY": "u"}))
@@ -62,14 +62,14 @@ def test_keys_are_found_under_their_topic(broker: Broker) -> None:
     assert places(broker, "other", b"y") == {("other", 0)}
 
 
-def test_frames_without_keys_cost_nothing(broker: Broker) -> None:
+def test_frames_without_keys_cost_nothing(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"TAGS": "a"}))
     relay(broker)
     assert broker.key_index.entries() == 0
 
 
-def test_what_waits_is_found_under_the_topic_it_goes_to(broker: Broker, clock: VirtualClock) -> None:
+def test_what_waits_is_found_under_the_topic_it_goes_to(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"KEYS": "k", "DELAY": "1"}))
     relay(broker)
@@ -83,7 +83,7 @@ def test_what_waits_is_found_under_the_topic_it_goes_to(broker: Broker, clock: V
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_compressed_batches_small_and_large(broker: Broker, codec: int) -> None:
+def test_compressed_batches_small_and_large(broker: BareNode, codec: int) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", *rows(3), codec=codec)
     dice = random.Random(1)
@@ -94,7 +94,7 @@ def test_compressed_batches_small_and_large(broker: Broker, codec: int) -> None:
     assert places(broker, "t", b"large599") == {("t", 3)}
 
 
-def test_the_records_own_key_where_the_topic_says_so(broker: Broker) -> None:
+def test_the_records_own_key_where_the_topic_says_so(broker: BareNode) -> None:
     broker.create_topic("t", 1, {"halfmoon.key.index": "true", "halfmoon.headers.enable": "false"})
     broker.create_topic("not", 1)
     for topic in ("t", "not"):
@@ -104,7 +104,7 @@ def test_the_records_own_key_where_the_topic_says_so(broker: Broker) -> None:
     assert places(broker, "not", b"k") == set()
 
 
-def test_files_are_closed_with_their_segment_and_go_with_it(broker: Broker, clock: VirtualClock) -> None:
+def test_files_are_closed_with_their_segment_and_go_with_it(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1, {"retention.bytes": str(SEGMENT)})
     for first in range(0, 4_000, 20):
         send(broker, "t", *rows(20, first))
@@ -238,7 +238,7 @@ def test_a_batch_that_is_none_stops_nothing(fs: FaultyFileSystem, clock: Virtual
     assert places(broker, "t", b"u0") == {("t", 0)}
 
 
-def test_many_keys_in_records_that_have_none_of_their_own(broker: Broker) -> None:
+def test_many_keys_in_records_that_have_none_of_their_own(broker: BareNode) -> None:
     broker.create_topic("t", 1, {"halfmoon.key.index": "true"})
     overlapping = (b"KEYS" + b"\xfe\x3f") * 500
     send(broker, "t", (overlapping, {}), (b"v", {"KEYS": "a", "UNIQ_KEY": "b"}))
@@ -280,7 +280,7 @@ def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: Vi
         assert places(again, "t", f"a{at}".encode()) == {("t", at)}
 
 
-def test_many_entries_become_a_file(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_entries_become_a_file(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "STRETCH_ENTRIES", 100)
     broker.create_topic("t", 1)
     for first in range(0, 200, 20):
@@ -316,7 +316,9 @@ def test_no_file_ends_within_a_frame_group(
     assert {at: places(again, "t", f"u{at}".encode()) for at in range(60)} == expected
 
 
-def test_only_files_of_the_time_are_asked(broker: Broker, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_files_of_the_time_are_asked(
+    broker: BareNode, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service, "STRETCH_ENTRIES", 1)
     broker.create_topic("t", 1)
     times = []
@@ -356,7 +358,7 @@ def test_entries_with_the_highest_and_the_lowest_hash() -> None:
     assert file.find(0) == file.find((1 << 32) - 1) == {5}
 
 
-def test_what_is_noted_is_forgotten_when_it_is_done(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_noted_is_forgotten_when_it_is_done(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service, "FORGOTTEN", 10)
     broker.create_topic("t", 1)
     for at in range(30):

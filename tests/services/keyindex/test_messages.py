@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
@@ -18,6 +17,7 @@ from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.keyindex.questions import Found, Results, Shown
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.clean_bench import COMPACT, clean, put
 from tests.core.relay_bench import lose_derived, pass_ms, send
@@ -25,7 +25,7 @@ from tests.core.relay_bench import lose_derived, pass_ms, send
 END = "halfmoon.transactions"
 
 
-def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> BareNode:
     """With the built-in plugins as they are shipped."""
     loaded = load_plugins(load_settings({}, {}, {}), BUILT_IN, installed=[])
     broker = open_broker(fs, clock, interceptors=loaded.interceptors, relays=loaded.relays, **settings)
@@ -35,7 +35,7 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return reopen(fs, clock)
 
 
@@ -49,17 +49,17 @@ def answer(steps: Steps[Any]) -> Any:
         value = load()
 
 
-def find(broker: Broker, topic: str, key: bytes, **limits: int) -> Results:
+def find(broker: BareNode, topic: str, key: bytes, **limits: int) -> Results:
     found: Results = answer(broker.messages.find(partition_of(broker, topic).topic, key, **limits))
     return found
 
 
-def show(broker: Broker, topic: str, offset: int, index: int = 0) -> Shown:
+def show(broker: BareNode, topic: str, offset: int, index: int = 0) -> Shown:
     shown: Shown = answer(broker.messages.show(partition_of(broker, topic, index), offset))
     return shown
 
 
-def history(broker: Broker, topic: str, offset: int, index: int = 0) -> list[str]:
+def history(broker: BareNode, topic: str, offset: int, index: int = 0) -> list[str]:
     events = show(broker, topic, offset, index).history
     assert list(events) == sorted(events, key=lambda event: event.at_ms)
     return [f"{e.what} {e.topic}-{e.partition}@{e.offset}{' ' if e.detail else ''}{e.detail}" for e in events]
@@ -72,7 +72,7 @@ def places(found: Results) -> list[str]:
 # -- by a key ----------------------------------------------------------------------------------------------------------
 
 
-def test_messages_are_found_by_each_of_their_keys_the_newest_first(broker: Broker, clock: VirtualClock) -> None:
+def test_messages_are_found_by_each_of_their_keys_the_newest_first(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 2)
     for at in range(3):
         clock.now_ms += 1_000
@@ -88,7 +88,7 @@ def test_messages_are_found_by_each_of_their_keys_the_newest_first(broker: Broke
         assert find(broker, "t", nobody) == Results((), False, 0)
 
 
-def test_by_their_own_key_and_not_by_headers_that_are_only_data(broker: Broker) -> None:
+def test_by_their_own_key_and_not_by_headers_that_are_only_data(broker: BareNode) -> None:
     broker.create_topic("t", 1, {"halfmoon.key.index": "true", "halfmoon.headers.enable": "false"})
     send(broker, "t", (b"v", {"KEYS": "header"}))
     relay(broker)
@@ -96,7 +96,7 @@ def test_by_their_own_key_and_not_by_headers_that_are_only_data(broker: Broker) 
     assert places(find(broker, "t", b"header")) == []
 
 
-def test_by_time(broker: Broker, clock: VirtualClock) -> None:
+def test_by_time(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     times = []
     for _ in range(3):
@@ -110,7 +110,7 @@ def test_by_time(broker: Broker, clock: VirtualClock) -> None:
     assert places(find(broker, "t", b"a", from_ms=times[2] + 1)) == []
 
 
-def test_at_most_so_many(broker: Broker) -> None:
+def test_at_most_so_many(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     for _ in range(3):
         send(broker, "t", *[(b"v", {"KEYS": "a"})] * 10)
@@ -121,7 +121,7 @@ def test_at_most_so_many(broker: Broker) -> None:
     assert find(broker, "t", b"a", most=30).more is False
 
 
-def test_answers_are_bounded_in_bytes(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_answers_are_bounded_in_bytes(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfmoon.services.keyindex.messages.MOST_BYTES", 5_000)
     broker.create_topic("t", 1)
     for _ in range(5):
@@ -131,7 +131,7 @@ def test_answers_are_bounded_in_bytes(broker: Broker, monkeypatch: pytest.Monkey
     assert (len(found.messages), found.more) == (2, True)
 
 
-def test_what_is_gone_is_not_found(broker: Broker) -> None:
+def test_what_is_gone_is_not_found(broker: BareNode) -> None:
     topic, _ = broker.create_topic("t", 1)
     send(broker, "t", (b"0", {"KEYS": "a"}), (b"1", {"KEYS": "a"}))
     relay(broker)
@@ -156,7 +156,7 @@ def test_it_says_how_far_the_index_is_behind(fs: FaultyFileSystem, clock: Virtua
     assert places(find(again, "t", b"a")) == ["t-0@0"]
 
 
-def test_a_message_that_waits_is_found_where_it_waits(broker: Broker, clock: VirtualClock) -> None:
+def test_a_message_that_waits_is_found_where_it_waits(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 2)
     send(broker, "t", (b"v", {"KEYS": "a", "TIMER_DELAY_MS": "5000"}), index=1)
     relay(broker)
@@ -171,7 +171,7 @@ def test_a_message_that_waits_is_found_where_it_waits(broker: Broker, clock: Vir
 # -- by its place ------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_that_is_simply_there(broker: Broker) -> None:
+def test_a_message_that_is_simply_there(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"a", {}), (b"b", {"mine": "x"}))
     relay(broker)
@@ -181,7 +181,7 @@ def test_a_message_that_is_simply_there(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 2, 1 << 60])
-def test_there_is_no_such_message(broker: Broker, offset: int) -> None:
+def test_there_is_no_such_message(broker: BareNode, offset: int) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"a", {}), (b"b", {"mine": "x"}))
     relay(broker)
@@ -190,7 +190,7 @@ def test_there_is_no_such_message(broker: Broker, offset: int) -> None:
     assert refused.value.fault is Fault.OFFSET_OUT_OF_RANGE
 
 
-def test_the_place_of_one_that_was_diverted_is_none(broker: Broker) -> None:
+def test_the_place_of_one_that_was_diverted_is_none(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"a", {}), (b"b", {"DELAY": "1"}), (b"c", {}))
     relay(broker)
@@ -202,13 +202,13 @@ def test_the_place_of_one_that_was_diverted_is_none(broker: Broker) -> None:
 # -- what became of it -------------------------------------------------------------------------------------------------
 
 
-def delayed(broker: Broker, clock: VirtualClock) -> None:
+def delayed(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "t", (b"x", {}), *[(b"%d" % at, {"DELAY": "1"}) for at in range(40)])
     relay(broker)
     pass_ms(broker, clock, 2_000)
 
 
-def test_delayed(broker: Broker, clock: VirtualClock) -> None:
+def test_delayed(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     delayed(broker, clock)
     for offset in (1, 33):
@@ -218,7 +218,7 @@ def test_delayed(broker: Broker, clock: VirtualClock) -> None:
         ]
 
 
-def test_cancelled(broker: Broker, clock: VirtualClock) -> None:
+def test_cancelled(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"DELAY": "3", "UNIQ_KEY": "1"}), (b"w", {"DELAY": "3", "UNIQ_KEY": "2"}))
     relay(broker)
@@ -235,19 +235,19 @@ def test_cancelled(broker: Broker, clock: VirtualClock) -> None:
     assert history(broker, message.topic, 1, 2) == ["waits SCHEDULE_TOPIC_XXXX-2@1 for t-0"]
 
 
-def half(broker: Broker, name: str) -> None:
+def half(broker: BareNode, name: str) -> None:
     send(broker, "t", (name.encode(), {"TRAN_MSG": "true", "PGROUP": "pg", "UNIQ_KEY": name}))
     relay(broker)
 
 
-def end(broker: Broker, name: str, state: str) -> None:
+def end(broker: BareNode, name: str, state: str) -> None:
     if broker.topic(END) is None:
         broker.create_topic(END, 1)
     send(broker, END, (b"", {"PGROUP": "pg", "UNIQ_KEY": name, "TRAN_STATE": state}))
     relay(broker)
 
 
-def test_half_asked_about_and_committed(broker: Broker, clock: VirtualClock) -> None:
+def test_half_asked_about_and_committed(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     half(broker, "a")
     (waiting,) = find(broker, "t", b"a").messages
@@ -265,7 +265,7 @@ def test_half_asked_about_and_committed(broker: Broker, clock: VirtualClock) -> 
     ]
 
 
-def test_committed_with_a_delay_and_with_others(broker: Broker, clock: VirtualClock) -> None:
+def test_committed_with_a_delay_and_with_others(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for name in ("a", "b"):
         half(broker, name)
@@ -278,13 +278,13 @@ def test_committed_with_a_delay_and_with_others(broker: Broker, clock: VirtualCl
     assert history(broker, "t", 0) == ["waits RMQ_SYS_TRANS_HALF_TOPIC-0@1 for t-0", "delivered t-0@0"]
 
 
-def hand_back(broker: Broker, clock: VirtualClock, of: str, *, group: str = "g", **headers: str) -> None:
+def hand_back(broker: BareNode, clock: VirtualClock, of: str, *, group: str = "g", **headers: str) -> None:
     send(broker, f"retry.{group}", (b"v", {"RETRY_OF": of, "MAX_RECONSUME_TIMES": "2", **headers}))
     relay(broker)
     pass_ms(broker, clock, 60_000)
 
 
-def test_retried_and_given_up(broker: Broker, clock: VirtualClock) -> None:
+def test_retried_and_given_up(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("retry.g", 1)
     send(broker, "t", (b"other", {}), (b"v", {}))
@@ -307,7 +307,7 @@ def test_retried_and_given_up(broker: Broker, clock: VirtualClock) -> None:
     assert history(broker, "retry.g", 2) == told
 
 
-def test_handed_back_together(broker: Broker, clock: VirtualClock) -> None:
+def test_handed_back_together(broker: BareNode, clock: VirtualClock) -> None:
     """Of a batch that is handed back each record goes its own way."""
     broker.create_topic("t", 1)
     broker.create_topic("retry.g", 1)
@@ -328,7 +328,7 @@ def test_handed_back_together(broker: Broker, clock: VirtualClock) -> None:
     ]
 
 
-def test_a_view(broker: Broker) -> None:
+def test_a_view(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", -1, {"halfmoon.view.source": "t", "halfmoon.view.prefix": "a"})
     send(broker, "t", (b"b", {}), (b"a", {"KEYS": "k"}))
@@ -337,7 +337,7 @@ def test_a_view(broker: Broker) -> None:
     assert places(find(broker, "v", b"k")) == ["v-0@0"]
 
 
-def test_undeliverable(broker: Broker, clock: VirtualClock) -> None:
+def test_undeliverable(broker: BareNode, clock: VirtualClock) -> None:
     topic, _ = broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"DELAY": "1"}))
     relay(broker)
@@ -451,7 +451,9 @@ def test_what_compaction_has_taken_is_not_found(fs: FaultyFileSystem, clock: Vir
         show(broker, "t", 1)
 
 
-def test_of_a_batch_that_was_compacted_each_message_keeps_its_own_history(broker: Broker, clock: VirtualClock) -> None:
+def test_of_a_batch_that_was_compacted_each_message_keeps_its_own_history(
+    broker: BareNode, clock: VirtualClock
+) -> None:
     broker.create_topic("t", 1, COMPACT)
     records = [(key, b"later", 500, (("DELAY", b"1"),)) for key in (b"a", b"b", b"c")]
     broker.append(partition_of(broker, "t"), memoryview(bytearray(build_batch(records))), clock.now_ms)

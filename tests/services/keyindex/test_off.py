@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.features import Feature
 from halfmoon.core.records import build_batch
 from halfmoon.services.keyindex import key_file
 from halfmoon.services.keyindex.service import without
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, open_broker, partition_of, relay, turn
 from tests.services.keyindex.test_messages import find
 
 
-class WithoutKeyIndex(Broker):
+class WithoutKeyIndex(BareNode):
     def _features(self) -> list[Feature]:
         self.appender.indexed = self.turn.follower = None
         return [each for each in super()._features() if each.name != "keyindex"] + [without(self.log)]
 
 
-def put(broker: Broker, key: bytes) -> None:
+def put(broker: BareNode, key: bytes) -> None:
     batch = memoryview(bytearray(build_batch([(None, b"v" * 500, 0, (("KEYS", key),))])))
     broker.append(partition_of(broker, "t"), batch, broker.clock.wall_ms())
     turn(broker)
@@ -38,7 +38,7 @@ def test_what_came_without_it_is_indexed_by_the_next_start_with_it(fs: FaultyFil
     node = WithoutKeyIndex(fs, settings, clock, fs.dice.randbytes)
     node.open()
     assert not list(key_file.listed(fs))
-    node.start_relays()
+    node.start()
     for number in range(2 * SEGMENT // 500):
         put(node, b"k%d" % number)
     relay(node)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.quotas.rates import Rate
@@ -26,6 +25,7 @@ from halfmoon.services.quotas.service import (
     ThrottledError,
 )
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.adapters.rig import BrokerRig, VirtualClock
 
 
@@ -34,7 +34,7 @@ def rig() -> BrokerRig:
     return BrokerRig()
 
 
-def put(broker: Broker, value: float | None, key: str = PRODUCED, **entity: str | None) -> int | None:
+def put(broker: BareNode, value: float | None, key: str = PRODUCED, **entity: str | None) -> int | None:
     parts = [(kind.replace("_", "-"), name) for kind, name in entity.items()]
     return broker.quotas.alter(Alteration(parts, [(key, value)]))
 
@@ -236,9 +236,9 @@ def test_a_meter_takes_little_memory(rig: BrokerRig) -> None:
     assert taken < 700 * 1_000
 
 
-def _broker(fs: FaultyFileSystem, off: tuple[str, ...] = ()) -> Broker:
+def _broker(fs: FaultyFileSystem, off: tuple[str, ...] = ()) -> BareNode:
     settings = load_settings(None, {}, {"log.segment_bytes": "1MiB", "log.low_disk_bytes": 0})
-    broker = Broker(fs, settings, VirtualClock(), random.Random(2).randbytes, off=off)
+    broker = BareNode(fs, settings, VirtualClock(), random.Random(2).randbytes, off=off)
     broker.open()
     return broker
 

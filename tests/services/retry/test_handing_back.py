@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.group_topics import dead_letter_topic, retry_topic, retrying_group
 from halfmoon.plugins.store.delay import NAMES, Delays
@@ -12,6 +11,7 @@ from halfmoon.plugins.store.retry import Retries
 from halfmoon.schema import control
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
 
@@ -20,8 +20,8 @@ GROUP = "billing"
 RETRY, DEAD = retry_topic(GROUP), dead_letter_topic(GROUP)
 
 
-def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
-    brokers: list[Broker] = []
+def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
+    brokers: list[BareNode] = []
 
     def was_handed_back(group: str, topic: str, index: int, offset: int) -> bool:
         there = brokers[0].topic(topic)
@@ -34,30 +34,30 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = reopen(fs, clock)
     broker.create_topic("orders", 2)
     broker.create_topic(RETRY, 1)
     return broker
 
 
-def hand_back(broker: Broker, value: bytes, of: str | None = None, **headers: str) -> int:
+def hand_back(broker: BareNode, value: bytes, of: str | None = None, **headers: str) -> int:
     given = headers if of is None else {"RETRY_OF": of, **headers}
     base = send(broker, RETRY, (value, given))
     relay(broker)
     return base
 
 
-def commit(broker: Broker, topic: str, index: int, offset: int) -> None:
+def commit(broker: BareNode, topic: str, index: int, offset: int) -> None:
     broker.groups.commit(GROUP, -1, "", None, [(partition_of(broker, topic, index), offset, -1, "")])
 
 
-def commit_as_member(broker: Broker, topic: str, index: int, offset: int) -> None:
+def commit_as_member(broker: BareNode, topic: str, index: int, offset: int) -> None:
     number = partition_of(broker, topic).topic.number
     broker.append_control(control.OffsetsCommitted(GROUP, [(number, index, control.Committed(offset, -1, "", 0))]))
 
 
-def test_it_comes_again_later_each_time_and_ends_as_a_dead_letter(broker: Broker, clock: VirtualClock) -> None:
+def test_it_comes_again_later_each_time_and_ends_as_a_dead_letter(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"v", {"mine": "x"}), index=1)
     relay(broker)
     assert hand_back(broker, b"v", "orders/1/0", mine="x") == -1
@@ -102,7 +102,7 @@ def test_it_comes_again_later_each_time_and_ends_as_a_dead_letter(broker: Broker
         ({"RECONSUME_TIME": "7", "MAX_RECONSUME_TIMES": "9"}, 60_001),
     ],
 )
-def test_the_delay(broker: Broker, clock: VirtualClock, headers: dict[str, str], delay_ms: int) -> None:
+def test_the_delay(broker: BareNode, clock: VirtualClock, headers: dict[str, str], delay_ms: int) -> None:
     hand_back(broker, b"v", **headers)
     pass_ms(broker, clock, delay_ms - 1)
     assert values(broker, RETRY) == []
@@ -110,7 +110,7 @@ def test_the_delay(broker: Broker, clock: VirtualClock, headers: dict[str, str],
     assert values(broker, RETRY) == [b"v"]
 
 
-def test_without_a_delay_it_comes_at_once_and_only_this_time(broker: Broker, clock: VirtualClock) -> None:
+def test_without_a_delay_it_comes_at_once_and_only_this_time(broker: BareNode, clock: VirtualClock) -> None:
     hand_back(broker, b"v", TIMER_DELAY_MS="0")
     ((_, _, _, headers),) = found(broker, RETRY)
     assert headers == {"RECONSUME_TIME": b"1"}
@@ -124,7 +124,7 @@ def test_without_a_delay_it_comes_at_once_and_only_this_time(broker: Broker, clo
         ({"RECONSUME_TIME": "2", "TIMER_DELAY_MS": "5"}, b"handed back 2 times"),
     ],
 )
-def test_what_is_given_up_at_once(broker: Broker, headers: dict[str, str], reason: bytes) -> None:
+def test_what_is_given_up_at_once(broker: BareNode, headers: dict[str, str], reason: bytes) -> None:
     assert hand_back(broker, b"v", "orders/0/0", **headers) == -1
     ((_, _, _, dead),) = found(broker, DEAD)
     assert dead["halfmoon.reason"] == reason
@@ -133,7 +133,7 @@ def test_what_is_given_up_at_once(broker: Broker, headers: dict[str, str], reaso
 
 
 def test_to_hand_back_again_what_was_handed_back_does_nothing(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     send(broker, "orders", (b"a", {}), (b"b", {}))
     relay(broker)
@@ -155,7 +155,7 @@ def test_to_hand_back_again_what_was_handed_back_does_nothing(
     assert values(broker, RETRY) == [b"a", b"b"]
 
 
-def test_what_was_committed_is_forgotten_with_the_next_commit(broker: Broker, clock: VirtualClock) -> None:
+def test_what_was_committed_is_forgotten_with_the_next_commit(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", *[(b"%d" % at, {}) for at in range(5)])
     relay(broker)
     for offset in range(5):
@@ -172,7 +172,7 @@ def test_what_was_committed_is_forgotten_with_the_next_commit(broker: Broker, cl
         assert broker.state.nacked.nacked == ({} if left is None else {GROUP: {(0, 0): left}})
 
 
-def test_a_commit_that_comes_late_doubles_nothing(broker: Broker, clock: VirtualClock) -> None:
+def test_a_commit_that_comes_late_doubles_nothing(broker: BareNode, clock: VirtualClock) -> None:
     """While the broker was away a commit waited in the client; it comes after its consumer has begun again."""
     send(broker, "orders", *[(b"%d" % at, {}) for at in range(6)])
     relay(broker)
@@ -191,7 +191,7 @@ def test_a_commit_that_comes_late_doubles_nothing(broker: Broker, clock: Virtual
     assert values(broker, RETRY) == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_a_group_that_is_set_back_may_hand_back_again(broker: Broker, clock: VirtualClock) -> None:
+def test_a_group_that_is_set_back_may_hand_back_again(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", {}), (b"b", {}), (b"c", {}))
     relay(broker)
     for offset in range(3):
@@ -204,7 +204,7 @@ def test_a_group_that_is_set_back_may_hand_back_again(broker: Broker, clock: Vir
     assert values(broker, RETRY) == [b"0", b"1", b"2", b"2"]
 
 
-def test_a_group_whose_offsets_are_deleted_begins_anew(broker: Broker, clock: VirtualClock) -> None:
+def test_a_group_whose_offsets_are_deleted_begins_anew(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", {}))
     relay(broker)
     hand_back(broker, b"a", "orders/0/0")
@@ -216,13 +216,13 @@ def test_a_group_whose_offsets_are_deleted_begins_anew(broker: Broker, clock: Vi
     assert values(broker, RETRY) == [b"a", b"a"]
 
 
-def test_a_header_that_would_cancel_is_only_data_here(broker: Broker, clock: VirtualClock) -> None:
+def test_a_header_that_would_cancel_is_only_data_here(broker: BareNode, clock: VirtualClock) -> None:
     hand_back(broker, b"a", TIMER_DEL_UNIQKEY="x")
     pass_ms(broker, clock, 10_001)
     assert values(broker, RETRY) == [b"a"]
 
 
-def test_groups_do_not_know_of_each_other(broker: Broker, clock: VirtualClock) -> None:
+def test_groups_do_not_know_of_each_other(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", {}))
     broker.create_topic(retry_topic("other"), 1)
     relay(broker)
@@ -233,7 +233,7 @@ def test_groups_do_not_know_of_each_other(broker: Broker, clock: VirtualClock) -
     assert values(broker, RETRY) == values(broker, retry_topic("other")) == [b"a"]
 
 
-def test_an_idempotent_producer_may_send_it_again(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_an_idempotent_producer_may_send_it_again(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     send(broker, "orders", (b"a", {}))
     relay(broker)
     sequence = 0
@@ -263,14 +263,14 @@ def test_an_idempotent_producer_may_send_it_again(broker: Broker, fs: FaultyFile
         ({"DELAY": "soon"}, "header DELAY is b'soon'"),
     ],
 )
-def test_what_makes_no_sense_is_refused(broker: Broker, headers: dict[str, str], said: str) -> None:
+def test_what_makes_no_sense_is_refused(broker: BareNode, headers: dict[str, str], said: str) -> None:
     with pytest.raises(BrokerError) as caught:
         send(broker, RETRY, (b"v", headers))
     assert caught.value.fault is Fault.INVALID_RECORD
     assert said in caught.value.message
 
 
-def test_a_place_that_is_nowhere_is_no_reason_to_lose_a_record(broker: Broker, clock: VirtualClock) -> None:
+def test_a_place_that_is_nowhere_is_no_reason_to_lose_a_record(broker: BareNode, clock: VirtualClock) -> None:
     for _ in range(2):
         hand_back(broker, b"v", "nowhere/5/7")
         hand_back(broker, b"w", "orders/0/999")

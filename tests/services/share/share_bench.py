@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records import iter_records, parse_header
 from halfmoon.services.share.delivery_state import STATE_NAMES
 from halfmoon.services.share.parts import Part
 from halfmoon.services.share.reading import Found, Loading
 from halfmoon.services.share.share_partition import Acknowledgement, Demand
+from halfmoon.testing.node import BareNode
 from tests.core.bench import partition_of
 
 GROUP = "g"
 ENOUGH = 1 << 20
 
 
-def part_of(broker: Broker, topic: str, index: int = 0, group: str = GROUP) -> Part:
+def part_of(broker: BareNode, topic: str, index: int = 0, group: str = GROUP) -> Part:
     part = broker.shares.delivery.begin(group, partition_of(broker, topic, index), broker.shares.options(group))
     assert isinstance(part, Part)
     return part
 
 
 def fetch(
-    broker: Broker, part: Part, member: str, most: int = 500, batch_records: int = 500, *, exactly: bool = False
+    broker: BareNode, part: Part, member: str, most: int = 500, batch_records: int = 500, *, exactly: bool = False
 ) -> Found | None:
     demand = Demand(most, batch_records, exactly)
     options = broker.shares.options(part.place.group)
@@ -40,13 +40,13 @@ def given(found: Found | None) -> dict[int, int]:
     return {offset: piece.deliveries for piece in acquired for offset in range(piece.first, piece.end)}
 
 
-def acknowledge(broker: Broker, part: Part, member: str, first: int, last: int, *types: int) -> int:
+def acknowledge(broker: BareNode, part: Part, member: str, first: int, last: int, *types: int) -> int:
     """Returns the log position to wait for."""
     batches = [Acknowledgement(first, last, types)]
     return broker.shares.delivery.acknowledge(part, member, batches, broker.shares.options(part.place.group))
 
 
-def letters(broker: Broker, topic: str) -> list[dict[str, bytes | None]]:
+def letters(broker: BareNode, topic: str) -> list[dict[str, bytes | None]]:
     """The headers of dead letters, the value among them as ''."""
     if broker.topic(topic) is None:
         return []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
 from halfmoon.services.share.share_partition import ACCEPT, REJECT, RELEASE
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
 from tests.core.relay_bench import deaths
 from tests.services.share.share_bench import acknowledge, fetch, given, letters, part_of
@@ -20,7 +20,7 @@ Told = dict[int, int]
 """Offset → what was said of it, and answered."""
 
 
-def opened(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def opened(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return open_broker(fs, clock, sections=SECTIONS)
 
 
@@ -44,7 +44,7 @@ def play(fs: FaultyFileSystem, clock: VirtualClock, told: Told) -> None:
         relay(broker)
 
 
-def said(broker: Broker, told: Told, first: int, last: int, kind: int, member: str = "a") -> None:
+def said(broker: BareNode, told: Told, first: int, last: int, kind: int, member: str = "a") -> None:
     def answered(error: BrokerError | None) -> None:
         if error is None:
             told.update(dict.fromkeys(range(first, last + 1), kind if member == "a" else REJECT))

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.share.delivery_state import ACQUIRED, FINISHED
 from halfmoon.services.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
 from tests.core.relay_bench import lose_derived
@@ -65,7 +65,7 @@ class ShareCrashes(RuleBasedStateMachine):
         turn(self.broker)
 
     def open(self) -> None:
-        self.broker: Broker = open_broker(self.fs, self.clock, flush=self.flush, sections=SECTIONS)
+        self.broker: BareNode = open_broker(self.fs, self.clock, flush=self.flush, sections=SECTIONS)
         turn(self.broker)
 
     # -- what members do -----------------------------------------------------------------------------------------------

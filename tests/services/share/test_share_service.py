@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
 from halfmoon.core.batch_header import HEADER_BYTES, assemble, parse_header
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import build_batch
@@ -21,6 +21,7 @@ from halfmoon.services.share.parts import Part, Place
 from halfmoon.services.share.reading import Loading
 from halfmoon.services.share.share_partition import ACCEPT, REJECT, RELEASE, RENEW, Demand
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
 from tests.core.clean_bench import COMPACT, clean, put
 from tests.core.transaction_bench import TxnClient
@@ -37,7 +38,7 @@ class Bench:
         self.broker.create_topic("t", 1)
         turn(self.broker)
 
-    def open(self) -> Broker:
+    def open(self) -> BareNode:
         return open_broker(self.fs, self.clock, sections={"groups": {"share": self.share}}, **self.log)
 
     def restart(self) -> None:
@@ -553,7 +554,7 @@ def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
     assert bench.broker.shares.dead_letters.unwritten == 1
 
 
-def step(broker: Broker) -> None:
+def step(broker: BareNode) -> None:
     loading = broker.relays.step()
     if loading is not None:
         loading.loaded(loading.load())
@@ -760,7 +761,8 @@ def test_what_a_group_sees_of_transactions(isolation: str, decided: dict[int, in
 
 def test_a_group_s_configurations_are_shown_as_they_hold() -> None:
     bench = Bench(record_lock_duration="20s")
-    shown_first = {each.name: each for each in group_entries(bench.broker, "a team")}
+    ctx = SimpleNamespace(core=bench.broker, services=bench.broker.services)
+    shown_first = {each.name: each for each in group_entries(ctx, "a team")}
     lock = shown_first["share.record.lock.duration.ms"]
     assert (lock.value, lock.source) == ("20000", STATIC_BROKER_CONFIG)
     reset = shown_first["share.auto.offset.reset"]
@@ -771,6 +773,6 @@ def test_a_group_s_configurations_are_shown_as_they_hold() -> None:
     assert bench.broker.shares.options("a team").terms.lock_ms == 10_000
     bench.broker.dynamic_configs.alter("", {"group.share.delivery.count.limit": "7"})
     assert bench.broker.shares.options("a team").terms.count_limit == 7
-    after = {each.name: each.value for each in group_entries(bench.broker, "a team")}
+    after = {each.name: each.value for each in group_entries(ctx, "a team")}
     assert after["share.record.lock.duration.ms"] == "10000"
     assert after["share.delivery.count.limit"] == "7"

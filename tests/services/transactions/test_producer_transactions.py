@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
@@ -15,6 +14,7 @@ from halfmoon.schema.snapshot import TransactionalIdState, decode
 from halfmoon.schema.transactions import LAST_EPOCH, TransactionState
 from halfmoon.services.waiting.types import Diverted, PutInterceptor, Redirect
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, sync, turn, values
 from tests.core.transaction_bench import TxnClient, committed_values, fault_of, markers, read_committed
 
@@ -22,26 +22,26 @@ STYLES = pytest.mark.parametrize("bumps", [True, False], ids=["epoch bumped", "o
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = open_broker(fs, clock)
     broker.create_topic("t", 2)
     turn(broker)
     return broker
 
 
-def client(broker: Broker, name: str = "x", **options: object) -> TxnClient:
+def client(broker: BareNode, name: str = "x", **options: object) -> TxnClient:
     found = TxnClient(broker, name, **options)  # type: ignore[arg-type]
     found.init()
     turn(broker)
     return found
 
 
-def state(broker: Broker, name: str = "x") -> TransactionState:
+def state(broker: BareNode, name: str = "x") -> TransactionState:
     return broker.state.transactions.by_name[name].state
 
 
 @STYLES
-def test_nothing_is_stable_until_the_end_is_durable(broker: Broker, bumps: bool) -> None:
+def test_nothing_is_stable_until_the_end_is_durable(broker: BareNode, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
     partition = partition_of(broker, "t")
     one.send("t", b"a", b"b")
@@ -60,7 +60,7 @@ def test_nothing_is_stable_until_the_end_is_durable(broker: Broker, bumps: bool)
 
 
 @STYLES
-def test_what_is_aborted_is_left_out(broker: Broker, bumps: bool) -> None:
+def test_what_is_aborted_is_left_out(broker: BareNode, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
     one.send("t", b"a")
     one.send("t", b"b", index=1)
@@ -75,7 +75,7 @@ def test_what_is_aborted_is_left_out(broker: Broker, bumps: bool) -> None:
     assert state(broker) is TransactionState.COMPLETE_COMMIT
 
 
-def test_each_end_bumps_the_epoch_and_its_markers_have_the_next(broker: Broker) -> None:
+def test_each_end_bumps_the_epoch_and_its_markers_have_the_next(broker: BareNode) -> None:
     one = client(broker)
     assert one.epoch == 0
     for value in (b"a", b"b"):
@@ -86,7 +86,7 @@ def test_each_end_bumps_the_epoch_and_its_markers_have_the_next(broker: Broker) 
     assert [epoch for _, _, epoch, _ in markers(broker, partition_of(broker, "t"))] == [1, 2]
 
 
-def test_older_clients_keep_their_epoch_and_go_on_counting(broker: Broker) -> None:
+def test_older_clients_keep_their_epoch_and_go_on_counting(broker: BareNode) -> None:
     one = client(broker, bumps=False)
     for value in (b"a", b"b"):
         one.send("t", value)
@@ -98,7 +98,7 @@ def test_older_clients_keep_their_epoch_and_go_on_counting(broker: Broker) -> No
 
 
 @STYLES
-def test_a_partition_without_a_batch_gets_no_marker(broker: Broker, bumps: bool) -> None:
+def test_a_partition_without_a_batch_gets_no_marker(broker: BareNode, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
     one.send("t", b"a")
     broker.transactions.add_partitions("x", one.producer_id, one.epoch, [partition_of(broker, "t", 1)])
@@ -108,7 +108,7 @@ def test_a_partition_without_a_batch_gets_no_marker(broker: Broker, bumps: bool)
     assert committed_values(broker, "t") == [b"a"]
 
 
-def test_transactions_of_several_producers_interleave(broker: Broker) -> None:
+def test_transactions_of_several_producers_interleave(broker: BareNode) -> None:
     one, two, three = (client(broker, name) for name in "xyz")
     one.send("t", b"1a")
     two.send("t", b"2a")
@@ -135,7 +135,7 @@ def test_transactions_of_several_producers_interleave(broker: Broker) -> None:
 
 
 @STYLES
-def test_a_second_one_with_the_id_fences_the_first_and_aborts_what_it_had_open(broker: Broker, bumps: bool) -> None:
+def test_a_second_one_with_the_id_fences_the_first_and_aborts_what_it_had_open(broker: BareNode, bumps: bool) -> None:
     first = client(broker, bumps=bumps)
     first.send("t", b"lost")
     second = client(broker, bumps=bumps)
@@ -153,7 +153,7 @@ def test_a_second_one_with_the_id_fences_the_first_and_aborts_what_it_had_open(b
     assert committed_values(broker, "t") == [b"kept"]
 
 
-def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing(broker: Broker) -> None:
+def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing(broker: BareNode) -> None:
     first = client(broker)
     second = client(broker)
     second.send("t", b"kept")
@@ -163,7 +163,7 @@ def test_a_zombie_that_asks_for_its_next_epoch_aborts_nothing(broker: Broker) ->
     assert committed_values(broker, "t") == [b"kept"]
 
 
-def test_a_producer_that_lost_its_way_goes_on_with_the_next_epoch(broker: Broker) -> None:
+def test_a_producer_that_lost_its_way_goes_on_with_the_next_epoch(broker: BareNode) -> None:
     one = client(broker)
     one.send("t", b"lost")
     one.init(again=True)
@@ -175,7 +175,7 @@ def test_a_producer_that_lost_its_way_goes_on_with_the_next_epoch(broker: Broker
     assert committed_values(broker, "t") == [b"kept"]
 
 
-def test_a_repeated_request_for_the_next_epoch_is_answered_alike(broker: Broker) -> None:
+def test_a_repeated_request_for_the_next_epoch_is_answered_alike(broker: BareNode) -> None:
     one = client(broker)
     transactions = broker.transactions
     told, _ = transactions.init_producer_id("x", 1_000, (one.producer_id, 0))
@@ -185,7 +185,7 @@ def test_a_repeated_request_for_the_next_epoch_is_answered_alike(broker: Broker)
 
 @STYLES
 @pytest.mark.parametrize("commit", [True, False])
-def test_a_repeated_end_is_answered_alike(broker: Broker, bumps: bool, commit: bool) -> None:
+def test_a_repeated_end_is_answered_alike(broker: BareNode, bumps: bool, commit: bool) -> None:
     one = client(broker, bumps=bumps)
     one.send("t", b"a")
     producer_id, epoch = one.producer_id, one.epoch
@@ -200,7 +200,7 @@ def test_a_repeated_end_is_answered_alike(broker: Broker, bumps: bool, commit: b
     assert len(markers(broker, partition_of(broker, "t"))) == 1
 
 
-def test_a_repeated_end_waits_for_the_first(broker: Broker) -> None:
+def test_a_repeated_end_waits_for_the_first(broker: BareNode) -> None:
     one = client(broker)
     one.send("t", b"a")
     turn(broker)
@@ -215,7 +215,7 @@ def test_a_repeated_end_waits_for_the_first(broker: Broker) -> None:
 
 
 @STYLES
-def test_nothing_to_commit(broker: Broker, bumps: bool) -> None:
+def test_nothing_to_commit(broker: BareNode, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
     assert fault_of(one.commit) is Fault.INVALID_TXN_STATE
     if bumps:
@@ -227,7 +227,7 @@ def test_nothing_to_commit(broker: Broker, bumps: bool) -> None:
 
 @STYLES
 def test_what_takes_too_long_is_aborted_and_its_producer_fenced(
-    broker: Broker, clock: VirtualClock, bumps: bool
+    broker: BareNode, clock: VirtualClock, bumps: bool
 ) -> None:
     one = client(broker, bumps=bumps, timeout_ms=5_000)
     one.send("t", b"late")
@@ -253,7 +253,7 @@ def test_what_takes_too_long_is_aborted_and_its_producer_fenced(
     assert committed_values(broker, "t") == [b"kept"]
 
 
-def test_many_that_take_too_long_are_aborted_a_hundred_at_a_time(broker: Broker, clock: VirtualClock) -> None:
+def test_many_that_take_too_long_are_aborted_a_hundred_at_a_time(broker: BareNode, clock: VirtualClock) -> None:
     for number in range(150):
         client(broker, str(number), timeout_ms=5_000).send("t", b"late")
     clock.now_ms += 5_000
@@ -268,7 +268,7 @@ def test_many_that_take_too_long_are_aborted_a_hundred_at_a_time(broker: Broker,
     assert committed_values(broker, "t") == []
 
 
-def test_transactions_that_ended_leave_no_deadlines(broker: Broker) -> None:
+def test_transactions_that_ended_leave_no_deadlines(broker: BareNode) -> None:
     one, other = client(broker, "one"), client(broker, "other")
     other.send("t", b"open")
     for number in range(1_000):
@@ -278,7 +278,7 @@ def test_transactions_that_ended_leave_no_deadlines(broker: Broker) -> None:
     assert broker.transactions.next_deadline() is not None
 
 
-def test_the_time_of_a_transaction_counts_from_its_own_beginning(broker: Broker, clock: VirtualClock) -> None:
+def test_the_time_of_a_transaction_counts_from_its_own_beginning(broker: BareNode, clock: VirtualClock) -> None:
     one = client(broker, timeout_ms=5_000)
     one.send("t", b"a")
     clock.now_ms += 4_000
@@ -293,12 +293,12 @@ def test_the_time_of_a_transaction_counts_from_its_own_beginning(broker: Broker,
 
 
 @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
-def test_a_timeout_that_is_not_allowed(broker: Broker, timeout_ms: int) -> None:
+def test_a_timeout_that_is_not_allowed(broker: BareNode, timeout_ms: int) -> None:
     one = TxnClient(broker, "x", timeout_ms=timeout_ms)
     assert fault_of(one.init) is Fault.INVALID_TRANSACTION_TIMEOUT
 
 
-def test_epochs_that_are_used_up_lead_to_a_new_producer_id(broker: Broker) -> None:
+def test_epochs_that_are_used_up_lead_to_a_new_producer_id(broker: BareNode) -> None:
     one = client(broker)
     first = one.producer_id
     for _ in range(LAST_EPOCH):
@@ -316,7 +316,7 @@ def test_epochs_that_are_used_up_lead_to_a_new_producer_id(broker: Broker) -> No
     assert markers(broker, partition_of(broker, "t"))[0][1:] == (first, LAST_EPOCH + 1, True)
 
 
-def test_a_new_producer_id_when_a_client_takes_an_id_whose_epochs_are_used_up(broker: Broker) -> None:
+def test_a_new_producer_id_when_a_client_takes_an_id_whose_epochs_are_used_up(broker: BareNode) -> None:
     one = client(broker)
     first = one.producer_id
     for _ in range(LAST_EPOCH):
@@ -329,7 +329,7 @@ def test_a_new_producer_id_when_a_client_takes_an_id_whose_epochs_are_used_up(br
 # -- batches ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_transactional_batch_without_a_transactional_id(broker: Broker) -> None:
+def test_a_transactional_batch_without_a_transactional_id(broker: BareNode) -> None:
     one = client(broker)
     partition = partition_of(broker, "t")
     assert fault_of(lambda: broker.append(partition, one.batch("t", 0, b"a"), 0)) is (
@@ -338,7 +338,7 @@ def test_a_transactional_batch_without_a_transactional_id(broker: Broker) -> Non
     assert partition.next_offset == 0
 
 
-def test_an_older_producer_must_have_added_the_partition(broker: Broker) -> None:
+def test_an_older_producer_must_have_added_the_partition(broker: BareNode) -> None:
     one = client(broker, bumps=False)
     one.added.add(("t", 0))  # it believes so
     assert fault_of(lambda: one.send("t", b"a")) is Fault.TRANSACTION_ABORTABLE
@@ -349,7 +349,7 @@ def test_an_older_producer_must_have_added_the_partition(broker: Broker) -> None
     assert fault_of(lambda: one.send("t", b"late")) is Fault.TRANSACTION_ABORTABLE, "left behind by nobody"
 
 
-def test_a_batch_that_comes_after_the_end_is_refused(broker: Broker) -> None:
+def test_a_batch_that_comes_after_the_end_is_refused(broker: BareNode) -> None:
     one = client(broker)
     late = one.batch("t", 0, b"late")
     one.send("t", b"a")
@@ -358,7 +358,7 @@ def test_a_batch_that_comes_after_the_end_is_refused(broker: Broker) -> None:
     assert fault_of(lambda: broker.append(partition, late, 0, one.who)) is Fault.INVALID_PRODUCER_EPOCH
 
 
-def test_a_transaction_begins_at_sequence_0_everywhere(broker: Broker) -> None:
+def test_a_transaction_begins_at_sequence_0_everywhere(broker: BareNode) -> None:
     one = client(broker)
     one.sequences["t", 0] = 3
     assert fault_of(lambda: one.send("t", b"d")) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -369,7 +369,7 @@ def test_a_transaction_begins_at_sequence_0_everywhere(broker: Broker) -> None:
     assert fault_of(lambda: one.send("t", b"e")) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_a_repeated_batch_is_answered_alike(broker: Broker) -> None:
+def test_a_repeated_batch_is_answered_alike(broker: BareNode) -> None:
     one = client(broker)
     first = one.send("t", b"a")
     one.sequences.clear()
@@ -379,14 +379,14 @@ def test_a_repeated_batch_is_answered_alike(broker: Broker) -> None:
     assert committed_values(broker, "t") == [b"a"]
 
 
-def test_within_a_transaction_all_batches_of_the_producer_belong_to_it(broker: Broker) -> None:
+def test_within_a_transaction_all_batches_of_the_producer_belong_to_it(broker: BareNode) -> None:
     one = client(broker)
     one.send("t", b"a")
     plain = batch(b"b", producer_id=one.producer_id, epoch=one.epoch, sequence=1)
     assert fault_of(lambda: broker.append(partition_of(broker, "t"), plain, 0, one.who)) is Fault.INVALID_TXN_STATE
 
 
-def test_somebody_elses_producer_id(broker: Broker) -> None:
+def test_somebody_elses_producer_id(broker: BareNode) -> None:
     one, two = client(broker, "x"), client(broker, "y")
     two.name = "x"
     assert fault_of(lambda: two.send("t", b"a")) is Fault.INVALID_PRODUCER_ID_MAPPING
@@ -442,7 +442,7 @@ def test_headers_that_are_the_brokers_are_taken_off_transactional_records_too(
 
 
 @STYLES
-def test_progress_counts_with_the_commit(broker: Broker, bumps: bool) -> None:
+def test_progress_counts_with_the_commit(broker: BareNode, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
     place = partition_of(broker, "t")
     one.send("t", b"a", index=1)
@@ -454,7 +454,7 @@ def test_progress_counts_with_the_commit(broker: Broker, bumps: bool) -> None:
     assert broker.groups.unstable("g") == set()
 
 
-def test_progress_is_told_when_the_commit_is_durable(broker: Broker) -> None:
+def test_progress_is_told_when_the_commit_is_durable(broker: BareNode) -> None:
     one = client(broker)
     one.commit_offsets("g", "t", 7)
     turn(broker)
@@ -470,7 +470,7 @@ def test_progress_is_told_when_the_commit_is_durable(broker: Broker) -> None:
 
 
 @STYLES
-def test_progress_of_an_aborted_transaction_is_forgotten(broker: Broker, bumps: bool) -> None:
+def test_progress_of_an_aborted_transaction_is_forgotten(broker: BareNode, bumps: bool) -> None:
     one = client(broker, bumps=bumps)
     one.commit_offsets("g", "t", 7)
     one.abort()
@@ -478,7 +478,7 @@ def test_progress_of_an_aborted_transaction_is_forgotten(broker: Broker, bumps: 
     assert broker.groups.unstable("g") == set()
 
 
-def test_an_older_producer_must_have_added_the_group(broker: Broker) -> None:
+def test_an_older_producer_must_have_added_the_group(broker: BareNode) -> None:
     one = client(broker, bumps=False)
     entries = [(partition_of(broker, "t"), 7, -1, "")]
     transactions = broker.transactions
@@ -488,7 +488,7 @@ def test_an_older_producer_must_have_added_the_group(broker: Broker) -> None:
     )
 
 
-def test_a_deleted_group_and_a_deleted_topic(broker: Broker) -> None:
+def test_a_deleted_group_and_a_deleted_topic(broker: BareNode) -> None:
     one = client(broker)
     broker.create_topic("other", 1)
     one.commit_offsets("g", "t", 7)
@@ -510,7 +510,7 @@ def test_a_deleted_group_and_a_deleted_topic(broker: Broker) -> None:
 
 @STYLES
 def test_a_batch_that_is_sent_again_counts_once_although_the_checkpoint_is_lost(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, bumps: bool
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode, bumps: bool
 ) -> None:
     one = client(broker, bumps=bumps)
     one.send("t", b"before")  # adds the partition, for an older producer
@@ -538,7 +538,7 @@ def test_a_batch_that_is_sent_again_counts_once_although_the_checkpoint_is_lost(
 @STYLES
 @pytest.mark.parametrize("how", ["clean", "kill", "power loss", "from a segment's head"])
 def test_an_open_transaction_goes_on_after_a_restart(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, how: str, bumps: bool
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode, how: str, bumps: bool
 ) -> None:
     one = client(broker, bumps=bumps)
     one.send("t", b"a")
@@ -575,7 +575,7 @@ def test_an_open_transaction_goes_on_after_a_restart(
 
 
 def test_an_end_that_was_not_flushed_is_lost_as_a_whole(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode
 ) -> None:
     one = client(broker)
     one.send("t", b"a")
@@ -594,7 +594,7 @@ def test_an_end_that_was_not_flushed_is_lost_as_a_whole(
 
 
 def test_what_nobody_would_end_is_aborted_at_the_next_start(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode
 ) -> None:
     """Rot may take the records of a transactional id and leave its batches."""
     one = client(broker)
@@ -607,7 +607,7 @@ def test_what_nobody_would_end_is_aborted_at_the_next_start(
     assert committed_values(broker, "t") == []
 
 
-def test_an_end_that_cannot_be_written_changes_nothing(broker: Broker, clock: VirtualClock) -> None:
+def test_an_end_that_cannot_be_written_changes_nothing(broker: BareNode, clock: VirtualClock) -> None:
     one = client(broker, timeout_ms=5_000)
     one.send("t", b"a")
     turn(broker)
@@ -624,7 +624,7 @@ def test_an_end_that_cannot_be_written_changes_nothing(broker: Broker, clock: Vi
     assert state(broker) is TransactionState.COMPLETE_ABORT
 
 
-def test_a_disk_that_fails_answers_nobody(fs: FaultyFileSystem, broker: Broker) -> None:
+def test_a_disk_that_fails_answers_nobody(fs: FaultyFileSystem, broker: BareNode) -> None:
     one = client(broker)
     one.send("t", b"a")
     turn(broker)
@@ -641,7 +641,7 @@ def test_a_disk_that_fails_answers_nobody(fs: FaultyFileSystem, broker: Broker) 
 # -- who else is concerned -------------------------------------------------------------------------------------------
 
 
-def test_whoever_waits_for_committed_records_is_woken_by_the_end(broker: Broker, clock: VirtualClock) -> None:
+def test_whoever_waits_for_committed_records_is_woken_by_the_end(broker: BareNode, clock: VirtualClock) -> None:
     one = client(broker)
     partition = partition_of(broker, "t")
     one.send("t", b"a" * 5_000)
@@ -681,7 +681,7 @@ def test_an_end_asks_each_who_waits_once(fs: FaultyFileSystem, clock: VirtualClo
     assert asked == 1
 
 
-def test_deleting_records_moves_what_is_stable_with_it(broker: Broker) -> None:
+def test_deleting_records_moves_what_is_stable_with_it(broker: BareNode) -> None:
     one = client(broker)
     send(broker, "t", b"plain")
     one.send("t", b"a")
@@ -701,7 +701,7 @@ def test_deleting_records_moves_what_is_stable_with_it(broker: Broker) -> None:
     assert len(partition.transactions.aborted) == 0, "forgotten with the records"
 
 
-def test_a_producer_with_an_open_transaction_is_not_forgotten(broker: Broker, clock: VirtualClock) -> None:
+def test_a_producer_with_an_open_transaction_is_not_forgotten(broker: BareNode, clock: VirtualClock) -> None:
     one = client(broker, timeout_ms=900_000)
     idle = client(broker, "idle")
     one.send("t", b"a")
@@ -775,7 +775,7 @@ def test_what_a_snapshot_says_of_an_id_follows_every_change(fs: FaultyFileSystem
     assert (saved().state, saved().identity.epoch) == (TransactionState.EMPTY, one.epoch)
 
 
-def test_an_operator_ends_what_hangs_in_one_partition(broker: Broker) -> None:
+def test_an_operator_ends_what_hangs_in_one_partition(broker: BareNode) -> None:
     one = client(broker)
     one.send("t", b"a")
     partition = partition_of(broker, "t")
@@ -791,7 +791,7 @@ def test_an_operator_ends_what_hangs_in_one_partition(broker: Broker) -> None:
     assert committed_values(broker, "t") == []
 
 
-def test_ten_thousand_transactions_of_four_producers(broker: Broker) -> None:
+def test_ten_thousand_transactions_of_four_producers(broker: BareNode) -> None:
     clients = [client(broker, str(number)) for number in range(4)]
     expected = []
     for number in range(2_500):
@@ -808,7 +808,7 @@ def test_ten_thousand_transactions_of_four_producers(broker: Broker) -> None:
     assert committed_values(broker, "t") == expected
 
 
-def test_without_a_guard_transactional_batches_are_refused_and_what_is_open_stays_open(broker: Broker) -> None:
+def test_without_a_guard_transactional_batches_are_refused_and_what_is_open_stays_open(broker: BareNode) -> None:
     one = client(broker)
     one.send("t", b"a")
     turn(broker)

@@ -8,9 +8,9 @@ import random
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, turn
 from tests.core.relay_bench import lose_derived
 from tests.core.transaction_bench import TxnClient, committed_values
@@ -62,7 +62,7 @@ class World:
     def _created(self, error: BrokerError | None) -> None:
         self.created = error is None
 
-    def transact(self, broker: Broker, client: TxnClient, *, commit: bool, settle: bool) -> None:
+    def transact(self, broker: BareNode, client: TxnClient, *, commit: bool, settle: bool) -> None:
         sent = Sent(len(self.sent), commit)
         self.sent.append(sent)
         for index in range(PARTITIONS):
@@ -75,10 +75,10 @@ class World:
         turn(broker)
         assert sent.answered
 
-    def open(self) -> Broker:
+    def open(self) -> BareNode:
         return open_broker(self.fs, self.clock)
 
-    def check(self, broker: Broker) -> None:
+    def check(self, broker: BareNode) -> None:
         assert not broker.report.damaged
         if broker.topic("t") is None:
             assert not self.created

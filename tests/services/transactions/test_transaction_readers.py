@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.records import TRANSACTIONAL, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, clean, put
 from tests.core.transaction_bench import TxnClient
@@ -14,7 +14,7 @@ from tests.services.keyindex.test_messages import find, places
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker = open_broker(fs, clock)
     broker.create_topic("t", 1)
     broker.create_topic("v", configs={"halfmoon.view.source": "t", "halfmoon.view.prefix": "a"})
@@ -22,13 +22,13 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
 
 
 @pytest.fixture
-def client(broker: Broker) -> TxnClient:
+def client(broker: BareNode) -> TxnClient:
     client = TxnClient(broker, "x")
     client.init()
     return client
 
 
-def test_a_view_is_filled_with_what_was_committed(broker: Broker, client: TxnClient) -> None:
+def test_a_view_is_filled_with_what_was_committed(broker: BareNode, client: TxnClient) -> None:
     client.send("t", b"a1", b"b1")
     send(broker, "t", b"a2")
     relay(broker)
@@ -45,7 +45,7 @@ def test_a_view_is_filled_with_what_was_committed(broker: Broker, client: TxnCli
 
 
 @pytest.mark.parametrize("size", [10, 20_000], ids=["taken apart", "as a whole"])
-def test_batches_of_a_view_belong_to_no_transaction(broker: Broker, client: TxnClient, size: int) -> None:
+def test_batches_of_a_view_belong_to_no_transaction(broker: BareNode, client: TxnClient, size: int) -> None:
     client.send("t", b"a" * size)
     client.commit()
     relay(broker)
@@ -56,7 +56,7 @@ def test_batches_of_a_view_belong_to_no_transaction(broker: Broker, client: TxnC
 
 
 def test_a_view_goes_on_after_a_restart_where_a_transaction_was_open(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: Broker, client: TxnClient
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode, client: TxnClient
 ) -> None:
     client.send("t", b"a1")
     client.abort()
@@ -70,7 +70,7 @@ def test_a_view_goes_on_after_a_restart_where_a_transaction_was_open(
     assert values(broker, "v") == [b"a2"]
 
 
-def test_messages_are_found_once_they_are_committed(broker: Broker, client: TxnClient) -> None:
+def test_messages_are_found_once_they_are_committed(broker: BareNode, client: TxnClient) -> None:
     def sent(value: bytes, sequence: int) -> None:
         partition = partition_of(broker, "t")
         batch = client.batch("t", 0, value, headers=(("KEYS", b"k"),))
@@ -90,7 +90,7 @@ def test_messages_are_found_once_they_are_committed(broker: Broker, client: TxnC
 
 
 def test_aborted_records_stay_out_of_a_view_though_they_are_deleted_while_it_is_filled(
-    broker: Broker, client: TxnClient
+    broker: BareNode, client: TxnClient
 ) -> None:
     send(broker, "t", b"a0")
     client.send("t", b"a1")

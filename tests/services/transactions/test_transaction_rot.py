@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.commitlog import segment_path
 from halfmoon.core.errors import BrokerError, Fault
@@ -12,6 +11,7 @@ from halfmoon.core.frame import HEADER_BYTES
 from halfmoon.core.scan import read_header
 from halfmoon.schema.transactions import TransactionState
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
 from tests.core.transaction_bench import TxnClient, read_committed
 
@@ -19,7 +19,7 @@ RECORD = 2
 """The part that is the record; 0 and 1 are the markers of the two partitions."""
 
 
-def told(partition: Partition, broker: Broker) -> list[bytes]:
+def told(partition: Partition, broker: BareNode) -> list[bytes]:
     """What a reader of committed records gets that goes on behind what is lost."""
     found: list[bytes] = []
     at = partition.start_offset

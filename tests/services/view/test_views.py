@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.batch_header import TIMESTAMP_TYPE
-from halfmoon.core.broker import Broker
 from halfmoon.core.crc import crc32c
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.filtering import READ
@@ -22,6 +21,7 @@ from halfmoon.core.records import BatchHeader, build_batch, iter_records, parse_
 from halfmoon.core.scan import Scan, read_provenance
 from halfmoon.services.view.updater import WHOLE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import (
     ValueFilter,
@@ -44,7 +44,7 @@ Row = tuple[bytes | None, bytes | None, int, tuple[tuple[str, bytes | None], ...
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return open_broker(fs, clock)
 
 
@@ -54,12 +54,12 @@ def view_of(source: str, prefix: str = "a", **more: str) -> dict[str, str]:
     }
 
 
-def put(broker: Broker, topic: str, rows: Iterable[Row], index: int = 0, **fields: Any) -> None:
+def put(broker: BareNode, topic: str, rows: Iterable[Row], index: int = 0, **fields: Any) -> None:
     partition = partition_of(broker, topic, index)
     broker.append(partition, memoryview(bytearray(build_batch(rows, **fields))), broker.clock.wall_ms())
 
 
-def batches(broker: Broker, topic: str, index: int = 0) -> list[tuple[BatchHeader, bytes]]:
+def batches(broker: BareNode, topic: str, index: int = 0) -> list[tuple[BatchHeader, bytes]]:
     partition = partition_of(broker, topic, index)
     found = []
     at = partition.start_offset
@@ -72,7 +72,7 @@ def batches(broker: Broker, topic: str, index: int = 0) -> list[tuple[BatchHeade
     return found
 
 
-def rows(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, Row]]:
+def rows(broker: BareNode, topic: str, index: int = 0) -> list[tuple[int, Row]]:
     return [
         (header.base_offset + record.offset_delta, (record.key, record.value, record.timestamp, record.headers))
         for header, piece in batches(broker, topic, index)
@@ -80,7 +80,7 @@ def rows(broker: Broker, topic: str, index: int = 0) -> list[tuple[int, Row]]:
     ]
 
 
-def reopened(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def reopened(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     broker.close()
     return open_broker(fs, clock)
 
@@ -88,7 +88,7 @@ def reopened(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> Broke
 # -- what is in a view -------------------------------------------------------------------------------------------------
 
 
-def test_a_view_holds_what_matches(broker: Broker) -> None:
+def test_a_view_holds_what_matches(broker: BareNode) -> None:
     broker.create_topic("t", 2)
     broker.create_topic("v", configs=view_of("t"))
     send(broker, "t", b"a1", b"b1", b"a2")
@@ -102,7 +102,7 @@ def test_a_view_holds_what_matches(broker: Broker) -> None:
     assert partition_of(broker, "v").next_offset == 3
 
 
-def test_nothing_is_left_to_do_when_nothing_has_come(broker: Broker) -> None:
+def test_nothing_is_left_to_do_when_nothing_has_come(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
     relay(broker)
@@ -154,7 +154,7 @@ def test_key_value_headers_and_time_stay_whatever_the_source_is_like(
         assert not header.attributes & TIMESTAMP_TYPE
 
 
-def test_a_view_may_stamp_its_records_itself(broker: Broker, clock: VirtualClock) -> None:
+def test_a_view_may_stamp_its_records_itself(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t") | {"message.timestamp.type": "LogAppendTime"})
     send(broker, "t", b"a1", timestamp=5)
@@ -163,7 +163,7 @@ def test_a_view_may_stamp_its_records_itself(broker: Broker, clock: VirtualClock
     assert [row[2] for _, row in rows(broker, "v")] == [clock.now_ms]
 
 
-def test_matches_of_small_batches_become_one(broker: Broker) -> None:
+def test_matches_of_small_batches_become_one(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     for number in range(50):
         send(broker, "t", b"a%d" % number, b"b")
@@ -173,7 +173,7 @@ def test_matches_of_small_batches_become_one(broker: Broker) -> None:
     assert [header.record_count for header, _ in batches(broker, "v")] == [50]
 
 
-def test_batches_do_not_grow_without_bound(broker: Broker) -> None:
+def test_batches_do_not_grow_without_bound(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     for _ in range(40):
         send(broker, "t", b"a" * 10_000, b"b")
@@ -186,7 +186,7 @@ def test_batches_do_not_grow_without_bound(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_a_large_batch_that_matches_as_a_whole_is_not_taken_apart(broker: Broker, codec: int) -> None:
+def test_a_large_batch_that_matches_as_a_whole_is_not_taken_apart(broker: BareNode, codec: int) -> None:
     dice = random.Random(1)
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
@@ -200,7 +200,7 @@ def test_a_large_batch_that_matches_as_a_whole_is_not_taken_apart(broker: Broker
     assert view[1][1][61:] == source[1][1][61:]
 
 
-def test_records_that_were_deleted_within_a_batch_do_not_come_back(broker: Broker) -> None:
+def test_records_that_were_deleted_within_a_batch_do_not_come_back(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", b"a0", b"a1", b"a2")
     turn(broker)
@@ -211,7 +211,7 @@ def test_records_that_were_deleted_within_a_batch_do_not_come_back(broker: Broke
 
 
 @pytest.mark.parametrize(("begin", "expected"), [("earliest", [b"a1", b"a2"]), ("latest", [b"a2"])])
-def test_where_a_view_begins(broker: Broker, begin: str, expected: list[bytes]) -> None:
+def test_where_a_view_begins(broker: BareNode, begin: str, expected: list[bytes]) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", b"a1")
     broker.create_topic("v", configs=view_of("t", from_=begin))
@@ -220,9 +220,9 @@ def test_where_a_view_begins(broker: Broker, begin: str, expected: list[bytes]) 
     assert values(broker, "v") == expected
 
 
-def test_a_view_grows_with_its_source_and_new_partitions_begin_at_the_beginning(broker: Broker) -> None:
+def test_a_view_grows_with_its_source_and_new_partitions_begin_at_the_beginning(broker: BareNode) -> None:
     changes: list[tuple[str, str]] = []
-    broker.on_topic_changed = lambda topic, change: changes.append((topic, change))
+    broker.administration.on_changed = lambda topic, change: changes.append((topic, change))
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t", from_="latest"))
     broker.create_topic("w", configs=view_of("v"))
@@ -238,7 +238,7 @@ def test_a_view_grows_with_its_source_and_new_partitions_begin_at_the_beginning(
     assert broker.catalog.partition(broker.topic("w").number, 2) is not None  # type: ignore[union-attr]
 
 
-def test_a_view_of_a_view(broker: Broker) -> None:
+def test_a_view_of_a_view(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t", "a"))
     broker.create_topic("w", configs=view_of("v", "ab"))
@@ -274,7 +274,7 @@ def test_a_view_of_a_view(broker: Broker) -> None:
     ],
 )
 def test_a_definition_that_cannot_be_met_is_refused(
-    broker: Broker, configs: dict[str, str], partitions: int, fault: Fault, said: str
+    broker: BareNode, configs: dict[str, str], partitions: int, fault: Fault, said: str
 ) -> None:
     broker.create_topic("t", 2)
     broker.create_topic("inside", 2, internal=True)
@@ -285,7 +285,7 @@ def test_a_definition_that_cannot_be_met_is_refused(
     assert broker.topic("v") is None
 
 
-def test_nobody_produces_to_a_view(broker: Broker) -> None:
+def test_nobody_produces_to_a_view(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
     with pytest.raises(BrokerError, match="'v' is a view") as caught:
@@ -293,7 +293,7 @@ def test_nobody_produces_to_a_view(broker: Broker) -> None:
     assert caught.value.fault is Fault.POLICY_VIOLATION
 
 
-def test_a_view_does_not_grow_by_itself(broker: Broker) -> None:
+def test_a_view_does_not_grow_by_itself(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t"))
     with pytest.raises(BrokerError, match="is a view") as caught:
@@ -313,7 +313,7 @@ def test_growth_counts_the_views_partitions_too(fs: FaultyFileSystem, clock: Vir
         broker.create_topic("more", 1)
 
 
-def test_a_definition_never_changes(broker: Broker) -> None:
+def test_a_definition_never_changes(broker: BareNode) -> None:
     topic, _ = broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t") | {"retention.ms": "5"})
     for configs in ({}, view_of("t", "b"), view_of("t", from_="latest"), view_of("t", holding="b")):
@@ -325,7 +325,7 @@ def test_a_definition_never_changes(broker: Broker) -> None:
     assert view.rules.retention_ms == 6
 
 
-def test_a_source_is_not_deleted_while_views_need_it(broker: Broker) -> None:
+def test_a_source_is_not_deleted_while_views_need_it(broker: BareNode) -> None:
     topic, _ = broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t"))
     with pytest.raises(BrokerError, match="is the source of the view 'v'") as caught:
@@ -336,7 +336,7 @@ def test_a_source_is_not_deleted_while_views_need_it(broker: Broker) -> None:
 
 
 def test_a_source_that_is_deleted_by_force_leaves_its_views_what_they_have(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     topic, _ = broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
@@ -359,7 +359,7 @@ def test_a_source_that_is_deleted_by_force_leaves_its_views_what_they_have(
 
 
 def test_its_position_says_what_of_the_source_is_in_it(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 2)
     view, _ = broker.create_topic("v", configs=view_of("t"))
@@ -377,7 +377,7 @@ def test_its_position_says_what_of_the_source_is_in_it(
     assert broker.views.position(again)[0] in ((3, 2), (4, 2)), "what did not match may be looked at again"
 
 
-def test_a_deleted_view_is_not_filled_any_more(broker: Broker) -> None:
+def test_a_deleted_view_is_not_filled_any_more(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t"))
     send(broker, "t", b"a1")
@@ -390,7 +390,9 @@ def test_a_deleted_view_is_not_filled_any_more(broker: Broker) -> None:
 # -- restarts ----------------------------------------------------------------------------------------------------------
 
 
-def test_after_a_restart_a_view_goes_on_where_it_was(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_after_a_restart_a_view_goes_on_where_it_was(
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
     send(broker, "t", b"a1", b"b1")
@@ -402,7 +404,7 @@ def test_after_a_restart_a_view_goes_on_where_it_was(broker: Broker, fs: FaultyF
     assert values(broker, "v") == [b"a1", b"a2"]
 
 
-def test_each_batch_says_what_it_was_made_from(broker: Broker) -> None:
+def test_each_batch_says_what_it_was_made_from(broker: BareNode) -> None:
     topic, _ = broker.create_topic("t", 1)
     view, _ = broker.create_topic("v", configs=view_of("t"))
     send(broker, "t", b"b", b"a")
@@ -452,7 +454,7 @@ def test_what_is_in_a_view_does_not_come_again_when_its_proof_is_gone(
 
 
 def test_a_stretch_without_a_match_is_written_down_now_and_then(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
@@ -471,7 +473,7 @@ def test_a_stretch_without_a_match_is_written_down_now_and_then(
 
 
 def test_what_is_gathered_and_not_appended_does_not_count_as_passed(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     for number in range(10):
@@ -491,7 +493,7 @@ def test_what_is_gathered_and_not_appended_does_not_count_as_passed(
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-def test_a_view_that_its_source_s_retention_overtakes_skips_and_says_so(broker: Broker, clock: VirtualClock) -> None:
+def test_a_view_that_its_source_s_retention_overtakes_skips_and_says_so(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for number in range(8):
         send(broker, "t", b"a%d" % number)
@@ -508,7 +510,7 @@ def test_a_view_that_its_source_s_retention_overtakes_skips_and_says_so(broker: 
 
 
 def test_what_rot_has_taken_from_the_source_is_stepped_over(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     positions = []
@@ -531,7 +533,7 @@ def test_what_rot_has_taken_from_the_source_is_stepped_over(
 
 @pytest.mark.parametrize("upto", [20, 400])
 def test_what_rot_has_taken_from_a_view_is_not_moved_again(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, upto: int
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock, upto: int
 ) -> None:
     """Whether a later batch of the view tells how far it had come, or only the snapshot of the next segment."""
     broker.create_topic("t", 1)
@@ -558,7 +560,7 @@ def test_what_rot_has_taken_from_a_view_is_not_moved_again(
     assert partition.next_offset == 20
 
 
-def test_a_batch_that_nobody_can_read_is_left_out_and_counted(broker: Broker) -> None:
+def test_a_batch_that_nobody_can_read_is_left_out_and_counted(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
     send(broker, "t", b"a1")
@@ -590,7 +592,7 @@ def test_a_filter_that_raises_counts_as_no_match(fs: FaultyFileSystem, clock: Vi
 
 
 def test_a_view_whose_filter_is_missing_halts_and_goes_on_when_it_is_back(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
@@ -610,7 +612,7 @@ def test_a_view_whose_filter_is_missing_halts_and_goes_on_when_it_is_back(
 
 
 def test_a_disk_that_is_full_for_a_while_costs_nothing_but_time(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
@@ -675,7 +677,7 @@ def check(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     assert broker.health() == []
 
 
-def _all_values(broker: Broker, topic: str) -> list[tuple[int, bytes]]:
+def _all_values(broker: BareNode, topic: str) -> list[tuple[int, bytes]]:
     return [(offset, row[1] or b"") for offset, row in rows(broker, topic)]
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.broker import Broker
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
 
 OFF = ("view",)
@@ -16,7 +16,7 @@ VIEW = {"halfmoon.view.source": "t", "halfmoon.view.prefix": "a"}
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     """One without views, on a log with a view of a topic of 2 partitions."""
     before = open_broker(fs, clock)
     before.create_topic("t", 2, {"halfmoon.delete.force": "true"})
@@ -27,7 +27,7 @@ def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
     return open_broker(fs, clock, off=OFF)
 
 
-def topic_of(broker: Broker, name: str) -> Any:
+def topic_of(broker: BareNode, name: str) -> Any:
     found = broker.topic(name)
     assert found is not None
     return found
@@ -48,7 +48,7 @@ def test_nobody_creates_a_view(fs: FaultyFileSystem, clock: VirtualClock, config
         broker.views.check(configs)
 
 
-def test_the_definition_stays_and_is_not_shown(broker: Broker) -> None:
+def test_the_definition_stays_and_is_not_shown(broker: BareNode) -> None:
     view, source = topic_of(broker, "v"), topic_of(broker, "t")
     assert view.configs == VIEW | {"retention.ms": "5"}
     shown = {each.config.name for each in broker.topic_configs.effective(view.configs, broker.settings)}
@@ -59,7 +59,7 @@ def test_the_definition_stays_and_is_not_shown(broker: Broker) -> None:
     assert broker.topic_configs.fixed(source.configs) == {"halfmoon.delete.force": "true"}
 
 
-def test_a_change_keeps_the_definition(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_a_change_keeps_the_definition(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     view = topic_of(broker, "v")
     broker.alter_configs(view, {"retention.ms": "6"})
     assert view.configs == VIEW | {"retention.ms": "6"}
@@ -77,7 +77,7 @@ def test_a_change_keeps_the_definition(broker: Broker, fs: FaultyFileSystem, clo
     assert topic_of(again, "t").configs == {"halfmoon.delete.force": "true", "retention.ms": "7"}
 
 
-def test_a_derived_topic_is_read_only(broker: Broker) -> None:
+def test_a_derived_topic_is_read_only(broker: BareNode) -> None:
     with pytest.raises(BrokerError) as caught:
         send(broker, "v", b"a2")
     assert caught.value.fault is Fault.POLICY_VIOLATION
@@ -87,7 +87,7 @@ def test_a_derived_topic_is_read_only(broker: Broker) -> None:
     assert values(broker, "v") == [b"a1"]
 
 
-def test_nothing_is_filled_or_told(broker: Broker) -> None:
+def test_nothing_is_filled_or_told(broker: BareNode) -> None:
     send(broker, "t", b"a2")
     relay(broker)
     assert values(broker, "v") == [b"a1"]
@@ -99,7 +99,7 @@ def test_nothing_is_filled_or_told(broker: Broker) -> None:
 @pytest.mark.parametrize("end", ["close", "kill", "power loss"])
 @pytest.mark.parametrize("starts", [1, 2])
 def test_back_on_a_view_catches_up(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, end: str, starts: int
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock, end: str, starts: int
 ) -> None:
     for start in range(starts):
         send(broker, "t", b"a%d" % (start + 2), b"b")
@@ -119,7 +119,7 @@ def test_back_on_a_view_catches_up(
     assert partition_of(broker, "v").source_next in (1 + 2 * starts, 2 + 2 * starts)
 
 
-def test_a_view_may_be_deleted(broker: Broker, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_a_view_may_be_deleted(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker.delete_topic(topic_of(broker, "v"))
     turn(broker)
     broker.close()

@@ -9,7 +9,6 @@ import pytest
 
 from halfmoon.core import record_codec
 from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
-from halfmoon.core.broker import Broker
 from halfmoon.core.config import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.housekeeping import due_start
@@ -21,6 +20,7 @@ from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting.delivering import UNDELIVERABLE
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, found, lose_derived, pass_ms, send, values
 
@@ -30,11 +30,11 @@ DELAYS = PutInterceptor("delay", NAMES, Delays([1_000, 5_000, 10_000], 40 * DAY_
 
 
 @pytest.fixture
-def broker(fs: FaultyFileSystem, clock: VirtualClock) -> Broker:
+def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     return reopen(fs, clock)
 
 
-def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker:
+def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> BareNode:
     return open_broker(fs, clock, interceptors=[DELAYS], **settings)
 
 
@@ -55,7 +55,7 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock, **settings: Any) -> Broker
     ],
 )
 def test_a_record_comes_when_it_is_due_and_not_before(
-    broker: Broker, clock: VirtualClock, headers: dict[str, str], delay_ms: int
+    broker: BareNode, clock: VirtualClock, headers: dict[str, str], delay_ms: int
 ) -> None:
     broker.create_topic("t", 2)
     assert send(broker, "t", (b"v", {"mine": "x", **headers}), index=1) == -1
@@ -76,7 +76,7 @@ def test_a_record_comes_when_it_is_due_and_not_before(
     assert len(broker.waiting.deliveries) == 0
 
 
-def test_a_time(broker: Broker, clock: VirtualClock) -> None:
+def test_a_time(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     due_ms = clock.now_ms + 5_555
     send(broker, "t", (b"v", {"TIMER_DELIVER_MS": str(due_ms)}))
@@ -90,14 +90,14 @@ def test_a_time(broker: Broker, clock: VirtualClock) -> None:
 @pytest.mark.parametrize(
     "headers", [{"DELAY": "0"}, {"DELAY": "-3"}, {"TIMER_DELAY_MS": "0"}, {"TIMER_DELIVER_MS": "5"}]
 )
-def test_what_is_due_at_once_stays_as_it_came(broker: Broker, headers: dict[str, str]) -> None:
+def test_what_is_due_at_once_stays_as_it_came(broker: BareNode, headers: dict[str, str]) -> None:
     broker.create_topic("t", 1)
     assert send(broker, "t", (b"v", headers)) == 0
     relay(broker)
     assert found(broker, "t") == [(0, b"v", 500, {name: text.encode() for name, text in headers.items()})]
 
 
-def test_levels_wait_in_their_own_queues(broker: Broker, clock: VirtualClock) -> None:
+def test_levels_wait_in_their_own_queues(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for level in ("2", "1", "3"):
         send(broker, "t", (level.encode(), {"DELAY": level}))
@@ -115,7 +115,7 @@ def test_levels_wait_in_their_own_queues(broker: Broker, clock: VirtualClock) ->
 
 
 def test_what_the_node_says_of_topics_takes_nothing_from_where_messages_wait(
-    broker: Broker, clock: VirtualClock
+    broker: BareNode, clock: VirtualClock
 ) -> None:
     defaults = {"log.cleanup.policy": "compact", "log.retention.ms": "1", "log.retention.bytes": "1"}
     broker.dynamic_configs.alter("0", defaults)
@@ -128,7 +128,7 @@ def test_what_the_node_says_of_topics_takes_nothing_from_where_messages_wait(
 
 
 @pytest.mark.parametrize("codec", range(5))
-def test_of_a_mixed_batch_the_others_stay(broker: Broker, clock: VirtualClock, codec: int) -> None:
+def test_of_a_mixed_batch_the_others_stay(broker: BareNode, clock: VirtualClock, codec: int) -> None:
     broker.create_topic("t", 1)
     later: dict[str, str] = {"DELAY": "1"}
     base = send(
@@ -144,7 +144,7 @@ def test_of_a_mixed_batch_the_others_stay(broker: Broker, clock: VirtualClock, c
 
 
 def test_an_idempotent_producer_may_send_a_mixed_batch_again(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     mixed: list[Row] = [(b"a", {}), (b"d", {"DELAY": "1"})]
@@ -165,7 +165,7 @@ def test_an_idempotent_producer_may_send_a_mixed_batch_again(
     assert values(broker, "t") == [b"a", b"b", b"d", b"d2", b"d3"]
 
 
-def test_headers_of_the_brokers_own_are_taken_off_on_the_way_in(broker: Broker, clock: VirtualClock) -> None:
+def test_headers_of_the_brokers_own_are_taken_off_on_the_way_in(broker: BareNode, clock: VirtualClock) -> None:
     """A program that copies what it has read, headers and all, does not delay it again."""
     broker.create_topic("t", 1)
     copied = {"halfmoon.delayed": "DELAY=3", "a": "b", "halfmoon.original-timestamp": "5"}
@@ -204,7 +204,7 @@ def test_headers_can_be_left_alone(
     ],
 )
 def test_what_makes_no_sense_is_refused_and_nothing_of_it_stored(
-    broker: Broker, headers: dict[str, str], said: str
+    broker: BareNode, headers: dict[str, str], said: str
 ) -> None:
     broker.create_topic("t", 1)
     end = broker.log.end
@@ -215,14 +215,14 @@ def test_what_makes_no_sense_is_refused_and_nothing_of_it_stored(
     assert broker.log.end == end
 
 
-def test_a_body_that_holds_the_name_is_no_delay(broker: Broker) -> None:
+def test_a_body_that_holds_the_name_is_no_delay(broker: BareNode) -> None:
     broker.create_topic("t", 1)
     assert send(broker, "t", (b"DELAY TIMER_DELAY_MS halfmoon.delayed", {"a": "DELAY"})) == 0
     relay(broker)
     assert [row[1:] for row in found(broker, "t")] == [(b"DELAY TIMER_DELAY_MS halfmoon.delayed", 500, {"a": b"DELAY"})]
 
 
-def test_a_topic_that_is_gone_when_its_message_is_due(broker: Broker, clock: VirtualClock) -> None:
+def test_a_topic_that_is_gone_when_its_message_is_due(broker: BareNode, clock: VirtualClock) -> None:
     topic, _ = broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"DELAY": "1"}))
     relay(broker)
@@ -238,7 +238,7 @@ def test_a_topic_that_is_gone_when_its_message_is_due(broker: Broker, clock: Vir
     assert len(broker.waiting.deliveries) == 0
 
 
-def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: Broker, clock: VirtualClock) -> None:
+def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: BareNode, clock: VirtualClock) -> None:
     topic, _ = broker.create_topic("t", 1)
     send(broker, "t", *[(b"%d" % n, {"DELAY": "1"}) for n in range(70_000)], codec=4)
     relay(broker)
@@ -249,7 +249,7 @@ def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: B
     assert not partition_of(broker, LEVEL_TOPIC).pending
 
 
-def test_many_that_are_due_together_share_batches(broker: Broker, clock: VirtualClock) -> None:
+def test_many_that_are_due_together_share_batches(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for number in range(200):
         send(broker, "t", (b"%d" % number, {"DELAY": "1"}))
@@ -259,7 +259,7 @@ def test_many_that_are_due_together_share_batches(broker: Broker, clock: Virtual
     assert len(next(iter(partition_of(broker, "t").queue.runs())).columns.base) == 1
 
 
-def test_a_disk_that_is_full_for_a_while_delays_and_loses_nothing(broker: Broker, clock: VirtualClock) -> None:
+def test_a_disk_that_is_full_for_a_while_delays_and_loses_nothing(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"DELAY": "1"}), (b"w", {"DELAY": "1"}))
     relay(broker)
@@ -274,7 +274,7 @@ def test_a_disk_that_is_full_for_a_while_delays_and_loses_nothing(broker: Broker
     assert broker.health() == []
 
 
-def test_what_is_dealt_with_is_given_up_and_what_waits_is_kept(broker: Broker, clock: VirtualClock) -> None:
+def test_what_is_dealt_with_is_given_up_and_what_waits_is_kept(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for number in range(6):
         send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": "1000" if number in (0, 1, 3) else "9000"}))
@@ -345,7 +345,7 @@ def test_what_was_due_while_the_machine_slept_is_delivered_a_little_at_a_time(fs
 @pytest.mark.parametrize("lose", [False, True])
 @pytest.mark.parametrize("after", ["close", "kill", "power_loss"])
 def test_what_waits_is_delivered_once_after_a_restart(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock, after: str, lose: bool
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock, after: str, lose: bool
 ) -> None:
     broker.create_topic("t", 1)
     for number in range(40):
@@ -369,7 +369,7 @@ def test_what_waits_is_delivered_once_after_a_restart(
 
 
 def test_what_comes_while_the_wheel_is_made_is_delivered_once(
-    broker: Broker, fs: FaultyFileSystem, clock: VirtualClock
+    broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock
 ) -> None:
     broker.create_topic("t", 1)
     send(broker, "t", (b"before", {"DELAY": "1"}))
@@ -410,7 +410,7 @@ def test_the_proof_of_a_delivery_may_expire_before_the_message(fs: FaultyFileSys
     assert values(broker, "t") == [b"far"]
 
 
-def retain(broker: Broker) -> None:
+def retain(broker: BareNode) -> None:
     for _ in range(3):
         while not broker.housekeeping.retain():
             pass
@@ -450,7 +450,7 @@ def test_a_few_that_wait_long_do_not_keep_the_log(fs: FaultyFileSystem, clock: V
     assert found(broker, "t")[-1][3]["halfmoon.original-timestamp"] == b"500"
 
 
-def test_rolling_keeps_where_each_goes_and_when_and_how(broker: Broker, clock: VirtualClock) -> None:
+def test_rolling_keeps_where_each_goes_and_when_and_how(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 3)
     send(broker, "t", (b"a", {"DELAY": "3"}), (b"b", {"DELAY": "3", "x": "y"}), index=1, codec=4)
     send(broker, "t", (b"c", {"TIMER_DELAY_SEC": "5"}), (b"d", {"TIMER_DELAY_SEC": "5"}), index=2)
@@ -467,7 +467,7 @@ def test_rolling_keeps_where_each_goes_and_when_and_how(broker: Broker, clock: V
     assert found(broker, "t", 1)[1][3]["x"] == b"y"
 
 
-def test_what_is_due_is_not_moved_and_delivered(broker: Broker, clock: VirtualClock) -> None:
+def test_what_is_due_is_not_moved_and_delivered(broker: BareNode, clock: VirtualClock) -> None:
     """Rolling and delivering take turns between the frames of a slice."""
     broker.create_topic("t", 1)
     for number in range(20):
@@ -506,7 +506,7 @@ def test_a_lost_index_file_loses_no_message(fs: FaultyFileSystem, clock: Virtual
         assert not broker.report.damaged
 
 
-def test_timestamps_as_far_apart_as_they_can_be(broker: Broker, clock: VirtualClock) -> None:
+def test_timestamps_as_far_apart_as_they_can_be(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     body = bytearray()
     for index, timestamp in enumerate((-(1 << 63), (1 << 63) - 1)):
@@ -519,7 +519,7 @@ def test_timestamps_as_far_apart_as_they_can_be(broker: Broker, clock: VirtualCl
     assert found(broker, "t")[0][3]["halfmoon.original-timestamp"] == str(-(1 << 63)).encode()
 
 
-def test_what_is_lost_to_rot_keeps_nothing(broker: Broker, clock: VirtualClock) -> None:
+def test_what_is_lost_to_rot_keeps_nothing(broker: BareNode, clock: VirtualClock) -> None:
     broker.create_topic("t", 1)
     for number in range(3):
         send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": "5000"}))

@@ -24,7 +24,7 @@ from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
 
 FLEXIBLE = 9
@@ -76,13 +76,13 @@ def handle(ctx: Context, body: memoryview) -> object:
         if producer is not None and version < KNOWS_ABORTABLE:
             _translate_abortable(results)
     else:
-        results, position = _refuse_all(ctx.broker, request.topics, refusal), 0
+        results, position = _refuse_all(ctx.core, request.topics, refusal), 0
     if request.acks == 0:
         return _unheard_error(results)
     if position == 0:
         return encode(results, version)
     answer = ProduceAnswer(results, version)
-    ctx.broker.when_durable(position, answer.durable)
+    ctx.core.when_durable(position, answer.durable)
     return answer
 
 
@@ -119,8 +119,8 @@ def _translate_abortable(results: Results) -> None:
                 part.error_code = code(Fault.INVALID_TXN_STATE)
 
 
-def _refuse_all(broker: Broker, topics: list[tuple[str | bytes, Batches]], error: BrokerError) -> Results:
-    broker.refused_batches[error.fault] += sum(len(batches) for _, batches in topics)
+def _refuse_all(core: Core, topics: list[tuple[str | bytes, Batches]], error: BrokerError) -> Results:
+    core.refused_batches[error.fault] += sum(len(batches) for _, batches in topics)
     return [(topic, [_refused(index, error) for index, _ in batches]) for topic, batches in topics]
 
 
@@ -128,14 +128,14 @@ def _append_all(
     ctx: Context, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None
 ) -> tuple[Results, int]:
     """Append every batch; returns the results and the log position that must be durable (0: nothing was appended)."""
-    broker = ctx.broker
+    core = ctx.core
     access = ctx.access
-    now_ms = broker.clock.wall_ms()
-    append = broker.append
+    now_ms = core.clock.wall_ms()
+    append = core.append
     highest = 0
     results: Results = []
     for key, batches in topics:
-        topic = broker.topic(key) if isinstance(key, str) else broker.topic_by_id(key)
+        topic = core.catalog.topic(key) if isinstance(key, str) else core.catalog.topic_by_id(key)
         stored: list[Stored] = []
         for index, records in batches:
             try:
@@ -146,7 +146,7 @@ def _append_all(
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
                 base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)
             except BrokerError as error:
-                broker.refused_batches[error.fault] += 1
+                core.refused_batches[error.fault] += 1
                 stored.append(_refused(index, error))
                 continue
             if position > highest:

@@ -30,7 +30,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.kafka")
@@ -60,11 +60,11 @@ def handle(ctx: Context, body: memoryview) -> object:
 class Reading:
     """One request being read, and what was found so far."""
 
-    __slots__ = ("_wanted", "broker", "cold", "ctx", "failed", "request", "size", "topics")
+    __slots__ = ("_wanted", "cold", "core", "ctx", "failed", "request", "size", "topics")
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
         self.ctx = ctx
-        self.broker: Broker = ctx.broker
+        self.core = ctx.core
         self.request = request
         self._wanted: list[tuple[Partition, Wanted]] = []
         self._clear()
@@ -79,10 +79,10 @@ class Reading:
     def read(self) -> None:
         """Read every partition as far as the limits allow, anew."""
         self._clear()
-        broker = self.broker
+        core = self.core
         limit = min(self.request.max_bytes, MAX_RESPONSE_BYTES)
         for key, wanted in self.request.topics:
-            topic = broker.topic(key) if isinstance(key, str) else broker.topic_by_id(key)
+            topic = core.catalog.topic(key) if isinstance(key, str) else core.catalog.topic_by_id(key)
             fetched = []
             for part in wanted:
                 found = self._read_partition(topic, key, part, limit - self.size)
@@ -91,7 +91,7 @@ class Reading:
             self.topics.append((key, fetched))
 
     def _read_partition(self, topic: Topic | None, key: str | bytes, wanted: Wanted, left: int) -> Fetched:
-        broker = self.broker
+        core = self.core
         try:
             if topic is None and isinstance(key, bytes):
                 raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
@@ -100,19 +100,19 @@ class Reading:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
             if self.ctx.access is not None:
                 self.ctx.check("read", "topic", partition.topic.name)
-            check_leader_epoch(broker, wanted.leader_epoch)
+            check_leader_epoch(core, wanted.leader_epoch)
             found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)
             if wanted.last_epoch >= 0:
-                found.diverging = _divergence(broker, partition, wanted)
+                found.diverging = _divergence(core, partition, wanted)
                 if found.diverging is not None:
                     self.failed = True
                     return found
             nothing_yet = self.size == 0
             max_bytes = min(wanted.max_bytes, left)
             committed = self.request.read_committed
-            read = broker.read(partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet, committed=committed)
+            read = core.read(partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet, committed=committed)
             if committed:
-                found.aborted = broker.aborted_in(partition, wanted.offset, read.size)
+                found.aborted = core.aborted_in(partition, wanted.offset, read.size)
         except BrokerError as error:
             return self._refused(wanted.index, code(error.fault))
         self._wanted.append((partition, wanted))
@@ -138,7 +138,7 @@ class Reading:
         """Whether `min_bytes` could be read now; asked again and again while the request is parked."""
         available = 0
         for partition, wanted in self._wanted:
-            available += self.broker.bytes_available(
+            available += self.core.bytes_available(
                 partition, wanted.offset, wanted.max_bytes, committed=self.request.read_committed
             )
             if available >= self.request.min_bytes:
@@ -177,23 +177,23 @@ class Reading:
                 _spoil(found, error)
 
     def encoded(self) -> list[Buffer]:
-        if self.broker.on_fetched:
+        if self.core.on_fetched:
             self._tell_observers()
         return encode(self.topics, self.ctx.api_version, self.request.read_committed)
 
     def _tell_observers(self) -> None:
-        broker = self.broker
+        core = self.core
         for key, fetched in self.topics:
-            topic = broker.topic(key) if isinstance(key, str) else broker.topic_by_id(key)
+            topic = core.catalog.topic(key) if isinstance(key, str) else core.catalog.topic_by_id(key)
             for found in fetched:
                 if topic is not None and found.size:
-                    for told in broker.on_fetched:
+                    for told in core.on_fetched:
                         told(topic.name, found.index, found.size)
 
 
-def _divergence(broker: Broker, partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
+def _divergence(core: Core, partition: Partition, wanted: Wanted) -> tuple[int, int] | None:
     """Where the reader's history leaves ours, for one who says how far it has read and in which epoch."""
-    epoch, end_offset = end_of_epoch(broker, partition, wanted.last_epoch)
+    epoch, end_offset = end_of_epoch(core, partition, wanted.last_epoch)
     if epoch < wanted.last_epoch or end_offset < wanted.offset:
         return epoch, end_offset
     return None
@@ -216,9 +216,9 @@ class ParkedFetch(Deferred):
         self.hurry = self._hurried
         self._held: Held | None
         self._reading = reading
-        broker = reading.broker
+        core = reading.core
         request = reading.request
-        mono_ms = broker.clock.mono_ms()
+        mono_ms = core.clock.mono_ms()
         held = self._held = Held(
             partitions=reading.partitions(),
             missing_bytes=request.min_bytes - reading.size,
@@ -228,10 +228,10 @@ class ParkedFetch(Deferred):
             match=reading.is_readable if request.read_committed else None,
             ready=reading.enough_available,
         )
-        broker.hold.park(held, mono_ms)
+        core.hold.park(held, mono_ms)
 
     def _hurried(self) -> None:
-        if self._held is not None and self._reading.broker.hold.release(self._held):
+        if self._held is not None and self._reading.core.hold.release(self._held):
             self._wake()
 
     def _wake(self) -> None:

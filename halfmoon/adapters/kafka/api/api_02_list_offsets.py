@@ -72,8 +72,8 @@ def list_offsets(ctx: Context, request: Any) -> object:
                     raise BrokerError(Fault.INVALID_REQUEST)
                 if wanted.timestamp < 0 and ctx.api_version < SINCE_VERSION.get(wanted.timestamp, 1 << 15):
                     raise BrokerError(Fault.UNSUPPORTED_VERSION)
-                partition = partition_of(topic_named(ctx.broker, topic.name), wanted.partition_index)
-                check_leader_epoch(ctx.broker, wanted.current_leader_epoch)
+                partition = partition_of(topic_named(ctx.core, topic.name), wanted.partition_index)
+                check_leader_epoch(ctx.core, wanted.current_leader_epoch)
                 search = _look_up(ctx, result, partition, wanted.timestamp, request.isolation_level)
             except BrokerError as error:
                 result.error_code = code_of(error)
@@ -89,11 +89,11 @@ def _look_up(ctx: Context, result: Any, partition: Partition, timestamp: int, is
     """Write what is known at once into `result`; what is not is returned as a search."""
     end = partition.stable_offset if isolation_level == READ_COMMITTED else partition.high_watermark
     if timestamp >= 0 or timestamp == MAX_TIMESTAMP:
-        broker = ctx.broker
-        run = broker.max_timestamp(partition) if timestamp < 0 else broker.batch_for_time(partition, timestamp)
+        core = ctx.core
+        run = core.max_timestamp(partition) if timestamp < 0 else core.batch_for_time(partition, timestamp)
         return None if run is None else _Search(result, run, partition, end)
     if timestamp == LATEST:
-        result.offset, result.leader_epoch = end, ctx.broker.generation
+        result.offset, result.leader_epoch = end, ctx.core.generation
     elif timestamp in (EARLIEST, EARLIEST_LOCAL):
         result.offset = partition.start_offset
         result.leader_epoch = epoch_at(partition, partition.start_offset)

@@ -39,7 +39,9 @@ def metadata(ctx: Context, body: memoryview) -> object:
     operations = TOPIC_BITS if request.include_topic_authorized_operations else NOT_ASKED
     if request.topics is None or (version == 0 and not request.topics):
         return _response(
-            ctx, request, [_describe(ctx, topic, operations) for topic in ctx.broker.topics() if not topic.internal]
+            ctx,
+            request,
+            [_describe(ctx, topic, operations) for topic in ctx.core.catalog.topics() if not topic.internal],
         )
     position: int | None = None
     asked: dict[tuple[str | None, bytes], bytes] = {}
@@ -51,7 +53,7 @@ def metadata(ctx: Context, body: memoryview) -> object:
         topic, fault = _find(ctx, version, *key)
         if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request):
             try:
-                topic, position = ctx.broker.create_topic(entry.name, -1, {})
+                topic, position = ctx.core.administration.create_topic(entry.name, -1, {})
                 created.append(key)
             except BrokerError as error:
                 fault = error.fault
@@ -72,41 +74,41 @@ def _find(ctx: Context, version: int, name: str | None, topic_id: bytes) -> tupl
     if topic_id != ZERO_ID:
         if version < 12:
             return None, Fault.INVALID_REQUEST
-        topic = ctx.broker.topic_by_id(topic_id)
+        topic = ctx.core.catalog.topic_by_id(topic_id)
         return topic, None if topic else Fault.UNKNOWN_TOPIC_ID
     if name is None:
         return None, Fault.INVALID_REQUEST
-    topic = ctx.broker.topic(name)
+    topic = ctx.core.catalog.topic(name)
     if topic is not None:
         return topic, None
     return None, Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
 
 
 def _may_create(ctx: Context, request: Any) -> bool:
-    return bool(ctx.broker.settings.topics.auto_create and request.allow_auto_topic_creation)
+    return bool(ctx.core.settings.topics.auto_create and request.allow_auto_topic_creation)
 
 
 def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
-    broker = ctx.broker
+    core = ctx.core
     return topic_bytes(
         ctx.api_version,
         topic.name,
         topic.id,
         topic.internal,
         len(topic.partitions),
-        broker.node_id,
-        broker.generation,
+        core.node_id,
+        core.generation,
         operations,
     )
 
 
 def _response(ctx: Context, request: Any, topics: Any) -> bytes:
     version = ctx.api_version
-    broker = ctx.broker
+    core = ctx.core
     asked = request.include_cluster_authorized_operations
     return b"".join(
         [
-            head_bytes(version, broker.node_id, ctx.peer.host, ctx.peer.port, broker.cluster_id),
+            head_bytes(version, core.node_id, ctx.peer.host, ctx.peer.port, core.cluster_id),
             encode_array_size(len(topics), version >= FLEXIBLE),
             *topics,
             tail_bytes(version, CLUSTER_BITS if asked else NOT_ASKED),

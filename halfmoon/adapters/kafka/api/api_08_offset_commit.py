@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.offset_commit_answer import BY_ID, OffsetCommitAnswer, PartitionResult, TopicResult
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Topic
@@ -44,7 +45,7 @@ def offset_commit(ctx: Context, request: Any) -> object:
     response = OffsetCommitAnswer(results)
     if not entries:
         return response
-    groups = ctx.broker.groups
+    groups = ctx.services.get(GroupService)
     group_id, epoch, member_id = request.group_id, request.generation_id_or_member_epoch, request.member_id
     fault = groups.check_commit(
         group_id, epoch, member_id, request.group_instance_id, knows_epochs=ctx.api_version >= WITH_EPOCHS
@@ -73,8 +74,8 @@ def offset_commit(ctx: Context, request: Any) -> object:
 def _find(ctx: Context, asked: Any) -> tuple[Topic | None, int]:
     """The topic, or the code for one that is not there (0: nothing special)."""
     if ctx.api_version < BY_ID:
-        return ctx.broker.topic(asked.name), NONE
-    topic = None if asked.topic_id is None else ctx.broker.topic_by_id(asked.topic_id.bytes)
+        return ctx.core.catalog.topic(asked.name), NONE
+    topic = None if asked.topic_id is None else ctx.core.catalog.topic_by_id(asked.topic_id.bytes)
     return topic, NONE if topic is not None else code(Fault.UNKNOWN_TOPIC_ID)
 
 

@@ -17,6 +17,8 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import OffsetFetchResponse
 from halfmoon.adapters.kafka.registry import Close, Context, api
 from halfmoon.core.errors import Fault
+from halfmoon.services.groups.service import GroupService
+from halfmoon.services.transactions.service import TransactionService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
@@ -63,15 +65,15 @@ def offset_fetch(ctx: Context, request: Any) -> object:
 def _answer(ctx: Context, response: object, groups: list[str]) -> object:
     """At once, or when all of it is durable that was committed by transactions: what was made of the messages goes with
     the commit, and whoever reads on behind them must not be told before."""
-    position = max((ctx.broker.transactions.offsets_position(group) for group in groups), default=0)
-    if position <= ctx.broker.durable_position:
+    position = max((ctx.services.get(TransactionService).offsets_position(group) for group in groups), default=0)
+    if position <= ctx.core.turn.durable_position:
         return response
     return ctx.after(position, response, lambda error: Close(f"progress was not written: {error}"))
 
 
 def _group(ctx: Context, group: Any, require_stable: bool) -> object:
     result = OffsetFetchResponse.OffsetFetchResponseGroup
-    fault = ctx.broker.groups.coordinator.check_fetch(group.group_id, group.member_id, group.member_epoch)
+    fault = ctx.services.get(GroupService).coordinator.check_fetch(group.group_id, group.member_id, group.member_epoch)
     if fault is not None:
         return result(group_id=group.group_id, error_code=code(fault), topics=[])
     topic_result = result.OffsetFetchResponseTopics
@@ -100,7 +102,7 @@ def _partitions(result: Any, topic: _Topic) -> list[object]:
 
 
 def _topics(ctx: Context, group_id: str, asked: list[Any] | None, require_stable: bool) -> Iterator[_Topic]:
-    groups = ctx.broker.groups
+    groups = ctx.services.get(GroupService)
     offsets = groups.offsets(group_id)
     unstable = groups.unstable(group_id) if require_stable else set()
     if asked is None:
@@ -144,8 +146,8 @@ def _all(offsets: dict[Partition, Committed], unstable: set[tuple[int, int]]) ->
 
 def _find(ctx: Context, asked: Any) -> Topic | None:
     if ctx.api_version < BY_ID:
-        return ctx.broker.topic(asked.name)
-    return None if asked.topic_id is None else ctx.broker.topic_by_id(asked.topic_id.bytes)
+        return ctx.core.catalog.topic(asked.name)
+    return None if asked.topic_id is None else ctx.core.catalog.topic_by_id(asked.topic_id.bytes)
 
 
 def _progress(offsets: dict[Partition, Committed], topic: Topic | None, index: int) -> Committed | None:

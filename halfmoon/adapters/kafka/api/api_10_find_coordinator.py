@@ -27,7 +27,7 @@ class _Refusal(NamedTuple):
 @api(10, "FindCoordinator", 0, 6)
 def find_coordinator(ctx: Context, request: Any) -> object:
     refusal = _refusal(request.key_type)
-    node_id, host, port = (ctx.broker.node_id, ctx.peer.host, ctx.peer.port) if refusal is None else (NO_NODE, "", -1)
+    node_id, host, port = (ctx.core.node_id, ctx.peer.host, ctx.peer.port) if refusal is None else (NO_NODE, "", -1)
     error_code, message = (NONE, None) if refusal is None else refusal
     if ctx.api_version < 4:
         return FindCoordinatorResponse(

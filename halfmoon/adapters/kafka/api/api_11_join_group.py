@@ -12,6 +12,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import JoinGroupResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.services.groups.messages import Join, JoinResult
+from halfmoon.services.groups.service import GroupService
 
 
 @api(11, "JoinGroup", 0, 9)
@@ -33,7 +34,7 @@ def join_group(ctx: Context, request: Any) -> object:
         reason=request.reason or "",
     )
     deferred = Deferred()
-    ctx.broker.groups.join(join, lambda result: deferred.complete(_response(version, result)))
+    ctx.services.get(GroupService).join(join, lambda result: deferred.complete(_response(version, result)))
     return deferred
 
 

@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import HeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.services.groups.messages import HeartbeatResult
+from halfmoon.services.groups.service import GroupService
 
 PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 """How the names begin (KIP-511) of clients whose heartbeats may wait."""
@@ -24,7 +25,7 @@ PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 
 @api(12, "Heartbeat", 0, 4)
 def heartbeat(ctx: Context, request: Any) -> object:
-    groups, group, member_id = ctx.broker.groups, request.group_id, request.member_id
+    groups, group, member_id = ctx.services.get(GroupService), request.group_id, request.member_id
     fault = groups.heartbeat(group, request.generation_id, member_id, request.group_instance_id)
     if fault is None and ctx.peer.software.startswith(PATIENT) and _is_steady(ctx):
         deferred = Deferred()
@@ -41,4 +42,4 @@ def heartbeat(ctx: Context, request: Any) -> object:
 
 
 def _is_steady(ctx: Context) -> bool:
-    return ctx.broker.clock.mono_ms() - ctx.peer.since_ms >= ctx.broker.settings.groups.heartbeat_wait_ms
+    return ctx.core.clock.mono_ms() - ctx.peer.since_ms >= ctx.core.settings.groups.heartbeat_wait_ms

@@ -12,6 +12,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import LeaveGroupResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
+from halfmoon.services.groups.service import GroupService
 
 
 @api(13, "LeaveGroup", 0, 5)
@@ -19,11 +20,11 @@ def leave_group(ctx: Context, request: Any) -> object:
     if not request.group_id:
         return LeaveGroupResponse(throttle_time_ms=0, error_code=code(Fault.INVALID_GROUP_ID), members=[])
     if ctx.api_version < 3:
-        [(_, _, fault)] = ctx.broker.groups.leave(request.group_id, [(request.member_id, None)])
+        [(_, _, fault)] = ctx.services.get(GroupService).leave(request.group_id, [(request.member_id, None)])
         return LeaveGroupResponse(throttle_time_ms=0, error_code=code(fault))
     leaving = [(member.member_id, member.group_instance_id) for member in request.members]
     members = [
         LeaveGroupResponse.MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=code(fault))
-        for member_id, instance_id, fault in ctx.broker.groups.leave(request.group_id, leaving)
+        for member_id, instance_id, fault in ctx.services.get(GroupService).leave(request.group_id, leaving)
     ]
     return LeaveGroupResponse(throttle_time_ms=0, error_code=NONE, members=members)

@@ -11,6 +11,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import SyncGroupResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.services.groups.messages import Sync, SyncResult
+from halfmoon.services.groups.service import GroupService
 
 
 @api(14, "SyncGroup", 0, 5)
@@ -25,7 +26,7 @@ def sync_group(ctx: Context, request: Any) -> object:
         assignments={share.member_id: bytes(share.assignment) for share in request.assignments},
     )
     deferred = Deferred()
-    ctx.broker.groups.sync(sync, lambda result: deferred.complete(_response(result)))
+    ctx.services.get(GroupService).sync(sync, lambda result: deferred.complete(_response(result)))
     return deferred
 
 

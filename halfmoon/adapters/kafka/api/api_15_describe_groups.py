@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription
+from halfmoon.services.groups.service import GroupService
 
 GROUP_OPERATIONS = frozenset(
     {
@@ -37,7 +38,7 @@ def describe_groups(ctx: Context, request: Any) -> object:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.groups):
-        found = ctx.broker.groups.describe(group_id)
+        found = ctx.services.get(GroupService).describe(group_id)
         if found is None:
             groups.append(_missing(ctx, group_id, "not found"))
         elif found.type != CLASSIC_TYPE:

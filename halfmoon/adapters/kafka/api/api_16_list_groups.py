@@ -10,6 +10,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.protocol import ListGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.services.groups.names import GroupNames
 
 
 @api(16, "ListGroups", 0, 5)
@@ -18,6 +19,6 @@ def list_groups(ctx: Context, request: Any) -> object:
         ListGroupsResponse.ListedGroup(
             group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.type
         )
-        for group in ctx.broker.group_names.list(request.states_filter, request.types_filter)
+        for group in ctx.services.get(GroupNames).list(request.states_filter, request.types_filter)
     ]
     return ListGroupsResponse(throttle_time_ms=0, error_code=NONE, groups=groups)

@@ -20,6 +20,7 @@ import msgspec
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.questions import Answer, Find, Results, Show, Shown
 
 KEY = 18502
@@ -39,7 +40,7 @@ def handle(ctx: Context, body: memoryview) -> object:
     def failed(error: Exception) -> None:
         deferred.complete(_refused(error) if isinstance(error, BrokerError) else _failed(error))
 
-    steps = ctx.broker.messages.ask(question)
+    steps = ctx.services.get(Messages).ask(question)
     run_steps(steps, ctx.peer.in_thread, lambda found: deferred.complete(_encode(found)), failed)
     return deferred
 

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Sequence
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
-from halfmoon.adapters.kafka.features import present
-from halfmoon.adapters.kafka.registry import APIS, Api, Context, api
+from halfmoon.adapters.kafka.features import Feature
+from halfmoon.adapters.kafka.registry import ApiTable, Context, api
 from halfmoon.core.errors import Fault
 
 FLEXIBLE = 3
@@ -35,8 +36,6 @@ _ROW = struct.Struct(">hhh")
 _RANGE = struct.Struct(">hh")
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
-_answers: dict[tuple[int, int, int, tuple[Api, ...]], bytes] = {}
-
 
 @api(18, "ApiVersions", 0, 4, raw=True)
 def handle(ctx: Context, body: memoryview) -> object:
@@ -45,28 +44,27 @@ def handle(ctx: Context, body: memoryview) -> object:
         software = _software(body)
         if software is None:
             # In version 0, like every error here: kafka-python reads all errors so, and Java falls back to it.
-            return answer(0, code(Fault.INVALID_REQUEST), ctx.peer.more_apis)
+            return answer(ctx.peer.apis, 0, code(Fault.INVALID_REQUEST))
         ctx.peer.software = software
-    return answer(version, 0, ctx.peer.more_apis)
+    return answer(ctx.peer.apis, version, 0)
 
 
-def unsupported_version(more: tuple[Api, ...] = ()) -> bytes:
+def unsupported_version(apis: ApiTable) -> bytes:
     """The answer to a version of this very request that we do not know: version 0, whatever was asked."""
-    return answer(0, code(Fault.UNSUPPORTED_VERSION), more)
+    return answer(apis, 0, code(Fault.UNSUPPORTED_VERSION))
 
 
-def answer(version: int, error_code: int, more: tuple[Api, ...] = ()) -> bytes:
-    """The response's body; `more`: APIs of plugins. Remembered; the registry does not change once the server runs."""
-    key = (version, error_code, len(APIS), more)
-    found = _answers.get(key)
+def answer(apis: ApiTable, version: int, error_code: int) -> bytes:
+    """The response's body. Remembered; the table does not change once the server runs."""
+    found = apis.answers.get((version, error_code))
     if found is None:
-        found = _answers[key] = _encode(version, error_code, more)
+        found = apis.answers[version, error_code] = _encode(apis, version, error_code)
     return found
 
 
-def _encode(version: int, error_code: int, more: tuple[Api, ...]) -> bytes:
+def _encode(table: ApiTable, version: int, error_code: int) -> bytes:
     flexible = version >= FLEXIBLE
-    apis = sorted((row for row in (*APIS.values(), *more) if not row.own), key=lambda row: row.key)
+    apis = sorted((row for row in table.by_key.values() if not row.own), key=lambda row: row.key)
     out = [wire.INT16.pack(error_code), wire.encode_array_size(len(apis), flexible)]
     for row in apis:
         out.append(_ROW.pack(row.key, ADVERTISED_MIN.get(row.key, row.min_version), row.max_version))
@@ -75,13 +73,12 @@ def _encode(version: int, error_code: int, more: tuple[Api, ...]) -> bytes:
     if version >= 1:
         out.append(wire.INT32.pack(0))
     if flexible:
-        out.append(_features(version))
+        out.append(_features(table.features, version))
     return b"".join(out)
 
 
-def _features(version: int) -> bytes:
+def _features(found: Sequence[Feature], version: int) -> bytes:
     """The tagged fields: 0 supported features, 1 the epoch of the finalized ones, 2 those."""
-    found = present()
     if not found:
         return b"\x00"
     supported = [each for each in found if each.least > 0 or version >= LEVEL_0]

@@ -21,7 +21,7 @@ from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_names import check_topic_name
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    pass
 
 _Result = CreateTopicsResponse.CreatableTopicResult
 
@@ -48,8 +48,10 @@ def create_topics(ctx: Context, request: Any) -> object:
         try:
             ctx.check("create", "topic", topic.name)
             partitions, configs = _wanted(ctx, topic)
-            mutations.take(ctx.broker.settings.topics.partitions if partitions == -1 else partitions)
-            made, written = ctx.broker.create_topic(topic.name, partitions, configs, validate_only=validate_only)
+            mutations.take(ctx.core.settings.topics.partitions if partitions == -1 else partitions)
+            made, written = ctx.core.administration.create_topic(
+                topic.name, partitions, configs, validate_only=validate_only
+            )
         except BrokerError as error:
             refuse(result, error)
             continue
@@ -57,7 +59,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         result.replication_factor = 1
         alike = tuple(configs.items())
         if alike not in told:
-            told[alike] = _configs(ctx.broker, configs)
+            told[alike] = _configs(ctx, configs)
         result.configs = told[alike]
         if not validate_only:
             result.topic_id = UUID(bytes=made.id)
@@ -74,14 +76,14 @@ def create_topics(ctx: Context, request: Any) -> object:
 def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:
     """The number of partitions (-1 = the default) and the overrides asked for. Raises BrokerError."""
     check_topic_name(topic.name)
-    if ctx.broker.topic(topic.name) is not None:
+    if ctx.core.catalog.topic(topic.name) is not None:
         raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{topic.name}' already exists")
     nulls = [config.name for config in topic.configs if config.value is None]
     if nulls:
         raise BrokerError(Fault.INVALID_CONFIG, f"null value not supported for topic configs: {','.join(nulls)}")
     overrides = {config.name: config.value for config in topic.configs}
-    ctx.broker.topic_configs.validate(overrides)
-    return _partitions(topic, ctx.broker.node_id), overrides
+    ctx.core.topic_configs.validate(overrides)
+    return _partitions(topic, ctx.core.node_id), overrides
 
 
 def _partitions(topic: Any, node_id: int) -> int:
@@ -106,7 +108,7 @@ def _partitions(topic: Any, node_id: int) -> int:
     return int(topic.num_partitions)
 
 
-def _configs(broker: Broker, overrides: dict[str, str]) -> list[Any]:
+def _configs(ctx: Context, overrides: dict[str, str]) -> list[Any]:
     return [
         _Result.CreatableTopicConfigs(
             name=entry.name,
@@ -115,5 +117,5 @@ def _configs(broker: Broker, overrides: dict[str, str]) -> list[Any]:
             config_source=entry.source,
             is_sensitive=False,
         )
-        for entry in topic_entries(broker, overrides)
+        for entry in topic_entries(ctx, overrides)
     ]

@@ -20,7 +20,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Topic
 
 
@@ -39,7 +39,7 @@ class _Target(NamedTuple):
 def delete_topics(ctx: Context, request: Any) -> object:
     targets = list(_targets(request))
     twice = duplicates(targets)
-    by_name = {_id_of_name(ctx.broker, target) for target in targets if target.topic_id is None}
+    by_name = {_id_of_name(ctx.core, target) for target in targets if target.topic_id is None}
     both_ways = by_name & {target.topic_id.bytes for target in targets if target.topic_id is not None}
     position: int | None = None
     results, deleted = [], []
@@ -52,7 +52,7 @@ def delete_topics(ctx: Context, request: Any) -> object:
         try:
             if target in twice:
                 raise BrokerError(Fault.INVALID_REQUEST, "duplicate topic name or id")
-            topic = _find(ctx.broker, target)
+            topic = _find(ctx.core, target)
             ctx.check("delete", "topic", topic.name)
             if topic.id in both_ways:
                 raise BrokerError(Fault.INVALID_REQUEST, "the topic is given by its name and by its id")
@@ -65,7 +65,7 @@ def delete_topics(ctx: Context, request: Any) -> object:
     for topic, result in sorted(found, key=lambda pair: -pair[0].number):
         try:
             mutations.take(len(topic.partitions))
-            position = later(position, ctx.broker.delete_topic(topic))
+            position = later(position, ctx.core.administration.delete_topic(topic))
             deleted.append(result)
         except BrokerError as error:
             refuse(result, error)
@@ -80,20 +80,20 @@ def _targets(request: Any) -> Iterator[_Target]:
         yield _Target(topic.name, topic.topic_id)
 
 
-def _id_of_name(broker: Broker, target: _Target) -> bytes | None:
-    topic = None if target.name is None else broker.topic(target.name)
+def _id_of_name(core: Core, target: _Target) -> bytes | None:
+    topic = None if target.name is None else core.catalog.topic(target.name)
     return None if topic is None else topic.id
 
 
-def _find(broker: Broker, target: _Target) -> Topic:
+def _find(core: Core, target: _Target) -> Topic:
     """The topic to delete. Raises BrokerError."""
     if target.topic_id is None:
         if target.name is None:
             raise BrokerError(Fault.INVALID_REQUEST, "neither topic name nor id were specified")
-        return changeable(broker, target.name)
+        return changeable(core, target.name)
     if target.name is not None:
         raise BrokerError(Fault.INVALID_REQUEST, "topic name and topic id may not both be specified")
-    topic = broker.topic_by_id(target.topic_id.bytes)
+    topic = core.catalog.topic_by_id(target.topic_id.bytes)
     if topic is None:
         raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
-    return changeable(broker, topic.name)
+    return changeable(core, topic.name)

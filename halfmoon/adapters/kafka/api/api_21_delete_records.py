@@ -32,10 +32,10 @@ def delete_records(ctx: Context, request: Any) -> object:
             result = _PartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=0)
             results.append(result)
             try:
-                partition = partition_of(changeable(ctx.broker, topic.name), wanted.partition_index)
+                partition = partition_of(changeable(ctx.core, topic.name), wanted.partition_index)
                 if wanted.offset < HIGH_WATERMARK:
                     raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
-                result.low_watermark, written = ctx.broker.delete_records(partition, wanted.offset)
+                result.low_watermark, written = ctx.core.administration.delete_records(partition, wanted.offset)
             except BrokerError as error:
                 _fail(result, error)
                 continue

@@ -19,6 +19,7 @@ from halfmoon.adapters.kafka.protocol import InitProducerIdResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_FENCING = 4
 
@@ -33,10 +34,10 @@ def init_producer_id(ctx: Context, request: Any) -> object:
 
     try:
         if request.transactional_id is None:
-            (producer_id, position), epoch = ctx.broker.allocate_producer_id(), 0
+            (producer_id, position), epoch = ctx.core.allocate_producer_id(), 0
         else:
             expected = None if request.producer_id == -1 else (request.producer_id, request.producer_epoch)
-            identity, position = ctx.broker.transactions.init_producer_id(
+            identity, position = ctx.services.get(TransactionService).init_producer_id(
                 request.transactional_id, request.transaction_timeout_ms, expected
             )
             producer_id, epoch = identity.producer_id, identity.epoch

@@ -32,9 +32,9 @@ def offset_for_leader_epoch(ctx: Context, request: Any) -> object:
 def _end_of_epoch(ctx: Context, name: str, wanted: Any) -> Any:
     result = _TopicResult.EpochEndOffset(error_code=0, partition=wanted.partition, leader_epoch=-1, end_offset=-1)
     try:
-        partition = partition_of(topic_named(ctx.broker, name), wanted.partition)
-        check_leader_epoch(ctx.broker, wanted.current_leader_epoch)
-        result.leader_epoch, result.end_offset = end_of_epoch(ctx.broker, partition, wanted.leader_epoch)
+        partition = partition_of(topic_named(ctx.core, name), wanted.partition)
+        check_leader_epoch(ctx.core, wanted.current_leader_epoch)
+        result.leader_epoch, result.end_offset = end_of_epoch(ctx.core, partition, wanted.leader_epoch)
     except BrokerError as error:
         result.error_code = code_of(error)
     return result

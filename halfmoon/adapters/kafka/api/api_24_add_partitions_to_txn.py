@@ -20,6 +20,7 @@ from halfmoon.adapters.kafka.protocol import AddPartitionsToTxnResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import known_partition, transaction_code
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.transactions.service import TransactionService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
@@ -45,7 +46,7 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
                     _verify(ctx, name, producer_id, epoch, wanted)
                 else:
                     partitions = [partition for partition, _ in wanted]
-                    position = ctx.broker.transactions.add_partitions(name, producer_id, epoch, partitions)
+                    position = ctx.services.get(TransactionService).add_partitions(name, producer_id, epoch, partitions)
                     changed.extend(result for _, result in wanted)
             except BrokerError as error:
                 for _, result in wanted:
@@ -88,7 +89,7 @@ def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], lis
         made = _TopicResult(name=topic.name, results_by_partition=[])
         results.append(made)
         for index in topic.partitions:
-            partition = known_partition(ctx.broker, topic.name, index)
+            partition = known_partition(ctx.core, topic.name, index)
             missing = NONE if partition is not None else code(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             result = _PartitionResult(partition_index=index, partition_error_code=missing)
             made.results_by_partition.append(result)
@@ -101,7 +102,7 @@ def _verify(ctx: Context, name: str, producer_id: int, epoch: int, wanted: list[
     """Raises BrokerError where that goes for all of them."""
     for partition, result in wanted:
         try:
-            ctx.broker.transactions.verify_partition(name, producer_id, epoch, partition)
+            ctx.services.get(TransactionService).verify_partition(name, producer_id, epoch, partition)
         except BrokerError as error:
             if error.fault is not Fault.TRANSACTION_ABORTABLE:
                 raise

@@ -13,6 +13,7 @@ from halfmoon.adapters.kafka.protocol import AddOffsetsToTxnResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_FENCING = 2
 
@@ -27,7 +28,7 @@ def add_offsets_to_txn(ctx: Context, request: Any) -> object:
         wrong = Fault.INVALID_REQUEST if not request.transactional_id else Fault.INVALID_GROUP_ID
         return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code(wrong))
     try:
-        position = ctx.broker.transactions.add_group(
+        position = ctx.services.get(TransactionService).add_group(
             request.transactional_id, request.producer_id, request.producer_epoch, request.group_id
         )
     except BrokerError as error:

@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.protocol import EndTxnResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_FENCING = 2
 BUMPS_EPOCH = 5
@@ -32,7 +33,7 @@ def end_txn(ctx: Context, request: Any) -> object:
             throttle_time_ms=0, error_code=code(Fault.INVALID_REQUEST), producer_id=-1, producer_epoch=-1
         )
     try:
-        identity, position = ctx.broker.transactions.end(
+        identity, position = ctx.services.get(TransactionService).end(
             request.transactional_id, request.producer_id, request.producer_epoch,
             commit=request.committed, bumps=version >= BUMPS_EPOCH,
         )  # fmt: skip

@@ -15,6 +15,7 @@ from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import WriteTxnMarkersResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.transactions.service import TransactionService
 
 _Marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Marker.WritableTxnMarkerTopicResult
@@ -52,5 +53,5 @@ def write_txn_markers(ctx: Context, request: Any) -> object:
 def _write(ctx: Context, asked: Any, topic: str, index: int) -> int:
     if asked.transaction_result:
         raise BrokerError(Fault.INVALID_REQUEST, "a transaction is committed as a whole, with EndTxn")
-    partition = partition_of(changeable(ctx.broker, topic), index)
-    return ctx.broker.transactions.abort_in(partition, asked.producer_id, asked.producer_epoch)
+    partition = partition_of(changeable(ctx.core, topic), index)
+    return ctx.services.get(TransactionService).abort_in(partition, asked.producer_id, asked.producer_epoch)

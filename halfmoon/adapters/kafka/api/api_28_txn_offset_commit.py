@@ -18,6 +18,8 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.append import TransactionalProducer
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.groups.service import GroupService
+from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_ABORTABLE = 4
 ADDS_GROUP = 5
@@ -37,7 +39,7 @@ def txn_offset_commit(ctx: Context, request: Any) -> object:
                 partition_index=part.partition_index, error_code=NONE
             )
             result.partitions.append(part_result)
-            entry = read_entry(ctx.broker.topic(asked.name), part, part_result)
+            entry = read_entry(ctx.core.catalog.topic(asked.name), part, part_result)
             if entry is not None:
                 committed.append(part_result)
                 entries.append(entry)
@@ -61,13 +63,13 @@ def _commit(ctx: Context, request: Any, entries: list[Entry]) -> int:
     if not request.group_id:
         raise BrokerError(Fault.INVALID_GROUP_ID)
     producer = TransactionalProducer(request.transactional_id, ctx.api_version >= ADDS_GROUP)
-    groups, epoch, member_id = ctx.broker.groups, request.generation_id, request.member_id
+    groups, epoch, member_id = ctx.services.get(GroupService), request.generation_id, request.member_id
     fault = groups.check_commit(request.group_id, epoch, member_id, request.group_instance_id, transactional=True)
     if fault is not None:
         raise BrokerError(fault)
     if groups.stale(request.group_id, epoch, member_id, [entry[0] for entry in entries]):
         raise BrokerError(Fault.ILLEGAL_GENERATION)
-    return ctx.broker.transactions.commit_offsets(
+    return ctx.services.get(TransactionService).commit_offsets(
         producer, request.producer_id, request.producer_epoch, request.group_id, entries
     )
 

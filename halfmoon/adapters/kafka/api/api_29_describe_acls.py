@@ -12,6 +12,7 @@ from halfmoon.adapters.kafka.protocol import DescribeAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
 from halfmoon.services.acls import rules
+from halfmoon.services.acls.service import AccessRules
 
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
@@ -20,7 +21,7 @@ _Resource = DescribeAclsResponse.DescribeAclsResource
 def describe_acls(ctx: Context, request: Any) -> object:
     response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
     try:
-        rules = ctx.broker.acls.find(acl_filter(request))
+        rules = ctx.services.get(AccessRules).find(acl_filter(request))
     except BrokerError as error:
         refuse(response, error)
         return response

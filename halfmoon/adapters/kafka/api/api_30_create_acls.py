@@ -13,6 +13,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls import rules
+from halfmoon.services.acls.service import AccessRules
 
 
 @api(30, "CreateAcls", 1, 3)
@@ -33,7 +34,7 @@ def create_acls(ctx: Context, request: Any) -> object:
         )
         try:
             rules.check(rule)
-            written = ctx.broker.acls.change([rule])
+            written = ctx.services.get(AccessRules).change([rule])
         except BrokerError as error:
             refuse(result, error)
             continue

@@ -9,6 +9,7 @@ from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import DeleteAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
+from halfmoon.services.acls.service import AccessRules
 
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 
@@ -21,8 +22,8 @@ def delete_acls(ctx: Context, request: Any) -> object:
         result = _Result(error_code=0, error_message=None, matching_acls=[])
         results.append(result)
         try:
-            found = ctx.broker.acls.find(acl_filter(asked))
-            written = ctx.broker.acls.change(removed=found)
+            found = ctx.services.get(AccessRules).find(acl_filter(asked))
+            written = ctx.services.get(AccessRules).change(removed=found)
         except BrokerError as error:
             refuse(result, error)
             continue

@@ -53,7 +53,7 @@ def describe_configs(ctx: Context, request: Any) -> object:
 
 def _configs(ctx: Context, asked: Any, request: Any, alike: dict[object, list[Any]]) -> list[Any]:
     keys = frozenset(asked.configuration_keys or ())
-    topic = ctx.broker.topic(asked.resource_name) if asked.resource_type == TOPIC_TYPE else None
+    topic = ctx.core.catalog.topic(asked.resource_name) if asked.resource_type == TOPIC_TYPE else None
     same = None if topic is None or topic.view is not None else (frozenset(topic.configs.items()), keys)
     if same is not None and same in alike:
         return alike[same]
@@ -65,10 +65,10 @@ def _configs(ctx: Context, asked: Any, request: Any, alike: dict[object, list[An
 
 def _entries(ctx: Context, asked: Any) -> list[Entry]:
     if asked.resource_type == BROKER_LOGGER_TYPE:
-        if asked.resource_name != str(ctx.broker.node_id):
+        if asked.resource_name != str(ctx.core.node_id):
             raise BrokerError(
                 Fault.INVALID_REQUEST,
-                f"unexpected broker id: expected {ctx.broker.node_id}, received {asked.resource_name}",
+                f"unexpected broker id: expected {ctx.core.node_id}, received {asked.resource_name}",
             )
         return logger_entries(loggers.levels())
     return resource(ctx, asked.resource_type, asked.resource_name).entries()

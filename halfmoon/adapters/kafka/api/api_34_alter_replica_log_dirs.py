@@ -22,7 +22,7 @@ _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 
 @api(34, "AlterReplicaLogDirs", 0, 2)
 def alter_replica_log_dirs(ctx: Context, request: Any) -> object:
-    here = str(Path(ctx.broker.settings.node.data_dir).absolute())
+    here = str(Path(ctx.core.settings.node.data_dir).absolute())
     found: dict[str, list[Any]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
@@ -37,7 +37,7 @@ def alter_replica_log_dirs(ctx: Context, request: Any) -> object:
 
 def _verdict(ctx: Context, name: str, index: int) -> int:
     try:
-        partition_of(ctx.broker.topic(name), index)
+        partition_of(ctx.core.catalog.topic(name), index)
     except BrokerError as error:
         return code_of(error)
     return NONE

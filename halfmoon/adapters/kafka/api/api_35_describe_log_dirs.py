@@ -20,7 +20,7 @@ _Topic = _Result.DescribeLogDirsTopic
 
 @api(35, "DescribeLogDirs", 0, 5)
 def describe_log_dirs(ctx: Context, request: Any) -> object:
-    directory = Path(ctx.broker.settings.node.data_dir).absolute()
+    directory = Path(ctx.core.settings.node.data_dir).absolute()
     total, usable = _disk(directory)
     result = _Result(
         error_code=0,
@@ -35,10 +35,10 @@ def describe_log_dirs(ctx: Context, request: Any) -> object:
 
 def _topics(ctx: Context, asked: Any) -> list[Any]:
     if asked is None:
-        return [_described(topic, range(len(topic.partitions))) for topic in ctx.broker.topics()]
+        return [_described(topic, range(len(topic.partitions))) for topic in ctx.core.catalog.topics()]
     found = []
     for entry in asked:
-        topic = ctx.broker.topic(entry.topic)
+        topic = ctx.core.catalog.topic(entry.topic)
         if topic is None:
             continue
         indexes = sorted({index for index in entry.partitions if 0 <= index < len(topic.partitions)})

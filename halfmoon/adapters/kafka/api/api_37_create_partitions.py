@@ -53,7 +53,7 @@ def create_partitions(ctx: Context, request: Any) -> object:
 def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations) -> int:
     """The log position of the change. Raises BrokerError."""
     ctx.check("alter", "topic", wanted.name)
-    topic = changeable(ctx.broker, wanted.name)
+    topic = changeable(ctx.core, wanted.name)
     present = len(topic.partitions)
     if wanted.count <= present:
         raise BrokerError(
@@ -66,6 +66,6 @@ def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations)
                 Fault.INVALID_REPLICA_ASSIGNMENT,
                 f"{wanted.count - present} partition(s) are to be added, but {len(wanted.assignments)} are assigned",
             )
-        check_assignments([assignment.broker_ids for assignment in wanted.assignments], ctx.broker.node_id)
+        check_assignments([assignment.broker_ids for assignment in wanted.assignments], ctx.core.node_id)
     mutations.take(wanted.count - present)
-    return ctx.broker.add_partitions(topic, wanted.count, validate_only=validate_only)
+    return ctx.core.administration.add_partitions(topic, wanted.count, validate_only=validate_only)

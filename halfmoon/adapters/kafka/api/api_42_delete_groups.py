@@ -10,6 +10,7 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import DeleteGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
+from halfmoon.services.groups.names import GroupNames
 
 
 @api(42, "DeleteGroups", 0, 2)
@@ -21,7 +22,7 @@ def delete_groups(ctx: Context, request: Any) -> object:
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=NONE)
         results.append(result)
         try:
-            position = later(position, ctx.broker.group_names.delete(group_id))
+            position = later(position, ctx.services.get(GroupNames).delete(group_id))
             deleted.append(result)
         except BrokerError as error:
             result.error_code = coordinator_code(error)

@@ -18,7 +18,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
 
 _Topic = ElectLeadersResponse.ReplicaElectionResult
 _Partition = _Topic.PartitionResult
@@ -37,7 +37,7 @@ def elect_leaders(ctx: Context, request: Any) -> object:
             if unknown:
                 error = BrokerError(Fault.INVALID_REQUEST, f"unknown election type {request.election_type}")
             else:
-                error = _refusal(ctx.broker, asked.topic, index)
+                error = _refusal(ctx.core, asked.topic, index)
             refuse(result, error)
             results.append(result)
         topics.append(_Topic(topic=asked.topic, partition_result=results))
@@ -48,10 +48,10 @@ def elect_leaders(ctx: Context, request: Any) -> object:
     )
 
 
-def _refusal(broker: Broker, name: str, index: int) -> BrokerError:
+def _refusal(core: Core, name: str, index: int) -> BrokerError:
     """Why no leader is elected."""
     try:
-        topic = changeable(broker, name)
+        topic = changeable(core, name)
     except BrokerError as error:
         return error
     if not 0 <= index < len(topic.partitions):

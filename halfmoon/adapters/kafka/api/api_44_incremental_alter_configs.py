@@ -60,10 +60,10 @@ def _apply(resource: Resource, overrides: dict[str, str], name: str, operation: 
 
 def _change_levels(ctx: Context, asked: Any, validate_only: bool) -> None:
     """Set or unset levels of loggers: all of them, or none if one is refused."""
-    if asked.resource_name != str(ctx.broker.node_id):
+    if asked.resource_name != str(ctx.core.node_id):
         raise BrokerError(
             Fault.INVALID_REQUEST,
-            f"unexpected broker id: expected {ctx.broker.node_id}, received {asked.resource_name}",
+            f"unexpected broker id: expected {ctx.core.node_id}, received {asked.resource_name}",
         )
     for config in asked.configs:
         if config.config_operation not in (SET, DELETE):

@@ -19,7 +19,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.core.broker import Broker
+    from halfmoon.adapters.tcp.core import Core
 
 _Topic = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _Partition = _Topic.ReassignablePartitionResponse
@@ -34,7 +34,7 @@ def alter_partition_reassignments(ctx: Context, request: Any) -> object:
             result = _Partition(partition_index=partition.partition_index, error_code=0, error_message=None)
             results.append(result)
             try:
-                _check(ctx.broker, asked.name, partition.partition_index, partition.replicas)
+                _check(ctx.core, asked.name, partition.partition_index, partition.replicas)
             except BrokerError as error:
                 refuse(result, error)
         topics.append(_Topic(name=asked.name, partitions=results))
@@ -47,11 +47,11 @@ def alter_partition_reassignments(ctx: Context, request: Any) -> object:
     )
 
 
-def _check(broker: Broker, name: str, index: int, replicas: list[int] | None) -> None:
+def _check(core: Core, name: str, index: int, replicas: list[int] | None) -> None:
     """Raise BrokerError unless the partition is where it shall be."""
-    topic = changeable(broker, name)
+    topic = changeable(core, name)
     if not 0 <= index < len(topic.partitions):
         raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"no such partition: {name}-{index}")
     if replicas is None:
         raise BrokerError(Fault.NO_REASSIGNMENT_IN_PROGRESS)
-    check_assignments([replicas], broker.node_id)
+    check_assignments([replicas], core.node_id)

@@ -11,6 +11,7 @@ from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import OffsetDeleteResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
@@ -20,7 +21,7 @@ _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 @api(47, "OffsetDelete", 0, 0)
 def offset_delete(ctx: Context, request: Any) -> object:
-    groups = ctx.broker.groups
+    groups = ctx.services.get(GroupService)
     group_id: str = request.group_id
     fault = groups.check_offset_delete(group_id) if group_id else Fault.INVALID_GROUP_ID
     if fault is not None:
@@ -32,7 +33,7 @@ def offset_delete(ctx: Context, request: Any) -> object:
     for asked in request.topics:
         result = _Topic(name=asked.name, partitions=[])
         topics.append(result)
-        topic = ctx.broker.topic(asked.name)
+        topic = ctx.core.catalog.topic(asked.name)
         for part in asked.partitions:
             part_result = _Topic.OffsetDeleteResponsePartition(partition_index=part.partition_index, error_code=NONE)
             result.partitions.append(part_result)

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.services.quotas.service import CLIENT_ID, IP, USER
+from halfmoon.services.quotas.service import CLIENT_ID, IP, USER, Quotas
 
 if TYPE_CHECKING:
     from halfmoon.services.quotas.state import Entity
@@ -36,7 +36,7 @@ def describe_client_quotas(ctx: Context, request: Any) -> object:
             entity=[_Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
             values=[_Entry.ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
         )
-        for entity, quotas in ctx.broker.state.quotas.quotas.items()
+        for entity, quotas in ctx.services.get(Quotas).configured.items()
         if _matches(entity, names, anything, bool(request.strict))
     ]
     return response

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.services.quotas.service import Alteration
+from halfmoon.services.quotas.service import Alteration, Quotas
 
 _Entry = AlterClientQuotasResponse.EntryData
 
@@ -39,7 +39,7 @@ def alter_client_quotas(ctx: Context, request: Any) -> object:
         try:
             if frozenset(alteration.entity) in twice:
                 raise BrokerError(Fault.INVALID_REQUEST, "the entity appears more than once")
-            written = ctx.broker.quotas.alter(alteration, validate_only=bool(request.validate_only))
+            written = ctx.services.get(Quotas).alter(alteration, validate_only=bool(request.validate_only))
         except BrokerError as error:
             refuse(result, error)
             continue

@@ -43,12 +43,12 @@ def describe_quorum(ctx: Context, request: Any) -> object:
 
 
 def _metadata_partition(ctx: Context) -> Any:
-    broker = ctx.broker
-    now_ms = broker.clock.wall_ms()
+    core = ctx.core
+    now_ms = core.clock.wall_ms()
     voter = _Replica(
-        replica_id=broker.node_id,
-        replica_directory_id=uuid5(NAMESPACE_OID, f"{broker.cluster_id}/{broker.node_id}"),
-        log_end_offset=broker.log.end,
+        replica_id=core.node_id,
+        replica_directory_id=uuid5(NAMESPACE_OID, f"{core.cluster_id}/{core.node_id}"),
+        log_end_offset=core.log.end,
         last_fetch_timestamp=now_ms,
         last_caught_up_timestamp=now_ms,
     )
@@ -56,9 +56,9 @@ def _metadata_partition(ctx: Context) -> Any:
         partition_index=0,
         error_code=0,
         error_message="",
-        leader_id=broker.node_id,
-        leader_epoch=broker.generation,
-        high_watermark=broker.durable_position,
+        leader_id=core.node_id,
+        leader_epoch=core.generation,
+        high_watermark=core.turn.durable_position,
         current_voters=[voter],
         observers=[],
     )
@@ -74,4 +74,4 @@ def _unknown(index: int) -> Any:
 
 def _node(ctx: Context) -> Any:
     listener = _Node.Listener(name="PLAINTEXT", host=ctx.peer.host, port=ctx.peer.port)
-    return _Node(node_id=ctx.broker.node_id, listeners=[listener])
+    return _Node(node_id=ctx.core.node_id, listeners=[listener])

@@ -24,7 +24,7 @@ def update_features(ctx: Context, request: Any) -> object:
     for asked in request.feature_updates:
         upgrade = not asked.allow_downgrade if ctx.api_version == 0 else asked.upgrade_type == UPGRADE
         try:
-            check_update(asked.feature, asked.max_version_level, upgrade)
+            check_update(ctx.peer.apis.features, asked.feature, asked.max_version_level, upgrade)
         except BrokerError as error:
             refuse(response, BrokerError(error.fault, f"no feature was updated: {error.message}"))
             return response

@@ -30,7 +30,7 @@ def describe_cluster(ctx: Context, request: Any) -> object:
             cluster_id="",
             brokers=[],
         )
-    node_id = ctx.broker.node_id
+    node_id = ctx.core.node_id
     node = DescribeClusterResponse.DescribeClusterBroker(
         broker_id=node_id, host=ctx.peer.host, port=ctx.peer.port, rack=None, is_fenced=False
     )
@@ -39,7 +39,7 @@ def describe_cluster(ctx: Context, request: Any) -> object:
         error_code=0,
         error_message=None,
         endpoint_type=BROKERS,
-        cluster_id=ctx.broker.cluster_id,
+        cluster_id=ctx.core.cluster_id,
         controller_id=node_id,
         brokers=[node],
         authorized_operations=CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else None,

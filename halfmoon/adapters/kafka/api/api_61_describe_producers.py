@@ -34,7 +34,7 @@ def describe_producers(ctx: Context, request: Any) -> object:
 def _partition(ctx: Context, topic: str, index: int) -> object:
     result = _Topic.PartitionResponse(partition_index=index, error_code=NONE, error_message=None, active_producers=[])
     try:
-        partition = partition_of(changeable(ctx.broker, topic), index)
+        partition = partition_of(changeable(ctx.core, topic), index)
     except BrokerError as error:
         result.error_code, result.error_message = code_of(error), error.message
         return result
@@ -52,7 +52,7 @@ def _producers(ctx: Context, partition: Partition) -> list[object]:
             producer_epoch=known.epoch,
             last_sequence=known.batches[-1].last_sequence if known.batches else NOWHERE,
             last_timestamp=known.last_ms,
-            coordinator_epoch=ctx.broker.generation,
+            coordinator_epoch=ctx.core.generation,
             current_txn_start_offset=begun.get(producer_id, NOWHERE),
         )
         for producer_id, known in partition.producers.by_id.items()

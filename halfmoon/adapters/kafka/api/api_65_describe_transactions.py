@@ -8,6 +8,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
+from halfmoon.services.transactions.service import TransactionService
 
 _State = DescribeTransactionsResponse.TransactionState
 
@@ -19,8 +20,8 @@ def describe_transactions(ctx: Context, request: Any) -> object:
 
 
 def _state(ctx: Context, name: str) -> object:
-    catalog = ctx.broker.catalog
-    entry = ctx.broker.state.transactions.by_name.get(name)
+    catalog = ctx.core.catalog
+    entry = ctx.services.get(TransactionService).by_name.get(name)
     if entry is None:
         wrong = Fault.TRANSACTIONAL_ID_NOT_FOUND if name else Fault.INVALID_REQUEST
         return _State(

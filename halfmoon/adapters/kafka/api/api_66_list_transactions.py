@@ -11,6 +11,7 @@ from halfmoon.adapters.kafka.protocol import ListTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
 from halfmoon.core.patterns import InvalidPattern, Pattern
+from halfmoon.services.transactions.service import TransactionService
 
 STATES = frozenset(
     (
@@ -29,11 +30,11 @@ STATES = frozenset(
 
 @api(66, "ListTransactions", 0, 2)
 def list_transactions(ctx: Context, request: Any) -> object:
-    now_ms = ctx.broker.clock.wall_ms()
+    now_ms = ctx.core.clock.wall_ms()
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_ms = request.duration_filter
     try:
-        names = _matching(ctx.broker.state.transactions.by_name, request.transactional_id_pattern)
+        names = _matching(ctx.services.get(TransactionService).by_name, request.transactional_id_pattern)
     except InvalidPattern:
         return ListTransactionsResponse(
             throttle_time_ms=0,
@@ -43,7 +44,7 @@ def list_transactions(ctx: Context, request: Any) -> object:
         )
     found = [
         entry
-        for entry in ctx.broker.state.transactions.by_name.values()
+        for entry in ctx.services.get(TransactionService).by_name.values()
         if entry.name in names
         and (not states or entry.state.value in states)
         and (not producer_ids or entry.producer_id in producer_ids)

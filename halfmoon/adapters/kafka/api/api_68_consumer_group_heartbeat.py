@@ -17,6 +17,7 @@ from halfmoon.core.errors import Fault
 from halfmoon.schema.groups import JOIN, Places
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.messages import ConsumerHeartbeatResult
+from halfmoon.services.groups.service import GroupService
 
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 
@@ -42,7 +43,7 @@ def consumer_group_heartbeat(ctx: Context, request: Any) -> object:
         client_host=f"/{ctx.peer.peer_host}",
     )
     deferred = Deferred()
-    ctx.broker.groups.consumer_heartbeat(beat, lambda result: deferred.complete(_response(ctx, result)))
+    ctx.services.get(GroupService).consumer_heartbeat(beat, lambda result: deferred.complete(_response(ctx, result)))
     return deferred
 
 
@@ -51,7 +52,7 @@ def _owned(ctx: Context, owned: Any) -> Places | None:
         return None
     found = []
     for each in owned:
-        topic = None if each.topic_id is None else ctx.broker.topic_by_id(each.topic_id.bytes)
+        topic = None if each.topic_id is None else ctx.core.catalog.topic_by_id(each.topic_id.bytes)
         # One of a topic that is unknown counts only where nothing may be owned at all.
         number = -1 if topic is None else topic.number
         found += [(number, index) for index in each.partitions]
@@ -64,7 +65,7 @@ def _response(ctx: Context, result: ConsumerHeartbeatResult) -> object:
         by_topic: dict[int, list[int]] = {}
         for number, index, _ in result.assigned:
             by_topic.setdefault(number, []).append(index)
-        topics = [(ctx.broker.catalog.by_number.get(number), indexes) for number, indexes in by_topic.items()]
+        topics = [(ctx.core.catalog.by_number.get(number), indexes) for number, indexes in by_topic.items()]
         assignment = _Assignment(
             topic_partitions=[
                 _Assignment.TopicPartitions(topic_id=UUID(bytes=topic.id), partitions=indexes)

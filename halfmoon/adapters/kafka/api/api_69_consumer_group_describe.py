@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
 from halfmoon.services.groups.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
+from halfmoon.services.groups.service import GroupService
 
 CLASSIC_MEMBER, CONSUMER_MEMBER = 0, 1
 
@@ -32,11 +33,11 @@ def consumer_group_describe(ctx: Context, request: Any) -> object:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.group_ids):
-        found = ctx.broker.groups.describe_consumer(group_id)
+        found = ctx.services.get(GroupService).describe_consumer(group_id)
         if found is not None:
             groups.append(_described(ctx, found, allowed))
         else:
-            there = ctx.broker.groups.describe(group_id) is not None
+            there = ctx.services.get(GroupService).describe(group_id) is not None
             groups.append(_missing(group_id, "is not a consumer group" if there else "not found"))
     return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
@@ -91,7 +92,7 @@ def _partitions(ctx: Context, kind: Any, places: Iterable[tuple[int, int]]) -> o
     by_topic: dict[int, list[int]] = {}
     for number, index in places:
         by_topic.setdefault(number, []).append(index)
-    topics = [(ctx.broker.catalog.by_number.get(number), indexes) for number, indexes in by_topic.items()]
+    topics = [(ctx.core.catalog.by_number.get(number), indexes) for number, indexes in by_topic.items()]
     return kind(
         topic_partitions=[
             kind.TopicPartitions(topic_id=UUID(bytes=topic.id), topic_name=topic.name, partitions=indexes)

@@ -19,6 +19,8 @@ from halfmoon.adapters.kafka.resources import (
     TOPIC_TYPE,
 )
 from halfmoon.core.errors import Fault
+from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.group_configs import GroupConfigs
 
 KNOWN = {TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE}
 
@@ -32,13 +34,13 @@ def list_config_resources(ctx: Context, request: Any) -> object:
         )
     found: list[tuple[int, str]] = []
     if TOPIC_TYPE in asked:
-        found += [(TOPIC_TYPE, topic.name) for topic in ctx.broker.topics() if not topic.internal]
-    node = str(ctx.broker.node_id)
+        found += [(TOPIC_TYPE, topic.name) for topic in ctx.core.catalog.topics() if not topic.internal]
+    node = str(ctx.core.node_id)
     found += [(kind, node) for kind in (BROKER_TYPE, BROKER_LOGGER_TYPE) if kind in asked]
     if CLIENT_METRICS_TYPE in asked:
-        found += [(CLIENT_METRICS_TYPE, name) for name in ctx.broker.client_metrics.names()]
+        found += [(CLIENT_METRICS_TYPE, name) for name in ctx.services.get(ClientMetrics).names()]
     if GROUP_TYPE in asked:
-        found += [(GROUP_TYPE, name) for name in ctx.broker.group_configs.configured()]
+        found += [(GROUP_TYPE, name) for name in ctx.services.get(GroupConfigs).configured()]
     resource = ListConfigResourcesResponse.ConfigResource
     return ListConfigResourcesResponse(
         throttle_time_ms=0,

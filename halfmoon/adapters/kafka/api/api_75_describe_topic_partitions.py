@@ -37,13 +37,13 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
     if cursor is not None and (cursor.partition_index < 0 or (asked and start not in asked)):
         return _response([_topic(name, code(Fault.INVALID_REQUEST)) for name in sorted(asked)], None)
     every = not asked
-    names = {topic.name for topic in ctx.broker.topics() if not topic.internal} if every else asked
+    names = {topic.name for topic in ctx.core.catalog.topics() if not topic.internal} if every else asked
     remaining = max(min(MAX_PARTITIONS, request.response_partition_limit), 1)
     topics: list[bytes] = []
     for name in sorted(name for name in names if name >= start):
         if remaining == 0:
             return _response(topics, (name, 0))
-        topic = ctx.broker.topic(name)
+        topic = ctx.core.catalog.topic(name)
         if topic is None:
             fault = Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
             topics.append(_topic(name, code(fault)))
@@ -59,7 +59,7 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
 
 
 def _described(ctx: Context, topic: Any, first: int, stop: int) -> bytes:
-    partitions = _partitions(first, stop, ctx.broker.node_id, ctx.broker.generation)
+    partitions = _partitions(first, stop, ctx.core.node_id, ctx.core.generation)
     return _topic(topic.name, NONE, topic.id, topic.internal, partitions, TOPIC_BITS)
 
 

@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat (76): joining a share group, staying in it, hearing what to read, leaving it (KIP-932).
 
-A member that is not known, as after a restart of the broker, is told so and joins again at once. The answer that says a
+A member that is not known, as after a restart of the core, is told so and joins again at once. The answer that says a
 new epoch leaves when that is durable.
 
 Rules: GroupCoordinatorService.shareGroupHeartbeat, throwIfShareGroupHeartbeatRequestIsInvalid.
@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.protocol import ShareGroupHeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.share.membership import LEAVE_EPOCH, Assignment, HeartbeatRequest
+from halfmoon.services.share.service import ShareService
 
 _Assignment = ShareGroupHeartbeatResponse.Assignment
 _Topic = _Assignment.TopicPartitions
@@ -24,7 +25,7 @@ _Topic = _Assignment.TopicPartitions
 
 @api(76, "ShareGroupHeartbeat", 1, 1)
 def share_group_heartbeat(ctx: Context, request: Any) -> object:
-    shares = ctx.broker.shares
+    shares = ctx.services.get(ShareService)
     try:
         if not request.group_id:
             raise BrokerError(Fault.INVALID_REQUEST, "GroupId can't be empty.")
@@ -50,12 +51,12 @@ def share_group_heartbeat(ctx: Context, request: Any) -> object:
 
 
 def _answer(ctx: Context, request: Any, epoch: int, assignment: Assignment | None) -> object:
-    options = ctx.broker.shares.options(request.group_id)
+    options = ctx.services.get(ShareService).options(request.group_id)
     assigned = None
     if assignment is not None:
         topics = []
         for name, partitions in assignment.items():
-            topic = ctx.broker.topic(name)
+            topic = ctx.core.catalog.topic(name)
             if topic is not None:
                 topics.append(_Topic(topic_id=uuid.UUID(bytes=topic.id), partitions=list(partitions)))
         assigned = _Assignment(topic_partitions=topics)

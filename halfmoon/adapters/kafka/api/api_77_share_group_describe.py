@@ -10,6 +10,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import Fault
+from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
     from halfmoon.services.share.membership import Assignment, ShareGroup
@@ -28,7 +29,7 @@ def share_group_describe(ctx: Context, request: Any) -> object:
     allowed = sum(1 << each for each in GROUP_OPERATIONS) if request.include_authorized_operations else NOT_ASKED
     groups = []
     for name in dict.fromkeys(request.group_ids):
-        group = ctx.broker.shares.group(name)
+        group = ctx.services.get(ShareService).group(name)
         groups.append(_missing(name) if group is None else _described(ctx, group, allowed))
     return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
@@ -59,7 +60,7 @@ def _described(ctx: Context, group: ShareGroup, allowed: int) -> object:
 def _assignment(ctx: Context, assigned: Assignment) -> object:
     topics = []
     for name, partitions in assigned.items():
-        topic = ctx.broker.topic(name)
+        topic = ctx.core.catalog.topic(name)
         if topic is not None:
             topics.append(_Topic(topic_id=uuid.UUID(bytes=topic.id), topic_name=name, partitions=list(partitions)))
     return _Assignment(topic_partitions=topics)

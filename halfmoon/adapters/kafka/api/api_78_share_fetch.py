@@ -30,6 +30,7 @@ from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, h
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 from halfmoon.services.share.reading import Found, Loading
+from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession
 from halfmoon.services.share.share_partition import Demand
 
@@ -86,12 +87,12 @@ class Call:
         self._request = request
         self._group: str = request.group_id
         self._member: str = request.member_id
-        broker = ctx.broker
-        self._shares = broker.shares
-        self._delivery = broker.shares.delivery
-        self._options = broker.shares.options(self._group)
+        core = ctx.core
+        self._shares = shares = ctx.services.get(ShareService)
+        self._delivery = shares.delivery
+        self._options = shares.options(self._group)
         self._wanted = max(0, request.max_records)
-        self._deadline_ms = broker.clock.mono_ms() + max(0, request.max_wait_ms)
+        self._deadline_ms = core.clock.mono_ms() + max(0, request.max_wait_ms)
         self._held: Held | None = None
         self.deferred = Deferred()
         self._session = self._open()
@@ -130,7 +131,7 @@ class Call:
     def _acknowledge(self) -> Acknowledging:
         request = self._request
         given = Acknowledging(
-            self._ctx.broker, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
+            self._ctx.core, self._shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
         )
         given.take(request.topics)
         if request.share_session_epoch == LAST_EPOCH:
@@ -155,7 +156,7 @@ class Call:
         return bool(self._found or self._refused or self._last_look)
 
     def _is_over(self) -> bool:
-        return bool(self._ctx.broker.clock.mono_ms() >= self._deadline_ms)
+        return bool(self._ctx.core.clock.mono_ms() >= self._deadline_ms)
 
     def _read(self) -> None:
         """Acquire what there is, partition by partition."""
@@ -167,7 +168,7 @@ class Call:
         self._parts.clear()
         for key in self._session.rotated():
             try:
-                partition = find(self._ctx.broker, key)
+                partition = find(self._ctx.core, key)
                 refused = refusal(partition)
                 if refused is not None:
                     self._refused[key] = refused
@@ -212,7 +213,7 @@ class Call:
         for part in self._parts:
             wanted = part.wanted(self._wanted, self._options.terms.max_locks)
             if wanted is not None:
-                available += self._ctx.broker.bytes_available(
+                available += self._ctx.core.bytes_available(
                     part.place.partition, wanted[0], enough, committed=self._options.committed_only
                 )
         return bool(available >= enough)
@@ -268,7 +269,7 @@ class Call:
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _park(self) -> None:
-        broker = self._ctx.broker
+        core = self._ctx.core
         self.deferred.hurry = self._hurried
         self._held = Held(
             partitions=self._parts,
@@ -277,17 +278,17 @@ class Call:
             owner=self._ctx.peer.owner,
             wake=self._wake,
         )
-        broker.hold.park(self._held, broker.clock.mono_ms())
+        core.hold.park(self._held, core.clock.mono_ms())
 
     def _hurried(self) -> None:
         self._last_look = True
-        if self._held is not None and self._ctx.broker.hold.release(self._held):
+        if self._held is not None and self._ctx.core.hold.release(self._held):
             self._wake()
 
     def _wake(self) -> None:
         # This object and what it is parked as point at each other; let go, so that no garbage collection is needed.
         held, self._held, self.deferred.hurry = self._held, None, None
-        if held is not None and held.deadline_ms <= self._ctx.broker.clock.mono_ms():
+        if held is not None and held.deadline_ms <= self._ctx.core.clock.mono_ms():
             self._last_look = True
         try:
             self.run()
@@ -309,7 +310,7 @@ class Call:
                 given.failed(error)
             self.deferred.complete(self._encoded())
 
-        self._ctx.broker.when_durable(given.position, durable)
+        self._ctx.core.when_durable(given.position, durable)
 
     def _encoded(self) -> list[Buffer]:
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))

@@ -15,6 +15,7 @@ from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH
 
 _Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
@@ -23,7 +24,7 @@ _Part = _Topic.PartitionData
 
 @api(79, "ShareAcknowledge", 1, 2)
 def share_acknowledge(ctx: Context, request: Any) -> object:
-    shares = ctx.broker.shares
+    shares = ctx.services.get(ShareService)
     try:
         if not request.group_id or not request.member_id:
             raise BrokerError(Fault.INVALID_REQUEST, "an acknowledgement names its group and its member")
@@ -37,7 +38,7 @@ def share_acknowledge(ctx: Context, request: Any) -> object:
         )  # fmt: skip
     options = shares.options(request.group_id)
     given = Acknowledging(
-        ctx.broker, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
+        ctx.core, shares, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
     )
     given.take(request.topics)
     if request.share_session_epoch == LAST_EPOCH:

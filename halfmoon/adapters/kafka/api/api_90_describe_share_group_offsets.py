@@ -18,6 +18,7 @@ from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
+from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +42,7 @@ def _group(ctx: Context, asked: Any) -> object:
     topics = []
     if asked.topics is None:
         looked_at: dict[str, list[int]] = {}
-        for partition in ctx.broker.shares.looked_at(asked.group_id):
+        for partition in ctx.services.get(ShareService).looked_at(asked.group_id):
             looked_at.setdefault(partition.topic.name, []).append(partition.index)
         for name, indexes in sorted(looked_at.items()):
             topics.append(_topic(ctx, asked.group_id, name, sorted(indexes)))
@@ -51,7 +52,7 @@ def _group(ctx: Context, asked: Any) -> object:
 
 
 def _topic(ctx: Context, group: str, name: str, indexes: Iterable[int]) -> object:
-    topic = ctx.broker.topic(name)
+    topic = ctx.core.catalog.topic(name)
     parts = [_part(ctx, group, topic, index) for index in indexes]
     return _Topic(topic_name=name, topic_id=None if topic is None else uuid.UUID(bytes=topic.id), partitions=parts)
 
@@ -61,7 +62,7 @@ def _part(ctx: Context, group: str, topic: Topic | None, index: int) -> object:
     epoch, error_code, message = 0, NONE, None
     try:
         partition = partition_of(topic, index)
-        part = ctx.broker.shares.delivery.parts.seen(group, partition)
+        part = ctx.services.get(ShareService).delivery.parts.seen(group, partition)
         if part is not None:
             start = max(part.start, partition.start_offset)
             lag = max(0, partition.high_watermark - start - part.finished_above)

@@ -15,6 +15,7 @@ from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import AlterShareGroupOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
@@ -25,7 +26,7 @@ _Part = _Topic.AlterShareGroupOffsetsResponsePartition
 
 @api(91, "AlterShareGroupOffsets", 0, 0)
 def alter_share_group_offsets(ctx: Context, request: Any) -> object:
-    shares = ctx.broker.shares
+    shares = ctx.services.get(ShareService)
     response = AlterShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:
         shares.check_name(request.group_id)
@@ -36,7 +37,7 @@ def alter_share_group_offsets(ctx: Context, request: Any) -> object:
     starts: list[tuple[Partition, int]] = []
     changed = []
     for asked in request.topics:
-        topic = ctx.broker.topic(asked.topic_name)
+        topic = ctx.core.catalog.topic(asked.topic_name)
         parts = []
         for each in asked.partitions:
             part = _Part(partition_index=each.partition_index, error_code=NONE, error_message=None)

@@ -15,13 +15,14 @@ from halfmoon.adapters.kafka.lookup import topic_named
 from halfmoon.adapters.kafka.protocol import DeleteShareGroupOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.errors import BrokerError
+from halfmoon.services.share.service import ShareService
 
 _Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 
 
 @api(92, "DeleteShareGroupOffsets", 0, 0)
 def delete_share_group_offsets(ctx: Context, request: Any) -> object:
-    shares = ctx.broker.shares
+    shares = ctx.services.get(ShareService)
     response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:
         shares.check_changeable(request.group_id)
@@ -34,7 +35,7 @@ def delete_share_group_offsets(ctx: Context, request: Any) -> object:
         result = _Topic(topic_name=asked.topic_name, topic_id=None, error_code=NONE, error_message=None)
         response.responses.append(result)
         try:
-            topic = topic_named(ctx.broker, asked.topic_name)
+            topic = topic_named(ctx.core, asked.topic_name)
             result.topic_id = uuid.UUID(bytes=topic.id)
             position = later(position, shares.forget(request.group_id, topic.partitions))
             changed.append(result)

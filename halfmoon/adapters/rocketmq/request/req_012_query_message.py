@@ -6,6 +6,7 @@ from halfmoon.adapters.rocketmq import lookup
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.codes import Code
+from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.questions import Results
 
 MOST = 64
@@ -26,12 +27,12 @@ def handle(call: Call) -> None:
             if found.topic == topic.name
         )
         fields = {
-            "indexLastUpdateTimestamp": str(call.broker.clock.wall_ms()),
-            "indexLastUpdatePhyoffset": str(call.broker.log.end),
+            "indexLastUpdateTimestamp": str(call.core.clock.wall_ms()),
+            "indexLastUpdatePhyoffset": str(call.core.log.end),
         }
         if not body:
             return Answer(Code.QUERY_NOT_FOUND, fields, "can not find message, maybe time range not correct")
         return Answer(fields=fields, body=body)
 
     key = call.text("key").encode()
-    call.work_out(call.broker.messages.find(topic, key, from_ms=begin_ms, to_ms=end_ms, most=most), answered)
+    call.work_out(call.services.get(Messages).find(topic, key, from_ms=begin_ms, to_ms=end_ms, most=most), answered)

@@ -29,5 +29,5 @@ def _begins_in_memory(call: Call, partition: Partition) -> bool:
     places = partition.queue.places(0, 1, min_one=True)
     if not places:
         return False
-    log = call.broker.log
+    log = call.core.log
     return log.end - places[0][0] < call.node.settings.memory_ratio * log.fs.memory_bytes()

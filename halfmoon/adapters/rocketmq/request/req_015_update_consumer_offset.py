@@ -6,6 +6,7 @@ from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.codes import Code
+from halfmoon.services.groups.service import GroupService
 
 
 @request(15, "UPDATE_CONSUMER_OFFSET")
@@ -15,7 +16,7 @@ def handle(call: Call) -> Answer | None:
     if offset < 0:
         raise Refused(Code.INVALID_PARAMETER, f"an offset of {offset}")
     partition = call.node.queue(call.text("topic"), call.number("queueId"))
-    if call.broker.groups.coordinator.is_active(group):
+    if call.services.get(GroupService).coordinator.is_active(group):
         raise Refused(Code.SYSTEM_ERROR, f"members of group '{group}' speak Kafka's protocol")
     if call.node.was_reset(group, partition):
         return Answer(remark="Offset has been previously reset")

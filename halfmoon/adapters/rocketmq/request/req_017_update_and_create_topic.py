@@ -17,14 +17,14 @@ def handle(call: Call) -> Answer | None:
     perm = call.number("perm", READ | WRITE)
     if perm & (READ | WRITE) != READ | WRITE or perm & ~(READ | WRITE | INHERIT):
         raise Refused(Code.INVALID_PARAMETER, f"permissions {perm}: a topic here is for reading and writing (6)")
-    broker = call.broker
-    topic = broker.topic(name)
+    core = call.core
+    topic = core.catalog.topic(name)
     if topic is None:
-        _, position = broker.create_topic(name, queues)
+        _, position = core.administration.create_topic(name, queues)
     elif topic.internal:
         raise Refused(Code.NO_PERMISSION, f"topic '{name}' is internal")
     elif queues > len(topic.partitions):
-        position = broker.add_partitions(topic, queues)
+        position = core.administration.add_partitions(topic, queues)
     elif queues < len(topic.partitions):
         raise Refused(
             Code.INVALID_PARAMETER, f"topic '{name}' has {len(topic.partitions)} queues; none of them is taken away"

@@ -12,7 +12,7 @@ from halfmoon.remoting.command import VERSION
 
 @request(28, "GET_BROKER_RUNTIME_INFO")
 def handle(call: Call) -> Answer:
-    log = call.broker.log
+    log = call.core.log
     table = {
         "brokerActive": "true",
         "brokerVersion": str(VERSION),
@@ -20,6 +20,6 @@ def handle(call: Call) -> Answer:
         "commitLogMinOffset": str(log.start),
         "commitLogMaxOffset": str(log.end),
         "getMessageEntireTotal": str(call.node.messages_out),
-        "runtime": str(call.broker.clock.mono_ms()),
+        "runtime": str(call.core.clock.mono_ms()),
     }
     return Answer(body=msgspec.json.encode({"table": table}))

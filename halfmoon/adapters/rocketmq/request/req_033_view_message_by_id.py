@@ -13,4 +13,4 @@ def handle(call: Call) -> None:
     def answered(standing: Standing) -> Answer:
         return Answer(body=lookup.written(call.node.writer_for(call.connection), standing))
 
-    call.work_out(lookup.find(call.broker, call.number("offset")), answered)
+    call.work_out(lookup.find(call.core, call.number("offset")), answered)

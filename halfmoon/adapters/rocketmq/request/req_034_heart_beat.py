@@ -16,6 +16,7 @@ from halfmoon.adapters.rocketmq.registry import Call, checked_group, request
 from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.topic_names import is_legal
 from halfmoon.remoting.codes import Code
+from halfmoon.services.groups.service import GroupService
 
 MOST_GROUPS = 1_000
 """That one client is a member of."""
@@ -78,7 +79,7 @@ def handle(call: Call) -> Answer:
 
 def _member(call: Call, client_id: str) -> Member:
     command = call.command
-    return Member(client_id, call.connection, command.language, command.version, call.broker.clock.mono_ms())
+    return Member(client_id, call.connection, command.language, command.version, call.core.clock.mono_ms())
 
 
 def _check(call: Call, data: ConsumerData) -> None:
@@ -87,7 +88,7 @@ def _check(call: Call, data: ConsumerData) -> None:
         raise Refused(Code.INVALID_PARAMETER, "a group without a name")
     if not is_legal(retry_topic(data.groupName)):
         raise Refused(Code.INVALID_PARAMETER, f"the name of group '{data.groupName}' is too long for its topics")
-    if call.broker.groups.coordinator.is_active(data.groupName):
+    if call.services.get(GroupService).coordinator.is_active(data.groupName):
         raise Refused(
             Code.SYSTEM_ERROR,
             f"members of group '{data.groupName}' speak Kafka's protocol now; a group's members speak one at a time",

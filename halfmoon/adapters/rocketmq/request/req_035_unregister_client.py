@@ -15,6 +15,6 @@ def handle(call: Call) -> Answer:
     member = node.members.consumer_left(consumers, call.connection) if consumers else None
     if member is not None:
         node.progress.write(consumers)
-        node.locks.left(consumers, member.client_id, call.broker.clock.mono_ms())
+        node.locks.left(consumers, member.client_id, call.core.clock.mono_ms())
         node.tell_consumers(consumers)
     return DONE

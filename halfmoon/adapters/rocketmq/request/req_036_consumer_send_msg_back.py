@@ -37,9 +37,9 @@ def handle(call: Call) -> None:
         born = dict(record.headers).get(BORN_MS) or b""
         born_ms = int(born) if born.isdigit() and len(born) < 19 else record.timestamp
         batch = build_batch([(record.key, record.value, born_ms, headers)])
-        broker = call.broker
+        core = call.core
         retry = call.node.group_topic(retry_topic(group)).partitions[0]
-        produced = broker.append(retry, memoryview(bytearray(batch)), broker.clock.wall_ms())
+        produced = core.append(retry, memoryview(bytearray(batch)), core.clock.wall_ms())
         call.after(produced.position, DONE)
 
-    call.work_out(lookup.find(call.broker, call.number("offset")), answered)
+    call.work_out(lookup.find(call.core, call.number("offset")), answered)

@@ -47,7 +47,7 @@ def _exists(call: Call, queue: MessageQueue) -> bool:
 @request(41, "LOCK_BATCH_MQ")
 def handle(call: Call) -> Answer:
     wanted = read(call)
-    mono_ms = call.broker.clock.mono_ms()
+    mono_ms = call.core.clock.mono_ms()
     there = [queue for queue in wanted.mqSet if _exists(call, queue)]
     held = call.node.locks.lock(wanted.consumerGroup, wanted.clientId, there, mono_ms)
     return Answer(body=msgspec.json.encode({"lockOKMQSet": held}))

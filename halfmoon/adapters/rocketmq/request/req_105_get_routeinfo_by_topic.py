@@ -18,7 +18,7 @@ def handle(call: Call) -> Answer:
     topic = node.find_topic(name)
     if topic is not None:
         route = routes.topic_route(node, call.connection, topic)
-    elif name == names.AUTO_CREATE_TOPIC and node.broker.settings.topics.auto_create:
+    elif name == names.AUTO_CREATE_TOPIC and node.core.settings.topics.auto_create:
         route = routes.auto_create_route(node, call.connection)
     else:
         raise Refused(Code.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {name}")

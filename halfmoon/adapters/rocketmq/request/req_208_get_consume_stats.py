@@ -7,6 +7,7 @@ from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.request.req_202_get_topic_stats_info import last_ms
 from halfmoon.core.catalog.topics import Topic
+from halfmoon.services.groups.service import GroupService
 
 
 @request(208, "GET_CONSUME_STATS")
@@ -32,7 +33,7 @@ def handle(call: Call) -> Answer:
 def _topics(call: Call, group: str, named: str) -> list[Topic]:
     if named:
         return [call.node.topic(named)]
-    found = {partition.topic.name: partition.topic for partition in call.broker.groups.offsets(group)}
+    found = {partition.topic.name: partition.topic for partition in call.services.get(GroupService).offsets(group)}
     known = call.node.members.consumer_group(group)
     for name in known.subscriptions if known is not None else ():
         topic = call.node.find_topic(name)

@@ -14,4 +14,4 @@ def handle(call: Call) -> None:
     topic = call.node.find_topic(name)
     if topic is None:
         raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-    call.after(call.broker.delete_topic(topic), DONE)
+    call.after(call.core.administration.delete_topic(topic), DONE)

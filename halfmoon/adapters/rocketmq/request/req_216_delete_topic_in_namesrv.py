@@ -1,4 +1,4 @@
-"""DELETE_TOPIC_IN_NAMESRV (216): forget where a topic is. The name service here knows no more than the broker, which
+"""DELETE_TOPIC_IN_NAMESRV (216): forget where a topic is. The name service here knows no more than the core, which
 is asked to delete it first."""
 
 from __future__ import annotations

@@ -16,13 +16,14 @@ from halfmoon.adapters.rocketmq.store_times import first_stored_since
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.steps import Steps
 from halfmoon.remoting.codes import Code
+from halfmoon.services.groups.service import GroupService
 
 
 @request(222, "INVOKE_BROKER_TO_RESET_OFFSET", changes=True)
 def handle(call: Call) -> None:
     name, group = call.text("topic"), call.group("group")
     topic = call.node.topic(name)
-    if call.broker.groups.coordinator.is_active(group):
+    if call.services.get(GroupService).coordinator.is_active(group):
         raise Refused(Code.SYSTEM_ERROR, f"members of group '{group}' speak Kafka's protocol, which cannot tell them")
     queue_id, offset = call.number("queueId", -1), call.number("offset", -1)
     store_ms = call.number("timestamp", -1)
@@ -47,5 +48,5 @@ def _offsets(call: Call, partitions: Sequence[Partition], offset: int, store_ms:
         elif store_ms < 0:
             found.append(partition.stable_offset)
         else:
-            found.append((yield from first_stored_since(call.broker.log, partition, store_ms)))
+            found.append((yield from first_stored_since(call.core.log, partition, store_ms)))
     return found

@@ -6,6 +6,7 @@ import msgspec
 
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.services.groups.service import GroupService
 
 
 @request(300, "QUERY_TOPIC_CONSUME_BY_WHO")
@@ -14,7 +15,7 @@ def handle(call: Call) -> Answer:
     topic = call.node.topic(name)
     call.node.progress.write()
     groups = {group.name for group in call.node.members.groups_of(name)}
-    for group, progress in call.broker.state.groups.offsets.items():
+    for group, progress in call.services.get(GroupService).all_offsets.items():
         if any(number == topic.number for number, _ in progress):
             groups.add(group)
     return Answer(body=msgspec.json.encode({"groupList": sorted(groups)}))

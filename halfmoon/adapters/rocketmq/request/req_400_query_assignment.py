@@ -40,7 +40,7 @@ def handle(call: Call) -> Answer:
         members = [] if group is None else sorted_members(group.client_ids())
         if group is None or asked.clientId not in members:
             raise Refused(Code.SYSTEM_ERROR, f"{asked.clientId} is no member of group {asked.consumerGroup}")
-        name = NAMES.get(asked.strategyName or "", asked.strategyName) or call.broker.settings.groups.default_assignor
+        name = NAMES.get(asked.strategyName or "", asked.strategyName) or call.core.settings.groups.default_assignor
         allocator = node.allocators.get(name)
         if allocator is None:
             raise Refused(Code.INVALID_PARAMETER, f"no plugin that is on allocates by '{name[:100]}'")

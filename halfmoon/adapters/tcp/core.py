@@ -1,0 +1,91 @@
+"""What the adapters use of the kernel. server/assembly.py hands them the kernel; they know this of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from halfmoon.core.append import Produced, TransactionalProducer
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.clock import Clock
+from halfmoon.core.commitlog import CommitLog
+from halfmoon.core.config import Settings
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.features import Features
+from halfmoon.core.hold import HoldService
+from halfmoon.core.partition_reader import Search
+from halfmoon.core.reading import Place, Read
+from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.core.topic_configs import TopicConfigs
+from halfmoon.core.transactions.aborted import Aborted
+from halfmoon.core.turn import Turn
+
+Answered = Callable[[BrokerError | None], None]
+"""Called once, with None or with why it will never be."""
+
+
+class Core(Protocol):
+    """The parts, as core/kernel.py has them; each method is described where it is defined."""
+
+    catalog: Catalog
+    administration: TopicAdministration
+    topic_configs: TopicConfigs
+    hold: HoldService
+    turn: Turn
+    log: CommitLog
+    clock: Clock
+    features: Features
+    refused_batches: Counter[Fault]
+    on_handled: Callable[[], None]
+    on_fetched: tuple[Callable[[str, int, int], None], ...]
+
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def node_id(self) -> int: ...
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+    @property
+    def append(self) -> Append: ...
+    @property
+    def when_durable(self) -> Callable[[int, Answered], None]: ...
+    @property
+    def when_written(self) -> Callable[[int, Answered], None]: ...
+    @property
+    def after_write(self) -> Callable[[Callable[[], None]], None]: ...
+    @property
+    def write(self) -> Callable[[], None]: ...
+    @property
+    def allocate_producer_id(self) -> Callable[[], tuple[int, int]]: ...
+    @property
+    def read(self) -> ReadFrom: ...
+    @property
+    def read_framed(self) -> Callable[[Partition, int, int], tuple[list[Place], Read]]: ...
+    @property
+    def bytes_available(self) -> Available: ...
+    @property
+    def aborted_in(self) -> Callable[[Partition, int, int], Sequence[Aborted]]: ...
+    @property
+    def batch_for_time(self) -> Callable[[Partition, int], Search | None]: ...
+    @property
+    def max_timestamp(self) -> Callable[[Partition], Search | None]: ...
+
+
+class Append(Protocol):
+    def __call__(
+        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+    ) -> Produced: ...
+
+
+class ReadFrom(Protocol):
+    def __call__(
+        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
+    ) -> Read: ...
+
+
+class Available(Protocol):
+    def __call__(self, partition: Partition, offset: int, enough: int, *, committed: bool = False) -> int: ...

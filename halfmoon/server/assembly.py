@@ -1,0 +1,214 @@
+"""The one place that names all features: a node is the kernel with its services put on top.
+
+Sections of the catalog are always there, also those of a service that is off, so nothing that the log says is lost. A
+service gets by its constructor what it uses, and gives its `Feature`; the order of the features is the order of their
+effects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.clock import Clock
+from halfmoon.core.config import Settings
+from halfmoon.core.features import Feature
+from halfmoon.core.files import FileSystem
+from halfmoon.core.kernel import Kernel
+from halfmoon.core.recovery import Report
+from halfmoon.core.services import Services
+from halfmoon.core.topic_configs import TopicConfig
+from halfmoon.services.acls.service import AccessRules
+from halfmoon.services.acls.state import AclsState
+from halfmoon.services.cleaner.service import Cleaner
+from halfmoon.services.configs.broker_configs import BrokerConfigs
+from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.dynamic import DynamicConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
+from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.delay.cancelling import Cancelling
+from halfmoon.services.delay.state import CancelsState
+from halfmoon.services.groups.building import build_coordination
+from halfmoon.services.groups.consumer.settings import GroupOverrides
+from halfmoon.services.groups.journal import GroupJournal
+from halfmoon.services.groups.names import GroupNames
+from halfmoon.services.groups.service import GroupService
+from halfmoon.services.groups.state import GroupsState
+from halfmoon.services.keyindex.messages import Messages
+from halfmoon.services.keyindex.service import KeyIndex
+from halfmoon.services.quotas.service import Quotas
+from halfmoon.services.quotas.state import QuotasState
+from halfmoon.services.retry.state import NackedState
+from halfmoon.services.share.dead_letters import DeadLetters
+from halfmoon.services.share.delivery import ShareDelivery
+from halfmoon.services.share.options import ShareOptions
+from halfmoon.services.share.parts import Parts
+from halfmoon.services.share.service import ShareService
+from halfmoon.services.share.sessions import ShareSessions
+from halfmoon.services.share.state import ShareState
+from halfmoon.services.topic_configs import topic_configs
+from halfmoon.services.transactions.ending import TransactionEndings
+from halfmoon.services.transactions.service import TransactionService
+from halfmoon.services.transactions.state import TransactionsState
+from halfmoon.services.view.views import Views
+from halfmoon.services.waiting.service import WaitingService
+from halfmoon.services.waiting.state import AttemptsState
+
+
+class Sections:
+    """Every section of the catalog, in the order in which records are applied to them."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self.groups = GroupsState(catalog)
+        self.nacked = NackedState()
+        self.groups.on_commit.append(self.nacked.committed)
+        self.attempts = AttemptsState()
+        self.cancels = CancelsState(catalog)
+        self.transactions = TransactionsState(self.groups)
+        self.configs = ConfigsState(catalog.topic_configs)
+        self.quotas = QuotasState()
+        self.acls = AclsState()
+        self.share = ShareState(catalog)
+        catalog.register(
+            (
+                self.transactions, self.groups, self.nacked, self.attempts, self.cancels, self.configs, self.quotas,
+                self.acls, self.share,
+            )
+        )  # fmt: skip
+        catalog.ends = self.transactions
+        catalog.topic_defaults = self.configs.topic_defaults
+        self.configs.on_topic_defaults = catalog.resolve_topics
+
+
+class Node:
+    """One node, without what drives it: no loop, no socket."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        settings: Settings,
+        clock: Clock,
+        random_bytes: Callable[[int], bytes],
+        *,
+        logger: logging.Logger | None = None,
+        off: Collection[str] = (),
+        more_topic_configs: Sequence[TopicConfig] = (),
+    ) -> None:
+        """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing; what
+        the log says of them stays. `more_topic_configs`: those that plugins offer. Raises StartError."""
+        table = topic_configs(off, more_topic_configs)
+        self.kernel = kernel = Kernel(fs, settings, clock, random_bytes, logger=logger, topic_configs=table)
+        self.state = state = Sections(kernel.catalog)
+        log, catalog, appender, turn, live = kernel.log, kernel.catalog, kernel.appender, kernel.turn, kernel.live
+        reader, relays, timers, logger = kernel.partition_reader, kernel.relays, kernel.timers, kernel.logger
+        self.group_configs = GroupConfigs(state.configs, appender, live)
+        self.group_names = GroupNames()
+        coordination = build_coordination(
+            live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
+        )
+        journal = GroupJournal(coordination, appender, turn, timers, clock, logger)
+        self.groups = GroupService(
+            coordination, journal, state.groups, catalog, appender, self.group_names, clock, live,
+            state.transactions.unstable,
+        )  # fmt: skip
+        endings = TransactionEndings(log, catalog, appender, turn, kernel.hold, clock)
+        self.transactions = TransactionService(state.transactions, endings, log, appender, timers, clock, live, logger)
+        self.dynamic_configs = DynamicConfigs(
+            state.configs, appender, live, BrokerConfigs(kernel.topic_configs), self.group_configs, logger
+        )
+        self.client_metrics = ClientMetrics(state.configs, appender)
+        self.quotas = Quotas(state.quotas, appender, clock, live)
+        self.acls = AccessRules(state.acls, appender)
+        self.views = Views(catalog, appender, reader, relays, clock, logger)
+        self.key_index = KeyIndex(log, catalog, turn, reader, relays)
+        self.messages = Messages(self.key_index, catalog, log)
+        self.waiting = WaitingService(
+            log, turn, catalog, appender, reader, kernel.administration, relays, clock, state.attempts, logger
+        )
+        self.cancelling = Cancelling(log, catalog, appender, relays, clock, state.cancels, self.key_index, self.waiting)
+        self.waiting.cancelled_by(self.cancelling)
+        self.shares = self._share_groups()
+        self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
+        appender.transaction_guard = self.transactions
+        appender.indexed = turn.follower = self.key_index
+        kernel.bind([feature for feature in self._features() if feature.name not in off])
+        self.services = Services(
+            (
+                self.group_configs, self.group_names, self.groups, self.transactions, self.dynamic_configs,
+                self.client_metrics, self.quotas, self.acls, self.views, self.messages, self.waiting, self.shares,
+            )
+        )  # fmt: skip
+        """What requests are answered with."""
+
+    def _features(self) -> list[Feature]:
+        return [
+            self.dynamic_configs.feature(),
+            self.quotas.feature(),
+            self.groups.feature(),
+            self.transactions.feature(),
+            self.shares.feature(),
+            self.views.feature(),
+            self.waiting.feature(),
+            self.cancelling.feature(),
+            self.key_index.feature(),
+            self.cleaner.feature(),
+        ]
+
+    def _group_overrides(self, group: str) -> GroupOverrides:
+        rules = self.group_configs.of(group)
+        return GroupOverrides(rules.consumer_session_timeout_ms, rules.consumer_heartbeat_interval_ms)
+
+    def _share_groups(self) -> ShareService:
+        kernel, configs = self.kernel, self.group_configs
+        settings = kernel.settings.groups.share
+        options = ShareOptions(kernel.live, lambda group: configs.node_defaults() | configs.overrides(group))
+        parts = Parts(self.state.share, kernel.catalog, ShareSessions(settings.max_sessions))
+        delivery = ShareDelivery(
+            parts,
+            kernel.appender,
+            kernel.partition_reader,
+            kernel.hold,
+            kernel.timers,
+            kernel.clock,
+            options,
+            kernel.logger,
+        )
+        dead_letters = DeadLetters(
+            delivery, kernel.partition_reader, kernel.appender, kernel.relays, kernel.administration, kernel.logger
+        )
+        return ShareService(
+            self.state.share, kernel.catalog, delivery, dead_letters, kernel.appender, kernel.timers, kernel.clock,
+            self.group_names, settings.max_size,
+        )  # fmt: skip
+
+    def open(
+        self, progress: Callable[[int, int], None] | None = None, *, unset_configs: Collection[str] = ()
+    ) -> Report:
+        """Recover, and begin a new generation. Slow. `unset_configs`: configurations of the node that were set at run
+        time, and are to be forgotten. Raises StartError, OSError, StorageError."""
+        kernel = self.kernel
+        kernel.open(progress)
+        kernel.begin()
+        self.dynamic_configs.opened(unset_configs)
+        kernel.restore()
+        return kernel.report
+
+    def start(self) -> None:
+        """Begin to move messages. Before, say which filter languages there are (`views.use`), and give `waiting` its
+        interceptors and relays (`use`)."""
+        self.kernel.start()
+
+    def close(self) -> None:
+        """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
+        self.kernel.close()
+
+    def health(self) -> list[str]:
+        """What is wrong, a sentence each; empty when nothing is."""
+        kernel = self.kernel
+        of_features = [problem for problems in kernel.features.problems for problem in problems()]
+        return [*kernel.problems(), *of_features, *kernel.housekeeping.problems, *kernel.relays.problems()]
+
+    def warnings(self) -> list[str]:
+        """What somebody should know although everything works, a sentence each."""
+        return [warning for warnings in self.kernel.features.warnings for warning in warnings()]
