@@ -61,6 +61,15 @@ def consume(
         str | None,
         typer.Option("--sql", metavar="SQL92", help="Only with headers like this: 'price > 5'.", show_default=False),
     ] = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="LANG:EXPR",
+            help="Only what a plugin's filter language lets through.",
+            show_default=False,
+        ),
+    ] = None,
     form: Annotated[
         str,
         typer.Option(
@@ -74,11 +83,16 @@ def consume(
 ) -> None:
     """Print records. Without -e, -c or --last it goes on for ever; Ctrl-C ends it."""
     refuse_address_of_another(protocol, context)
-    _refuse_contradictions(where, offset, partitions, last, group, count, filtered=tag is not None or sql is not None)
+    filtered = any(each is not None for each in (tag, sql, language))
+    _refuse_contradictions(where, offset, partitions, last, group, count, filtered=filtered)
     if protocol is Protocol.ROCKETMQ:
-        _refuse_what_rocketmq_has_not(where, group, tag, sql)
+        _refuse_what_rocketmq_has_not(where, group, tag, sql, language)
     formatter = _formatter(form, result)
-    keep = header_filter(tag, sql)
+    keep = (
+        header_filter(tag, sql)
+        if language is None or protocol is Protocol.ROCKETMQ
+        else _also(header_filter(tag, sql), language_filter(language))
+    )
     try:
         start = reading.Start(where, offset, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -88,7 +102,9 @@ def consume(
         settings |= {"group_id": group, "auto_offset_reset": "latest" if start.at_end else "earliest"}
     try:
         if protocol is Protocol.ROCKETMQ:
-            wanted = rocketmq_consume.Wanted(topics, partitions, start, exit_at_end, count, last, group, tag, sql)
+            wanted = rocketmq_consume.Wanted(
+                topics, partitions, start, exit_at_end, count, last, group, tag, sql, language
+            )
             _print(rocketmq_consume.read(namesrv, wanted), formatter, count)
             return
         with consumer(bootstrap_server, **settings) as client:
@@ -156,6 +172,33 @@ def header_filter(tag: str | None, sql: str | None) -> reading.Keep:
     return lambda record: all(each.match(record) for each in filters)
 
 
+def split_language(given: str) -> tuple[str, str]:
+    """LANG:EXPR as two."""
+    name, colon, expression = given.partition(":")
+    if not colon or not name.strip():
+        raise typer.BadParameter(f"{given!r}: expected LANG:EXPR, such as jsonpath:$.price", param_hint="--filter")
+    return name.strip(), expression
+
+
+def language_filter(given: str) -> reading.Keep:
+    """Which records --filter wants, by a language of a plugin that is built in or installed here."""
+    from halfmoon.core.errors import StartError
+    from halfmoon.hooks.outside import find_filter
+    from halfmoon.plugin import FilterSyntaxError
+    from halfmoon.plugins import BUILT_IN
+
+    name, expression = split_language(given)
+    try:
+        found = find_filter(BUILT_IN, name)(expression)
+    except (FilterSyntaxError, StartError) as error:
+        raise typer.BadParameter(str(error), param_hint="--filter") from None
+    return lambda record: bool(found.match(record))
+
+
+def _also(one: reading.Keep, other: reading.Keep) -> reading.Keep:
+    return lambda record: one(record) and other(record)
+
+
 def _formatter(form: str, result: Output) -> Formatter:
     if result is Output.JSON:
         return lambda record: output.json_line(as_json(record))
@@ -179,7 +222,7 @@ def _refuse_contradictions(
     if last is not None and (offset is not None or where not in reading.BEGINNING or group is not None or count):
         raise typer.BadParameter("--last goes with neither --from, --offset, --count nor --group")
     if last is not None and filtered:
-        raise typer.BadParameter("--last goes with neither --tag nor --sql")
+        raise typer.BadParameter("--last goes with neither --tag nor --sql nor --filter")
     if group is not None and (partitions or offset is not None or where not in (*reading.BEGINNING, *reading.END)):
         raise typer.BadParameter(
             "a group's members are given their partitions and go on where the group was: --group goes with neither "
@@ -187,7 +230,16 @@ def _refuse_contradictions(
         )
 
 
-def _refuse_what_rocketmq_has_not(where: str, group: str | None, tag: str | None, sql: str | None) -> None:
+def _refuse_what_rocketmq_has_not(
+    where: str, group: str | None, tag: str | None, sql: str | None, language: str | None
+) -> None:
+    if language is not None:
+        split_language(language)
+        if tag is not None or sql is not None:
+            raise typer.BadParameter(
+                "--filter goes with neither --tag nor --sql with --protocol rocketmq: "
+                "its subscriptions have one expression"
+            )
     if tag is not None and sql is not None:
         raise typer.BadParameter(
             "--tag and --sql exclude each other with --protocol rocketmq: its subscriptions have one expression "

@@ -233,7 +233,12 @@ def test_a_counter_equals_the_end_offsets_after_kill_9(tmp_path: Path, environme
     try:
         create(node, "load", 2)
         stopping = threading.Event()
-        config = {"bootstrap.servers": node.address, "linger.ms": 1, "reconnect.backoff.ms": 10, "reconnect.backoff.max.ms": 50}
+        config = {
+            "bootstrap.servers": node.address,
+            "linger.ms": 1,
+            "reconnect.backoff.ms": 10,
+            "reconnect.backoff.max.ms": 50,
+        }
         producer = Producer(config | {"enable.idempotence": True, "retry.backoff.ms": 10})
 
         def produce() -> None:
