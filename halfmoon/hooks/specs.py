@@ -83,7 +83,7 @@ def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
 
     Called: in the loop, behind each fdatasync, with every batch that has become durable, produced or relayed; a
     transactional one when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
-    Cost: 5 to 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
+    Cost: about 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
     checkpoint until the next start, and health turns red; the others go on.
     """
 
