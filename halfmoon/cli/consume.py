@@ -58,6 +58,15 @@ def consume(
     ] = None,
     tag: TagOption = None,
     sql: SqlOption = None,
+    language: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="LANG:EXPR",
+            help="Only records that a plugin's filter language lets through.",
+            show_default=False,
+        ),
+    ] = None,
     form: Annotated[
         str,
         typer.Option(
@@ -71,11 +80,16 @@ def consume(
 ) -> None:
     """Print records. Without -e, -c or --last the command runs until Ctrl-C."""
     refuse_address_of_another(protocol, context)
-    _refuse_contradictions(where, offset, partitions, last, group, count, filtered=tag is not None or sql is not None)
+    filtered = any(each is not None for each in (tag, sql, language))
+    _refuse_contradictions(where, offset, partitions, last, group, count, filtered=filtered)
     if protocol is Protocol.ROCKETMQ:
-        _refuse_what_rocketmq_has_not(where, group, tag, sql)
+        _refuse_what_rocketmq_has_not(where, group, tag, sql, language)
     formatter = _formatter(form, result)
-    keep = header_filter(tag, sql)
+    keep = (
+        header_filter(tag, sql)
+        if language is None or protocol is Protocol.ROCKETMQ
+        else _also(header_filter(tag, sql), language_filter(language))
+    )
     try:
         start = reading.Start(where, offset, time.time_ns() // 1_000_000)
     except ValueError as error:
@@ -85,7 +99,9 @@ def consume(
         settings |= {"group_id": group, "auto_offset_reset": "latest" if start.at_end else "earliest"}
     try:
         if protocol is Protocol.ROCKETMQ:
-            wanted = rocketmq_consume.Wanted(topics, partitions, start, exit_at_end, count, last, group, tag, sql)
+            wanted = rocketmq_consume.Wanted(
+                topics, partitions, start, exit_at_end, count, last, group, tag, sql, language
+            )
             _print(rocketmq_consume.read(namesrv, wanted), formatter, count)
             return
         with consumer(bootstrap_server, **settings) as client:
@@ -151,6 +167,33 @@ def header_filter(tag: str | None, sql: str | None) -> reading.Keep:
     return lambda record: all(each.match(record) for each in filters)
 
 
+def split_language(given: str) -> tuple[str, str]:
+    """LANG:EXPR as two."""
+    name, colon, expression = given.partition(":")
+    if not colon or not name.strip():
+        raise typer.BadParameter(f"{given!r}: expected LANG:EXPR, such as jsonpath:$.price", param_hint="--filter")
+    return name.strip(), expression
+
+
+def language_filter(given: str) -> reading.Keep:
+    """Which records --filter wants, by a language of a plugin that is built in or installed here."""
+    from halfmoon.core.errors import StartError
+    from halfmoon.hooks.outside import find_filter
+    from halfmoon.plugin import FilterSyntaxError
+    from halfmoon.plugins import BUILT_IN
+
+    name, expression = split_language(given)
+    try:
+        found = find_filter(BUILT_IN, name)(expression)
+    except (FilterSyntaxError, StartError) as error:
+        raise typer.BadParameter(str(error), param_hint="--filter") from None
+    return lambda record: bool(found.match(record))
+
+
+def _also(one: reading.Keep, other: reading.Keep) -> reading.Keep:
+    return lambda record: one(record) and other(record)
+
+
 def _formatter(form: str, result: Output) -> Formatter:
     if result is Output.JSON:
         return lambda record: output.json_line(as_json(record))
@@ -174,7 +217,7 @@ def _refuse_contradictions(
     if last is not None and (offset is not None or where not in reading.BEGINNING or group is not None or count):
         raise typer.BadParameter("--last excludes --from, --offset, --count and --group")
     if last is not None and filtered:
-        raise typer.BadParameter("--last excludes --tag and --sql")
+        raise typer.BadParameter("--last excludes --tag, --sql and --filter")
     if group is not None and (partitions or offset is not None or where not in (*reading.BEGINNING, *reading.END)):
         raise typer.BadParameter(
             "the broker assigns partitions to a group's members, which continue at the committed offsets: --group "
@@ -182,7 +225,16 @@ def _refuse_contradictions(
         )
 
 
-def _refuse_what_rocketmq_has_not(where: str, group: str | None, tag: str | None, sql: str | None) -> None:
+def _refuse_what_rocketmq_has_not(
+    where: str, group: str | None, tag: str | None, sql: str | None, language: str | None
+) -> None:
+    if language is not None:
+        split_language(language)
+        if tag is not None or sql is not None:
+            raise typer.BadParameter(
+                "--filter goes with neither --tag nor --sql with --protocol rocketmq: "
+                "its subscriptions have one expression"
+            )
     if tag is not None and sql is not None:
         raise typer.BadParameter(
             "--tag and --sql exclude each other with --protocol rocketmq: its subscriptions have one expression "

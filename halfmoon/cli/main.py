@@ -33,7 +33,7 @@ COMMANDS = {
     "backup": "log.backup",
 }
 """The function of each, in its module of `halfmoon.cli`."""
-GROUPS = ("topic", "view", "group", "dlq", "message", "log", "config", "pipeline")
+GROUPS = ("topic", "view", "group", "dlq", "message", "log", "config", "plugin", "pipeline")
 """Commands that have commands: the `app` of the module of that name."""
 
 
@@ -103,7 +103,7 @@ def command_line(name: str = "") -> typer.Typer:
 def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
     """Those of plugins that are on in the broker.yaml, where there is one; asked for where a name is not ours."""
     path = Path(os.environ.get("HALFMOON_CONFIG", "broker.yaml"))
-    if not path.is_file():
+    if not path.is_file() or not _names_more_plugins(path):
         return {}
     from halfmoon.core.config import load_settings
     from halfmoon.hooks.outside import find_commands
@@ -118,6 +118,21 @@ def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
         output.note(f"halfmoon: {path}: the command {command} of a plugin is left out: halfmoon has one")
         del found[command]
     return found
+
+
+def _names_more_plugins(path: Path) -> bool:
+    """Whether a broker.yaml has sections of plugins that are not built in. Most have none, and loading the settings and
+    the plugin manager would take half as long again as `--help` does."""
+    import yaml
+
+    from halfmoon.plugins import BUILT_IN
+
+    try:
+        found = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return False
+    sections = found.get("plugins") if isinstance(found, dict) else None
+    return isinstance(sections, dict) and not sections.keys() <= BUILT_IN.keys()
 
 
 def _explain(error: Exception) -> int:

@@ -43,6 +43,16 @@ class Wanted:
     group: str | None
     tag: str | None
     sql: str | None
+    language: str | None = None
+    """LANG:EXPR"""
+
+    @property
+    def expression(self) -> dict[str, Any]:
+        """What a subscription is asked for."""
+        if self.language is None:
+            return {"expression": self.tag or "*", "sql": self.sql}
+        name, _, expression = self.language.partition(":")
+        return {"expression": expression, "language": name.strip()}
 
 
 def read(namesrv: str, wanted: Wanted) -> Iterator[list[Record]]:
@@ -61,7 +71,7 @@ def read(namesrv: str, wanted: Wanted) -> Iterator[list[Record]]:
             else:
                 start = {queue: _first(client, queue, wanted.start) for queue in queues}
                 end = {queue: client.max_offset(queue) for queue in queues} if wanted.exit_at_end else None
-                yield from _read(partial(_pull, client, wanted.tag, wanted.sql), start, end, wanted.count)
+                yield from _read(partial(_pull, client, wanted.expression), start, end, wanted.count)
 
 
 def _queues(client: PullConsumer, wanted: Wanted) -> list[Queue]:
@@ -100,21 +110,21 @@ def _first(client: PullConsumer, queue: Queue, start: Start) -> int:
 def _newest(client: PullConsumer, queues: list[Queue], last: int) -> list[Record]:
     end = {queue: client.max_offset(queue) for queue in queues}
     start = {queue: max(client.min_offset(queue), end[queue] - last) for queue in queues}
-    records = [record for batch in _read(partial(_pull, client, None, None), start, end, None) for record in batch]
+    records = [
+        record for batch in _read(partial(_pull, client, {"expression": "*"}), start, end, None) for record in batch
+    ]
     records.sort(key=lambda record: (record.timestamp, record.topic, record.partition, record.offset))
     return records[-last:]
 
 
-def _pull(
-    client: PullConsumer, tag: str | None, sql: str | None, queue: Queue, offset: int, hold_s: float
-) -> PullResult:
+def _pull(client: PullConsumer, wanted: dict[str, Any], queue: Queue, offset: int, hold_s: float) -> PullResult:
     """One pull, again while its broker cannot be reached, but not for long."""
     from halfmoon.client import ConnectionFailedError, RequestTimeoutError
 
     deadline: float | None = None
     while True:
         try:
-            return client.pull(queue, offset, tag or "*", sql=sql, most=MOST, wait_s=hold_s)
+            return client.pull(queue, offset, **wanted, most=MOST, wait_s=hold_s)
         except (ConnectionFailedError, RequestTimeoutError):
             now = time.monotonic()
             deadline = deadline or now + RETRY_FOR_S
@@ -178,7 +188,7 @@ def _read_group(
         options["hold_ms"] = BRIEF_HOLD_MS
     member = LitePullConsumer(group, namesrv=servers, **options)
     for topic in wanted.topics:
-        member.subscribe(topic, wanted.tag or "*", sql=wanted.sql)
+        member.subscribe(topic, **wanted.expression)
     with member:
         while count is None or count > 0:
             # No more than may be given: what is polled is committed.

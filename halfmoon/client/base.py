@@ -20,7 +20,7 @@ from halfmoon.client.engine.network import Network
 from halfmoon.client.engine.offsets import BrokerOffsets
 from halfmoon.client.engine.producer_settings import Counters, ProducerSettings
 from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
-from halfmoon.client.engine.subscriptions import Subscription, by_sql, by_tags
+from halfmoon.client.engine.subscriptions import Subscription, by_language, by_sql, by_tags
 from halfmoon.client.engine.transactions import TransactionState
 from halfmoon.client.errors import ConfigError, NotRunningError
 from halfmoon.client.making import Making, check_group, settings_of, wall_ms
@@ -88,9 +88,13 @@ class Client(ABC):
     def is_running(self) -> bool:
         return self._is_started and not self._is_closed
 
-    def _subscription(self, topic: str, expression: str, sql: str | None) -> Subscription:
+    def _subscription(self, topic: str, expression: str, sql: str | None, language: str | None = None) -> Subscription:
         """Newer than all before, whatever the clock says: brokers keep the newest. Raises ConfigError."""
         self._version = max(wall_ms(), self._version + 1)
+        if language is not None:
+            if sql is not None:
+                raise ConfigError(f"topic '{topic}': sql and language exclude each other")
+            return by_language(topic, language, expression, self._version)
         if sql is not None:
             return by_sql(topic, sql, self._version)
         return by_tags(topic, expression, self._version)
@@ -176,10 +180,13 @@ class PushConsumerParts(Client):
         for topic, expression in subscribed(topics):
             self._consuming.subscribe(self._subscription(topic, expression, None))
 
-    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
-        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The last one for a topic counts.
-        While the consumer runs, an SQL92 expression that is wrong is only logged. Raises ConfigError."""
-        made = self._subscription(topic, expression, sql)
+    def subscribe(
+        self, topic: str, expression: str = "*", *, sql: str | None = None, language: str | None = None
+    ) -> None:
+        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties; or, with `language`, an
+        expression in that filter language of a plugin of the broker. The last one for a topic counts. While the
+        consumer runs, an expression that is wrong is only logged, but for tags. Raises ConfigError."""
+        made = self._subscription(topic, expression, sql, language)
         self._changed(lambda: self._consuming.subscribe(made))
 
     def unsubscribe(self, topic: str) -> None:
@@ -260,15 +267,20 @@ class LitePullConsumerParts(Client):
         for topic, expression in subscribed(topics):
             self._pulling.subscribe(self._subscription(topic, expression, None))
 
-    def subscribe(self, topic: str, expression: str = "*", *, sql: str | None = None) -> None:
-        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties. The queues of the topic are
-        shared among the members of the group. Raises ConfigError where queues were assigned."""
-        self._now(self._pulling.subscribe, self._subscription(topic, expression, sql))
+    def subscribe(
+        self, topic: str, expression: str = "*", *, sql: str | None = None, language: str | None = None
+    ) -> None:
+        """`*`, or tags with `||` between; or `sql`, an SQL92 expression on properties; or, with `language`, an
+        expression in that filter language of a plugin of the broker. The queues of the topic are shared among the
+        members of the group. Raises ConfigError where queues were assigned."""
+        self._now(self._pulling.subscribe, self._subscription(topic, expression, sql, language))
 
-    def assign(self, queues: Sequence[Queue], expression: str = "*", *, sql: str | None = None) -> None:
-        """Read these queues, and no others, whoever else reads them. Raises ConfigError where topics were subscribed
-        to."""
-        wanted = {queue.topic: self._subscription(queue.topic, expression, sql) for queue in queues}
+    def assign(
+        self, queues: Sequence[Queue], expression: str = "*", *, sql: str | None = None, language: str | None = None
+    ) -> None:
+        """Read these queues, and no others, whoever else reads them; expressions as of `subscribe`. Raises ConfigError
+        where topics were subscribed to."""
+        wanted = {queue.topic: self._subscription(queue.topic, expression, sql, language) for queue in queues}
         self._now(self._pulling.assign, list(queues), wanted)
 
     def seek(self, queue: Queue, offset: int) -> None:

@@ -138,6 +138,7 @@ class HoldService:
         longest = self._settings.max_suspend_ms if self._settings.long_polling else self._settings.short_polling_ms
         held.deadline_ms = min(held.deadline_ms, mono_ms + longest)
         held.held = True
+        held.left = False
         for partition in held.partitions:
             self._by_partition.setdefault(partition, {})[held] = None
         self._by_owner.setdefault(held.owner, {})[held] = None
@@ -226,7 +227,7 @@ class HoldService:
         arrived before. Each request is asked once: that may cost it a look at all that it waits for."""
         waiting = {held: None for partition in partitions for held in self._by_partition.get(partition, ())}
         for held in waiting:
-            if held.ready is not None and held.ready() and self.release(held):
+            if held.ready is not None and not held.left and held.ready() and self.release(held):
                 self.counters.woken_by_arrival += 1
                 held.wake()
 

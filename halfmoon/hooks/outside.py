@@ -14,7 +14,7 @@ from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.settings import SettingsReader
 from halfmoon.hooks.sources import find_sources, installed_entry_points
-from halfmoon.hooks.types import Command
+from halfmoon.hooks.types import Command, FilterCompiler
 from halfmoon.services.groups.allocation import AnyAllocator
 
 
@@ -33,6 +33,26 @@ def find_commands(settings: Settings, built_in: Mapping[str, str]) -> dict[str, 
     fields_ = [each for each in fields(Plugins) if each.name == "commands"]
     found: dict[str, Command] = collect(fields_, manager, registered)["commands"]
     return found
+
+
+def find_filter(built_in: Mapping[str, str], name: str) -> FilterCompiler:
+    """The filter language called `name`, of a built-in plugin or of an installed package; the one of its name is asked
+    first. Raises StartError where nobody offers it."""
+    points = sorted(installed_entry_points(), key=lambda point: point.name != name)
+    loaded = load_plugins(load_settings({}, {}, {}), built_in, installed=[])
+    offered = dict(loaded.filters)
+    failures: list[str] = []
+    for point in points:
+        if name in offered:
+            break
+        try:
+            settings = load_settings({"plugins": {point.name: True}}, {}, {})
+            offered |= load_plugins(settings, built_in, installed=[point]).filters
+        except StartError as error:
+            failures.append(str(error))
+    if name not in offered:
+        raise StartError("; ".join([f"no plugin has the filter language {name}{suggestion(name, offered)}", *failures]))
+    return offered[name]
 
 
 def find_allocator(

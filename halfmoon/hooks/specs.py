@@ -43,7 +43,8 @@ hookspec = pluggy.HookspecMarker(PROJECT)
 def halfmoon_config() -> ConfigSection:
     """The types of the plugin's settings.
 
-    Called: before every other hook of the plugin. Cost: none later. Error: the broker does not start.
+    Called: before every other hook of the plugin, in the thread that starts the broker. Cost: none later. Error: the
+    broker does not start.
     """
 
 
@@ -51,8 +52,9 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_topic_configs() -> Sequence[TopicConfig]:
     """Offer configurations that topics may carry.
 
-    Called: once, before the log is recovered; `check` when a topic is created or altered. Cost: none later. Error: a
-    name that exists stops the start; a `check` that raises ValueError refuses the value.
+    Called: once, before the log is recovered, in the thread that starts the broker; `check` in the loop, when a topic
+    is created or altered. Cost: none later. Error: a name that exists stops the start; a `check` that raises ValueError
+    refuses the value.
     """
 
 
@@ -70,9 +72,9 @@ def halfmoon_features(ctx: FeatureContext) -> Sequence[Feature]:
 def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
     """Change, divert or refuse batches before they are stored.
 
-    Called: in the loop, for each produced batch in whose bytes a declared header name is found. Cost: a byte search
-    per batch and name (30 GB/s; names that begin alike count once; compressed batches are decompressed first) for
-    topics with feature headers, plus what `before_put` takes. Error: that batch is refused and nothing of it stored; a
+    Called: in the loop, for each produced batch in whose bytes a declared header name is found. Cost: a byte search per
+    batch and name (30 GB/s; names that begin alike count once; compressed batches are decompressed first) for topics
+    with feature headers, plus what `before_put` takes. Error: that batch is refused and nothing of it stored; a
     BrokerError gives the fault, anything else is UNKNOWN_SERVER_ERROR and logged.
     """
 
@@ -83,7 +85,7 @@ def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
 
     Called: in the loop, behind each fdatasync, with every batch that has become durable, produced or relayed; a
     transactional one when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
-    Cost: 5 to 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
+    Cost: about 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
     checkpoint until the next start, and health turns red; the others go on.
     """
 
@@ -102,8 +104,9 @@ def halfmoon_hold(ctx: PluginContext) -> Sequence[HoldPolicy]:
 def halfmoon_relays(ctx: PluginContext) -> Sequence[Relay]:
     """Decide what becomes of messages that wait in an internal topic, where an interceptor has put them.
 
-    Called: `begin` per message that begins to wait, and after a start per message that waits; `decide` per message that
-    is due. Cost: one call each, none for other topics. Error: logged, and the message is asked about again after 10 s.
+    Called: in the loop: `begin` per message that begins to wait, and after a start per message that waits; `decide` per
+    message that is due. Cost: one call each, none for other topics. Error: logged, and the message is asked about again
+    after 10 s.
     """
 
 
@@ -111,8 +114,8 @@ def halfmoon_relays(ctx: PluginContext) -> Sequence[Relay]:
 def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
     """Offer filter languages: name → compile(expression).
 
-    Called: `compile` per subscription (FilterSyntaxError refuses it), `match` per record in which its needle occurs.
-    Cost: nothing for topics that nobody filters. Error: counts as no match, and is counted.
+    Called: in the loop: `compile` per subscription (FilterSyntaxError refuses it), `match` per record in which its
+    needle occurs. Cost: nothing for topics that nobody filters. Error: counts as no match, and is counted.
     """
 
 
@@ -191,7 +194,7 @@ def halfmoon_topic_changed(ctx: PluginContext, topic: str, change: TopicChange) 
 def halfmoon_started(ctx: PluginContext) -> None:
     """Hear that the broker is about to take requests; `ctx.append`, `ctx.read` and `ctx.state_dir` work from here on.
 
-    Called: once, before the listeners open. Cost: start-up time. Error: the broker does not start.
+    Called: in the loop, once, before the listeners open. Cost: start-up time. Error: the broker does not start.
     """
 
 
@@ -199,6 +202,6 @@ def halfmoon_started(ctx: PluginContext) -> None:
 def halfmoon_stopping(ctx: PluginContext) -> None:
     """Hear that the broker stops; the last chance to append.
 
-    Called: once, after the listeners closed, in the reverse order of starting. Cost: keeps the stop waiting.
-    Error: logged; the stop goes on.
+    Called: in the loop, once, after the listeners closed, in the reverse order of starting. Cost: keeps the stop
+    waiting. Error: logged; the stop goes on.
     """

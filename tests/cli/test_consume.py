@@ -74,6 +74,8 @@ def test_only_what_a_filter_lets_through(broker_cli: CommandLine, orders: str) -
         (["--sql", "price > 5", "--tag", "paid"], "c"),
         (["--sql", "price > 5", "-c", "2"], "bc"),
         (["--sql", "price > 99"], ""),
+        (["--filter", "sql92:price > 5", "--tag", "paid"], "c"),
+        (["--filter", "tag:paid", "--sql", "price > 5"], "c"),
     ):
         assert broker_cli.ok("consume", orders, "-e", "-f", "%s", *flags).out == printed, flags
 
@@ -89,7 +91,10 @@ def test_a_group_passes_over_what_its_filter_leaves_out(broker_cli: CommandLine,
     [
         (["--sql", "price >"], "expected a property, a text, a number, NOT or (, found the end (line 1, column 8)"),
         (["--tag", "||"], "expected a tag (line 1, column 1)"),
-        (["--sql", "price > 5", "--last", "3"], "--last excludes --tag and --sql"),
+        (["--filter", "sql92:price >"], "found the end (line 1, column 8)"),
+        (["--filter", "price > 5"], "expected LANG:EXPR"),
+        (["--filter", "sqll92:price > 5"], "no plugin has the filter language sqll92; did you mean sql92?"),
+        (["--sql", "price > 5", "--last", "3"], "--last excludes --tag, --sql and --filter"),
     ],
 )
 def test_a_filter_that_makes_no_sense(broker_cli: CommandLine, flags: list[str], said: str) -> None:

@@ -118,6 +118,7 @@ def test_only_what_a_filter_lets_through(broker_cli: CommandLine, orders: str) -
         (["--tag", "*"], "abcde"),
         (["--sql", "price BETWEEN 10 AND 20"], "bd"),
         (["--sql", "TAGS IS NULL"], "e"),
+        (["--filter", "sql92:TAGS IS NULL"], "e"),
         (["--sql", "price > 5 AND TAGS = 'paid'"], "c"),
         (["--sql", "price > 5", "-c", "2"], "bc"),
         (["--sql", "price > 99"], ""),
@@ -244,12 +245,12 @@ class _Broken:
 def test_a_broker_that_is_away_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rocketmq_consume, "RETRY_PAUSE_S", 0)
     client: Any = _Broken(3)
-    assert rocketmq_consume._pull(client, "a", None, Queue("t", "b", 1), 5, 0) == "1/5/a"
+    assert rocketmq_consume._pull(client, {"expression": "a"}, Queue("t", "b", 1), 5, 0) == "1/5/a"
     assert client.pulls == 4
     monkeypatch.setattr(rocketmq_consume, "RETRY_FOR_S", 0.01)
     client.failures = 1 << 30
     with pytest.raises(ConnectionFailedError):
-        rocketmq_consume._pull(client, None, None, Queue("t", "b", 1), 5, 0)
+        rocketmq_consume._pull(client, {"expression": "*"}, Queue("t", "b", 1), 5, 0)
 
 
 def test_pulls_are_held_only_where_there_is_no_end() -> None:

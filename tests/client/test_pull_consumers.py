@@ -11,7 +11,7 @@ from halfmoon.client.engine.group_queries import ConsumeFrom
 from halfmoon.client.engine.offsets import BrokerOffsets
 from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
 from halfmoon.client.engine.pulling import PullResult, PullStatus
-from halfmoon.client.engine.subscriptions import Subscription, by_sql, by_tags
+from halfmoon.client.engine.subscriptions import Subscription, by_language, by_sql, by_tags
 from halfmoon.client.errors import BrokerRefusedError, ConfigError, RouteError
 from halfmoon.client.messages import Message, ReceivedMessage
 from halfmoon.plugin import Queue
@@ -65,6 +65,8 @@ def test_each_pull_has_an_expression_of_its_own() -> None:
         b"1", b"3", b"5", b"7", b"9",
     ]  # fmt: skip
     assert bodies(pull(client, consumer, queue, 0, wanted=by_sql("t", "n > 7", 0)).messages) == [b"8", b"9"]
+    wanted = by_language("t", "sql92", "n > 7", 0)
+    assert bodies(pull(client, consumer, queue, 0, wanted=wanted).messages) == [b"8", b"9"]
     assert pull(client, consumer, queue, 0, wanted=by_tags("t", "none", 0)).status is PullStatus.NO_MATCHED_MSG
     with pytest.raises(BrokerRefusedError) as refused:
         pull(client, consumer, queue, 0, wanted=by_sql("t", "n >", 0))
@@ -296,3 +298,12 @@ def test_queues_that_fall_behind_stand_in_line_once() -> None:
         world.run_ms(50)
         poll(client, consumer, 2)
         assert len(consumer._ready) <= 1
+
+
+def test_a_subscription_in_a_plugins_language() -> None:
+    made = by_language("t", "jsonpath", "$.price", 7)
+    assert (made.kind, made.expression, made.version) == ("JSONPATH", "$.price", 7)
+    assert by_language("t", "tag", "a || b", 7) == by_tags("t", "a || b", 7)
+    for language, expression in ((" ", "x"), ("jsonpath", " ")):
+        with pytest.raises(ConfigError):
+            by_language("t", language, expression, 7)

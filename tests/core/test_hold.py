@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.hold import Held, HoldService
+from halfmoon.core.hold import Arrival, Held, HoldService
 
 
 @dataclass
@@ -283,3 +283,75 @@ def test_every_request_ends_once(steps: list[tuple[str, int, int]]) -> None:
         assert len(bench.hold) == len(waiting)
         assert bench.hold.next_deadline() == min((deadline for *_, deadline in waiting.values()), default=None)
     assert len(ended) == len(set(ended))
+
+
+# ----------------------------------------------------------------------------------------------------------- policies
+
+
+class Policy:
+    """Lets arrivals count that are even in bytes."""
+
+    name = "even"
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, object]] = []
+        self.fails = False
+
+    def on_park(self, held: Held) -> None:
+        self.heard.append(("parked", held.owner))
+        held.memory = 0
+
+    def matches(self, held: Held, partition: object, arrival: Arrival) -> bool:
+        if self.fails:
+            raise RuntimeError("no luck")
+        held.memory += 1
+        return arrival.nbytes % 2 == 0
+
+    def on_expire(self, held: Held) -> None:
+        self.heard.append(("expired", held.owner))
+
+
+def arrive(bench: Bench, nbytes: int) -> None:
+    bench.hold.on_arrival("p", nbytes, Arrival("p", 0, 0, 1, nbytes))
+
+
+def test_a_policy_leaves_a_request_waiting_also_in_the_periodic_check(bench: Bench) -> None:
+    policy = Policy()
+    bench.hold.policies = (policy,)
+    held = bench.park("a", "p", owner="me", ready=lambda: True)
+    arrive(bench, 3)
+    bench.hold.check()
+    bench.hold.look_at(["p"])
+    assert (bench.woken, held.memory) == ([], 1)
+    arrive(bench, 4)
+    assert (bench.woken, held.memory) == (["a"], 2)
+    assert policy.heard == [("parked", "me")]
+    held.missing_bytes = 1
+    bench.hold.park(held, 0)
+    bench.hold.check()
+    assert bench.woken == ["a", "a"]
+
+
+def test_all_policies_must_agree(bench: Bench) -> None:
+    never = Policy()
+    never.matches = lambda held, partition, arrival: False  # type: ignore[method-assign]
+    bench.hold.policies = (Policy(), never)
+    bench.park("a", "p", owner="me")
+    arrive(bench, 4)
+    assert bench.woken == []
+    bench.hold.expire(500)
+    assert bench.woken == ["a"]
+    assert never.heard == [("parked", "me"), ("expired", "me")]
+
+
+def test_a_policy_that_raises_has_the_request_answered_and_is_counted(bench: Bench) -> None:
+    policy = Policy()
+    policy.fails = True
+    failed: list[str] = []
+    bench.hold.policies = (policy,)
+    bench.hold.on_policy_error = lambda policy, error: failed.append(f"{policy.name}: {error}")
+    bench.park("a", "p", missing=1_000)
+    arrive(bench, 3)
+    assert bench.woken == ["a"]
+    assert failed == ["even: no luck"]
+    assert bench.hold.counters.policy_errors == 1

@@ -27,6 +27,7 @@ from halfmoon.plugin import (
     SettingError,
     Settle,
     hookimpl,
+    moving,
 )
 from halfmoon.plugins import BUILT_IN
 
@@ -487,3 +488,9 @@ def test_a_context_reaches_the_broker_once_it_runs(tmp_path: Path) -> None:
 def test_a_module_is_a_plugin() -> None:
     module = SimpleNamespace(api_version=1, name="module", halfmoon_commands=hookimpl(lambda: {"hello": print}))
     assert load(module).commands == {"hello": print}
+
+
+def test_the_toolbox_of_plugins_that_move_messages_is_whole() -> None:
+    assert sorted(moving.__all__) == sorted(set(moving.__all__))
+    assert all(hasattr(moving, name) for name in moving.__all__)
+    assert len(moving.__all__) > 30

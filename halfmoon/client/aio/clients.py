@@ -266,9 +266,9 @@ class PullConsumer(PullConsumerParts, _Asking[Pulling]):
 
     async def pull(
         self, queue: Queue, offset: int, expression: str = "*", *, sql: str | None = None, most: int = PULL_BATCH,
-        wait_s: float = 0.0, timeout_ms: float = 10_000,
+        wait_s: float = 0.0, timeout_ms: float = 10_000, language: str | None = None,
     ) -> PullResult:  # fmt: skip
-        wanted = self._subscription(queue.topic, expression, sql)
+        wanted = self._subscription(queue.topic, expression, sql, language)
         hold_ms = round(1e3 * wait_s)
         return await self._ask(self._pulling.pull, queue, offset, wanted, most, hold_ms, hold_ms + timeout_ms)
 

@@ -24,7 +24,7 @@ from halfmoon.client.engine.offsets import OffsetStore
 from halfmoon.client.engine.process_queue import ProcessQueue
 from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
 from halfmoon.client.engine.rebalancing import Rebalancing
-from halfmoon.client.engine.subscriptions import SQL92, Subscription, by_tags
+from halfmoon.client.engine.subscriptions import TAG, Subscription, by_tags
 from halfmoon.client.errors import BrokerRefusedError, ClientError, RouteError
 from halfmoon.client.messages import RETRY_TOPIC, ReceivedMessage
 from halfmoon.plugin import AnyAllocator, Queue
@@ -158,14 +158,15 @@ class PushConsuming:
         instance.kernel.keep(self._persist, "progress")
 
     async def _check(self, subscription: Subscription) -> None:
-        """Learn the topic's route; and have an SQL92 expression looked at by a broker (B34). Raises ClientError."""
+        """Learn the topic's route; and have an expression that is more than tags looked at by a broker (B34). Raises
+        ClientError."""
         try:
             route = await self.instance.routes.ask(subscription.topic)
         except RouteError as error:
             if self.instance.routes.known(subscription.topic) is None:
                 log.warning("event=no_route group=%s topic=%s error=%s", self.group, subscription.topic, error)
             return
-        if subscription.kind != SQL92:
+        if subscription.kind == TAG:
             return
         for nodes in route.brokers.values():
             body = {

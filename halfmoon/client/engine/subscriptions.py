@@ -53,6 +53,15 @@ def by_tags(topic: str, expression: str, version: int) -> Subscription:
     return Subscription(topic, expression, TAG, version, tags)
 
 
+def by_language(topic: str, language: str, expression: str, version: int) -> Subscription:
+    """In a filter language that a plugin of the broker knows. The broker says whether it makes sense. Raises
+    ConfigError."""
+    if not language.strip() or not expression.strip():
+        raise ConfigError(f"topic '{topic}': a filter language and an expression have something in them")
+    kind = language.strip().upper()
+    return by_tags(topic, expression, version) if kind == TAG else Subscription(topic, expression, kind, version)
+
+
 def by_sql(topic: str, expression: str, version: int) -> Subscription:
     """SQL92 on tags and properties. The broker says whether it makes sense. Raises ConfigError."""
     if not expression.strip():

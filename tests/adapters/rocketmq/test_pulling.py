@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from rocketmq_rig import Rig, RigClient, properties_of
 
@@ -442,3 +444,29 @@ class TestTransactionsOfKafkaProducers:
         (answer,) = client.answers()
         assert [message.body for message in decode_stored(answer.body)] == [b"kept"]
         assert bodies(client, "orders") == [b"plain", b"kept"]
+
+
+class Begins:
+    """A filter language of a plugin."""
+
+    needle = None
+
+    def __init__(self, expression: str) -> None:
+        self._start = expression.encode()
+
+    def match(self, record: Any) -> bool:
+        return bool(record.value.startswith(self._start))
+
+
+def test_a_plugins_filter_language_is_an_expression_type() -> None:
+    rig = Rig()
+    rig.broker.views.languages = {**rig.broker.views.languages, "begins": Begins}
+    rig.topic("orders")
+    client = rig.client()
+    for body in (b"apple", b"pear", b"almond"):
+        client.produce("orders", body)
+    found = client.read("orders", subscription="a", expressionType="BEGINS")
+    assert [message.body for message in found] == [b"apple", b"almond"]
+    client.beat(g=[("orders", "p", 1, "BEGINS")])
+    found = client.read("orders", consumerGroup="g", sysFlag=0, subVersion=1)
+    assert [message.body for message in found] == [b"pear"]
