@@ -183,7 +183,7 @@ def test_an_empty_topic_is_at_its_end(broker_cli: CommandLine, topic: str, name:
     [
         (["--tag", "a", "--sql", "b = 1", *MQ], "--tag and --sql exclude each other with --protocol rocketmq"),
         (["--sql", "price >", *MQ], "expected a property, a text, a number, NOT or (, found the end"),
-        (["--sql", "price > 5", "--last", "3", *MQ], "--last excludes --tag and --sql"),
+        (["--sql", "price > 5", "--last", "3", *MQ], "--last excludes --tag, --sql and --filter"),
         (["-g", "g", "--offset", "3", *MQ], "--group excludes --partition and --offset"),
         (["-g", "g", "--from", "end", *MQ], "--from end is not supported with --group and --protocol rocketmq"),
         (["-b", "127.0.0.1:9092", *MQ], "--bootstrap-server is not supported with --protocol rocketmq"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
 from halfmoon.core.config import RocketmqListener
+from halfmoon.core.filters import FilterCompiler
 from halfmoon.remoting import command as wire
 from halfmoon.remoting import properties
 from halfmoon.remoting.command import JSON, ONEWAY, Command
@@ -142,7 +143,13 @@ def sending(topic: str, queue: int, text: str, **more: Any) -> dict[str, Any]:
 class Rig(BrokerRig):
     """Broker, plugins and server in one loop."""
 
-    def __init__(self, listener: RocketmqListener | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        listener: RocketmqListener | None = None,
+        languages: Mapping[str, FilterCompiler] | None = None,
+        **settings: Any,
+    ) -> None:
+        """`languages`: filter languages of more plugins."""
         super().__init__(**settings)
         self.start_plugins()
         self.server = Server(
@@ -151,7 +158,7 @@ class Rig(BrokerRig):
             self.settings,
             listener or RocketmqListener(),
             self.plugins.allocators,
-            self.plugins.filters,
+            {**self.plugins.filters, **(languages or {})},
             self.loop,  # type: ignore[arg-type]
         )
         self.node = self.server.node

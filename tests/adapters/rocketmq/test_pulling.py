@@ -459,8 +459,7 @@ class Begins:
 
 
 def test_a_plugins_filter_language_is_an_expression_type() -> None:
-    rig = Rig()
-    rig.broker.views.languages = {**rig.broker.views.languages, "begins": Begins}
+    rig = Rig(languages={"begins": Begins})
     rig.topic("orders")
     client = rig.client()
     for body in (b"apple", b"pear", b"almond"):
