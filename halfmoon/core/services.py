@@ -6,7 +6,7 @@ A service that is off is not there. Whoever cannot do without it is not offered 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -17,6 +17,9 @@ class Services:
 
     def __init__(self, services: Iterable[object] = ()) -> None:
         self._by_type: dict[type[Any], object] = {type(service): service for service in services}
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._by_type.values())
 
     def get(self, kind: type[T]) -> T:
         """The service of that type. Raises KeyError where it is off."""

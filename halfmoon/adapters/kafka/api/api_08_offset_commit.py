@@ -26,7 +26,7 @@ WITH_EPOCHS = 9
 """From this version on a generation may be a member epoch (KIP-848)."""
 
 
-@api(8, "OffsetCommit", 2, 10)
+@api(8, "OffsetCommit", 2, 10, service=GroupService)
 def offset_commit(ctx: Context, request: Any) -> object:
     entries: list[Entry] = []
     results: list[TopicResult] = []

@@ -42,7 +42,7 @@ class _Topic(NamedTuple):
     """Index, progress, error code."""
 
 
-@api(9, "OffsetFetch", 1, 10)
+@api(9, "OffsetFetch", 1, 10, service=GroupService)
 def offset_fetch(ctx: Context, request: Any) -> object:
     if ctx.api_version >= 8:
         # A group that is named twice is answered once: null topics stand for all that it has.
@@ -65,7 +65,8 @@ def offset_fetch(ctx: Context, request: Any) -> object:
 def _answer(ctx: Context, response: object, groups: list[str]) -> object:
     """At once, or when all of it is durable that was committed by transactions: what was made of the messages goes with
     the commit, and whoever reads on behind them must not be told before."""
-    position = max((ctx.services.get(TransactionService).offsets_position(group) for group in groups), default=0)
+    transactions = ctx.services.find(TransactionService)
+    position = max((transactions.offsets_position(group) for group in groups), default=0) if transactions else 0
     if position <= ctx.core.turn.durable_position:
         return response
     return ctx.after(position, response, lambda error: Close(f"progress was not written: {error}"))

@@ -15,7 +15,7 @@ from halfmoon.services.groups.messages import Join, JoinResult
 from halfmoon.services.groups.service import GroupService
 
 
-@api(11, "JoinGroup", 0, 9)
+@api(11, "JoinGroup", 0, 9, service=GroupService)
 def join_group(ctx: Context, request: Any) -> object:
     version = ctx.api_version
     join = Join(

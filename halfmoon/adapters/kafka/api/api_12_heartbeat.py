@@ -23,7 +23,7 @@ PATIENT = ("apache-kafka-java", "librdkafka", "confluent-kafka-")
 """How the names begin (KIP-511) of clients whose heartbeats may wait."""
 
 
-@api(12, "Heartbeat", 0, 4)
+@api(12, "Heartbeat", 0, 4, service=GroupService)
 def heartbeat(ctx: Context, request: Any) -> object:
     groups, group, member_id = ctx.services.get(GroupService), request.group_id, request.member_id
     fault = groups.heartbeat(group, request.generation_id, member_id, request.group_instance_id)

@@ -15,7 +15,7 @@ from halfmoon.core.errors import Fault
 from halfmoon.services.groups.service import GroupService
 
 
-@api(13, "LeaveGroup", 0, 5)
+@api(13, "LeaveGroup", 0, 5, service=GroupService)
 def leave_group(ctx: Context, request: Any) -> object:
     if not request.group_id:
         return LeaveGroupResponse(throttle_time_ms=0, error_code=code(Fault.INVALID_GROUP_ID), members=[])

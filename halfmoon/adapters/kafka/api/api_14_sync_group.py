@@ -14,7 +14,7 @@ from halfmoon.services.groups.messages import Sync, SyncResult
 from halfmoon.services.groups.service import GroupService
 
 
-@api(14, "SyncGroup", 0, 5)
+@api(14, "SyncGroup", 0, 5, service=GroupService)
 def sync_group(ctx: Context, request: Any) -> object:
     sync = Sync(
         group=request.group_id,

@@ -32,7 +32,7 @@ DEAD = "Dead"
 _Group = DescribeGroupsResponse.DescribedGroup
 
 
-@api(15, "DescribeGroups", 0, 6)
+@api(15, "DescribeGroups", 0, 6, service=GroupService)
 def describe_groups(ctx: Context, request: Any) -> object:
     allowed = GROUP_OPERATIONS if request.include_authorized_operations else None
     groups = []

@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.services.groups.names import GroupNames
 
 
-@api(16, "ListGroups", 0, 5)
+@api(16, "ListGroups", 0, 5, service=GroupNames)
 def list_groups(ctx: Context, request: Any) -> object:
     groups = [
         ListGroupsResponse.ListedGroup(

@@ -29,7 +29,7 @@ log = logging.getLogger("halfmoon.kafka")
 _question = msgspec.json.Decoder(Find | Show)
 
 
-@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True)
+@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True, service=Messages)
 def handle(ctx: Context, body: memoryview) -> object:
     try:
         question = _question.decode(body)

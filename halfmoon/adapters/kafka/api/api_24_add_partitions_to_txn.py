@@ -32,7 +32,7 @@ _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 
 
-@api(24, "AddPartitionsToTxn", 0, 5)
+@api(24, "AddPartitionsToTxn", 0, 5, service=TransactionService)
 def add_partitions_to_txn(ctx: Context, request: Any) -> object:
     position = 0
     changed: list[Any] = []

@@ -18,7 +18,7 @@ from halfmoon.services.transactions.service import TransactionService
 KNOWS_FENCING = 2
 
 
-@api(25, "AddOffsetsToTxn", 0, 4)
+@api(25, "AddOffsetsToTxn", 0, 4, service=TransactionService)
 def add_offsets_to_txn(ctx: Context, request: Any) -> object:
     def refused(error: Exception) -> object:
         error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)

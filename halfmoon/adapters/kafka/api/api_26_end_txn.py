@@ -20,7 +20,7 @@ KNOWS_FENCING = 2
 BUMPS_EPOCH = 5
 
 
-@api(26, "EndTxn", 0, 5)
+@api(26, "EndTxn", 0, 5, service=TransactionService)
 def end_txn(ctx: Context, request: Any) -> object:
     version = ctx.api_version
 

@@ -21,7 +21,7 @@ _Marker = WriteTxnMarkersResponse.WritableTxnMarkerResult
 _Topic = _Marker.WritableTxnMarkerTopicResult
 
 
-@api(27, "WriteTxnMarkers", 1, 2)
+@api(27, "WriteTxnMarkers", 1, 2, service=TransactionService)
 def write_txn_markers(ctx: Context, request: Any) -> object:
     position = 0
     written: list[Any] = []

@@ -17,7 +17,7 @@ from halfmoon.services.acls.service import AccessRules
 _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
-@api(29, "DescribeAcls", 1, 3)
+@api(29, "DescribeAcls", 1, 3, service=AccessRules)
 def describe_acls(ctx: Context, request: Any) -> object:
     response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
     try:

@@ -16,7 +16,7 @@ from halfmoon.services.acls import rules
 from halfmoon.services.acls.service import AccessRules
 
 
-@api(30, "CreateAcls", 1, 3)
+@api(30, "CreateAcls", 1, 3, service=AccessRules)
 def create_acls(ctx: Context, request: Any) -> object:
     position: int | None = None
     results, kept = [], []

@@ -14,7 +14,7 @@ from halfmoon.services.acls.service import AccessRules
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 
 
-@api(31, "DeleteAcls", 1, 3)
+@api(31, "DeleteAcls", 1, 3, service=AccessRules)
 def delete_acls(ctx: Context, request: Any) -> object:
     position: int | None = None
     results, deleted = [], []

@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE, TOPIC_TYPE, resource
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.configs.dynamic import DynamicConfigs
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Config = _Result.DescribeConfigsResourceResult
@@ -25,7 +26,7 @@ MOST_AT_WILL = 1_000
 """So many of them are answered at a time: an answer is a hundred times the size of the question."""
 
 
-@api(32, "DescribeConfigs", 1, 4)
+@api(32, "DescribeConfigs", 1, 4, service=DynamicConfigs)
 def describe_configs(ctx: Context, request: Any) -> object:
     results = []
     anything = 0

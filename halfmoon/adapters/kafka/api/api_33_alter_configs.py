@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.alter_configs import alter, refuse_nulls
 from halfmoon.adapters.kafka.protocol import AlterConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.services.configs.dynamic import DynamicConfigs
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.resources import Resource
 
 
-@api(33, "AlterConfigs", 0, 2)
+@api(33, "AlterConfigs", 0, 2, service=DynamicConfigs)
 def alter_configs(ctx: Context, request: Any) -> object:
     return alter(ctx, request, AlterConfigsResponse, _replaced)
 

@@ -13,7 +13,7 @@ from halfmoon.core.errors import BrokerError
 from halfmoon.services.groups.names import GroupNames
 
 
-@api(42, "DeleteGroups", 0, 2)
+@api(42, "DeleteGroups", 0, 2, service=GroupNames)
 def delete_groups(ctx: Context, request: Any) -> object:
     position: int | None = None
     results, deleted = [], []

@@ -14,6 +14,7 @@ from halfmoon.adapters.kafka.protocol import IncrementalAlterConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.config_values import Kind
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.services.configs.dynamic import DynamicConfigs
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.resources import Resource
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
-@api(44, "IncrementalAlterConfigs", 0, 1)
+@api(44, "IncrementalAlterConfigs", 0, 1, service=DynamicConfigs)
 def incremental_alter_configs(ctx: Context, request: Any) -> object:
     return alter(ctx, request, IncrementalAlterConfigsResponse, _changed, _change_levels)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
-@api(47, "OffsetDelete", 0, 0)
+@api(47, "OffsetDelete", 0, 0, service=GroupService)
 def offset_delete(ctx: Context, request: Any) -> object:
     groups = ctx.services.get(GroupService)
     group_id: str = request.group_id

@@ -22,7 +22,7 @@ _Entry = DescribeClientQuotasResponse.EntryData
 EXACT, DEFAULT, SPECIFIED = range(3)
 
 
-@api(48, "DescribeClientQuotas", 0, 1)
+@api(48, "DescribeClientQuotas", 0, 1, service=Quotas)
 def describe_client_quotas(ctx: Context, request: Any) -> object:
     response = DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=[])
     try:

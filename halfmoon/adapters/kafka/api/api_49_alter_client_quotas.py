@@ -17,7 +17,7 @@ from halfmoon.services.quotas.service import Alteration, Quotas
 _Entry = AlterClientQuotasResponse.EntryData
 
 
-@api(49, "AlterClientQuotas", 0, 1)
+@api(49, "AlterClientQuotas", 0, 1, service=Quotas)
 def alter_client_quotas(ctx: Context, request: Any) -> object:
     alterations = [
         Alteration(

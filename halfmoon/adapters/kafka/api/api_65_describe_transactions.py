@@ -13,7 +13,7 @@ from halfmoon.services.transactions.service import TransactionService
 _State = DescribeTransactionsResponse.TransactionState
 
 
-@api(65, "DescribeTransactions", 0, 0)
+@api(65, "DescribeTransactions", 0, 0, service=TransactionService)
 def describe_transactions(ctx: Context, request: Any) -> object:
     states = [_state(ctx, name) for name in request.transactional_ids]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

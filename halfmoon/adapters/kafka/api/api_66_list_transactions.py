@@ -28,7 +28,7 @@ STATES = frozenset(
 """That clients may ask for, whether they occur here or not (TransactionState)."""
 
 
-@api(66, "ListTransactions", 0, 2)
+@api(66, "ListTransactions", 0, 2, service=TransactionService)
 def list_transactions(ctx: Context, request: Any) -> object:
     now_ms = ctx.core.clock.wall_ms()
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)

@@ -22,7 +22,7 @@ from halfmoon.services.groups.service import GroupService
 _Assignment = ConsumerGroupHeartbeatResponse.Assignment
 
 
-@api(68, "ConsumerGroupHeartbeat", 0, 1)
+@api(68, "ConsumerGroupHeartbeat", 0, 1, service=GroupService)
 def consumer_group_heartbeat(ctx: Context, request: Any) -> object:
     if ctx.api_version >= 1 and request.member_epoch == JOIN and not request.member_id:
         return _response(ctx, ConsumerHeartbeatResult(Fault.INVALID_REQUEST, "MemberId can't be empty."))

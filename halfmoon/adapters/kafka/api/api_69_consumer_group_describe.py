@@ -25,7 +25,7 @@ _Group = ConsumerGroupDescribeResponse.DescribedGroup
 _Member = _Group.Member
 
 
-@api(69, "ConsumerGroupDescribe", 0, 1)
+@api(69, "ConsumerGroupDescribe", 0, 1, service=GroupService)
 def consumer_group_describe(ctx: Context, request: Any) -> object:
     allowed = operations.NOT_ASKED
     if request.include_authorized_operations:

@@ -11,10 +11,10 @@ from typing import Any
 
 from halfmoon.adapters.kafka.protocol import GetTelemetrySubscriptionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.services.configs.client_metrics import ASK_AGAIN_MS, EMPTY_SUBSCRIPTION
+from halfmoon.services.configs.client_metrics import ASK_AGAIN_MS, EMPTY_SUBSCRIPTION, ClientMetrics
 
 
-@api(71, "GetTelemetrySubscriptions", 0, 0)
+@api(71, "GetTelemetrySubscriptions", 0, 0, service=ClientMetrics)
 def get_telemetry_subscriptions(_ctx: Context, request: Any) -> object:
     return GetTelemetrySubscriptionsResponse(
         throttle_time_ms=0,

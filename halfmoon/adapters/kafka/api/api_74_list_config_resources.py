@@ -20,12 +20,13 @@ from halfmoon.adapters.kafka.resources import (
 )
 from halfmoon.core.errors import Fault
 from halfmoon.services.configs.client_metrics import ClientMetrics
+from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 
 KNOWN = {TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE}
 
 
-@api(74, "ListConfigResources", 0, 1)
+@api(74, "ListConfigResources", 0, 1, service=DynamicConfigs)
 def list_config_resources(ctx: Context, request: Any) -> object:
     asked = {CLIENT_METRICS_TYPE} if ctx.api_version == 0 else set(request.resource_types) or KNOWN
     if not asked <= KNOWN:

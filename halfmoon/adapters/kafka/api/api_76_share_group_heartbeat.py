@@ -23,7 +23,7 @@ _Assignment = ShareGroupHeartbeatResponse.Assignment
 _Topic = _Assignment.TopicPartitions
 
 
-@api(76, "ShareGroupHeartbeat", 1, 1)
+@api(76, "ShareGroupHeartbeat", 1, 1, service=ShareService)
 def share_group_heartbeat(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     try:

@@ -24,7 +24,7 @@ NOT_ASKED = -(2**31)
 ASSIGNOR = "simple"
 
 
-@api(77, "ShareGroupDescribe", 1, 1)
+@api(77, "ShareGroupDescribe", 1, 1, service=ShareService)
 def share_group_describe(ctx: Context, request: Any) -> object:
     allowed = sum(1 << each for each in GROUP_OPERATIONS) if request.include_authorized_operations else NOT_ASKED
     groups = []

@@ -45,7 +45,7 @@ EXACTLY = 1
 """ShareAcquireMode: 0 takes whole batches, 1 keeps to the limit of records."""
 
 
-@api(78, "ShareFetch", 1, 2, raw=True)
+@api(78, "ShareFetch", 1, 2, raw=True, service=ShareService)
 def handle(ctx: Context, body: memoryview) -> object:
     request = decode_request(78, ctx.api_version, body)
     ctx.limit_fetch(request)

@@ -22,7 +22,7 @@ _Topic = ShareAcknowledgeResponse.ShareAcknowledgeTopicResponse
 _Part = _Topic.PartitionData
 
 
-@api(79, "ShareAcknowledge", 1, 2)
+@api(79, "ShareAcknowledge", 1, 2, service=ShareService)
 def share_acknowledge(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     try:

@@ -32,7 +32,7 @@ _Part = _Topic.DescribeShareGroupOffsetsResponsePartition
 UNKNOWN = -1
 
 
-@api(90, "DescribeShareGroupOffsets", 0, 1)
+@api(90, "DescribeShareGroupOffsets", 0, 1, service=ShareService)
 def describe_share_group_offsets(ctx: Context, request: Any) -> object:
     groups = [_group(ctx, asked) for asked in request.groups]
     return DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=groups)

@@ -24,7 +24,7 @@ _Topic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 _Part = _Topic.AlterShareGroupOffsetsResponsePartition
 
 
-@api(91, "AlterShareGroupOffsets", 0, 0)
+@api(91, "AlterShareGroupOffsets", 0, 0, service=ShareService)
 def alter_share_group_offsets(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     response = AlterShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])

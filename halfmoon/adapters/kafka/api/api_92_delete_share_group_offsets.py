@@ -20,7 +20,7 @@ from halfmoon.services.share.service import ShareService
 _Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 
 
-@api(92, "DeleteShareGroupOffsets", 0, 0)
+@api(92, "DeleteShareGroupOffsets", 0, 0, service=ShareService)
 def delete_share_group_offsets(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])

@@ -1,0 +1,60 @@
+"""An API is offered only where the service is on that its handler asks for."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+
+import pytest
+from kafka_rig import Rig
+
+from halfmoon.adapters.kafka.api import registered
+from halfmoon.adapters.kafka.registry import Api, offered
+from halfmoon.core.services import Services
+
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
+INIT_PRODUCER_ID = 22
+ALWAYS = {
+    PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID,
+}  # fmt: skip
+
+ASKED_BESIDE = {
+    (22, "TransactionService"): "InitProducerId without a transactional id needs none",
+    (28, "GroupService"): "transactions commit offsets of groups, and are not there without them",
+    (74, "ClientMetrics"): "part of the configurations",
+    (74, "GroupConfigs"): "part of the configurations",
+}
+"""Services that a handler asks for beside the one that it names, and why that is well."""
+
+
+def services_in(api: Api) -> set[str]:
+    """Names of the types that the module of the handler asks for."""
+    return set(re.findall(r"services\.get\((\w+)\)", inspect.getsource(sys.modules[api.handler.__module__])))
+
+
+@pytest.mark.parametrize("api", [pytest.param(each, id=each.name) for each in registered().values()])
+def test_what_a_handler_asks_for_is_what_its_api_names(api: Api) -> None:
+    named = {api.service.__name__} if api.service is not None else set()
+    assert {name for name in services_in(api) - named if (api.key, name) not in ASKED_BESIDE} == set()
+
+
+def test_each_exception_is_one() -> None:
+    for key, name in ASKED_BESIDE:
+        assert name in services_in(registered()[key])
+
+
+def test_without_services_a_log_remains() -> None:
+    left = set(offered(registered(), Services()))
+    assert left >= ALWAYS
+    assert {registered()[key].service for key in left} == {None}
+
+
+@pytest.mark.parametrize("kind", sorted({each.service for each in registered().values() if each.service}, key=str))
+def test_without_a_service_its_apis_are_not_offered(kind: type) -> None:
+    node = Rig().broker
+    assert node.services.find(kind) is not None
+    others = Services(each for each in node.services if type(each) is not kind)
+    gone = set(registered()) - set(offered(registered(), others))
+    assert gone == {key for key, each in registered().items() if each.service is kind}
+    assert gone
