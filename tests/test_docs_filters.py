@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core.config import load_settings
-from halfmoon.core.filtering import matching
-from halfmoon.core.filters import FilterSyntaxError
-from halfmoon.core.records import build_batch
+from halfmoon.core.config.settings import load_settings
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.records.filtering import matching
+from halfmoon.core.records.filters import FilterSyntaxError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.filter.sql92 import compile_sql

@@ -18,8 +18,9 @@ import pytest
 import yaml
 
 import halfmoon.plugin
-from halfmoon.core import features, filters, hold, record_codec, topic_configs
-from halfmoon.core.config import load_settings
+from halfmoon.core import features, hold, topic_configs
+from halfmoon.core.config.settings import load_settings
+from halfmoon.core.records import filters, record_codec
 from halfmoon.hooks import specs, types
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.plugins import HOOKS, installed_plugins, load_plugins

@@ -11,7 +11,7 @@ import struct
 from collections import deque
 from typing import Any, NamedTuple, cast
 
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 
 CONSUMER_WAIT_MS = 500
 """How long a consumer's fetch waits by default (`fetch.max.wait.ms`)."""

@@ -7,7 +7,7 @@ import time
 import pyperf
 
 from benchmarks.micro import node
-from halfmoon.core.records import build_batch, check_batch
+from halfmoon.core.records.batches import build_batch, check_batch
 
 SIZES = {"100 B": 100, "16 KB": 16 << 10, "1 MB": 1 << 20}
 BATCHES_A_TURN = 32

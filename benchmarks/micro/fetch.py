@@ -7,7 +7,7 @@ import time
 import pyperf
 
 from benchmarks.micro import node
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 
 BATCHES = 20_000
 READS = {"one batch": 1, "1 MB of small batches": 1 << 20}

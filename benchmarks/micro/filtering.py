@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyperf
 
-from halfmoon.core.compression import LZ4, NONE, ZSTD
-from halfmoon.core.filtering import matching
-from halfmoon.core.filters import MessageFilter
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.records.compression import LZ4, NONE, ZSTD
+from halfmoon.core.records.filtering import matching
+from halfmoon.core.records.filters import MessageFilter
 from halfmoon.plugins.filter.sql92 import compile_sql
 from halfmoon.plugins.filter.tag import compile_tags
 

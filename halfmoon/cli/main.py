@@ -105,7 +105,7 @@ def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
     path = Path(os.environ.get("HALFMOON_CONFIG", "broker.yaml"))
     if not path.is_file() or not _names_more_plugins(path):
         return {}
-    from halfmoon.core.config import load_settings
+    from halfmoon.core.config.settings import load_settings
     from halfmoon.hooks.outside import find_commands
     from halfmoon.plugins import BUILT_IN
 

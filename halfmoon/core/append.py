@@ -11,16 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from halfmoon.core import frame, provenance
-from halfmoon.core.batch_header import CODEC_MASK
+from halfmoon.core import provenance
 from halfmoon.core.dispatch import Appended
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.keys import finds_keys
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
 from halfmoon.core.record_keys import refuse_without_key
-from halfmoon.core.records import (
+from halfmoon.core.records.batch_header import CODEC_MASK
+from halfmoon.core.records.batches import (
     HEADER_BYTES,
     TRANSACTIONAL,
     BatchHeader,
@@ -32,6 +31,8 @@ from halfmoon.core.records import (
     stamp,
     validate_records,
 )
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.schema import control
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
-    from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.core.turn import Turn
 
 PRODUCER_ID_BLOCK = 1_000

@@ -4,8 +4,8 @@ A partition's messages stand in the log from `moved_upto` on. What lives below s
 has of it is dead: so its segments may go. A clean file is written once, as a whole, and never changed; when all
 partitions have moved on from it, or have no need of it any more, it goes.
 
-    cleaned/<20 digits>         frames, as in the log (core/frame.py), partition after partition, by offset
-    cleaned/<20 digits>.index   where they stand, as for the log (core/index.py); built again from the file if lost
+    cleaned/<20 digits>         frames, as in the log (core/storage/frame.py), partition after partition, by offset
+    cleaned/<20 digits>.index   where they stand, as for the log (core/storage/index.py); built again if lost
 
 The digits are the log position that the file begins at. These positions are handed out once, from 2⁶² on, so that a
 frame of a clean file says where it stands, like any other, and a place is a number, like any other. Frames keep what
@@ -26,20 +26,20 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from halfmoon.core import index
-from halfmoon.core.commitlog import Segment
-from halfmoon.core.frame import HEADER_BYTES, BadFrameError, Frame, Kind
-from halfmoon.core.index import Growing, IndexFile, Key, Run
-from halfmoon.core.records import HEADER
-from halfmoon.core.scan import candidates, read_header, read_payload
+from halfmoon.core.records.batches import HEADER
+from halfmoon.core.storage import index
+from halfmoon.core.storage.commitlog import Segment
+from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError, Frame, Kind
+from halfmoon.core.storage.index import Growing, IndexFile, Key, Run
+from halfmoon.core.storage.scan import candidates, read_header, read_payload
 from halfmoon.schema import control
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.features import DerivedFiles
-    from halfmoon.core.files import FileSystem
+    from halfmoon.core.storage.commitlog import CommitLog
+    from halfmoon.core.storage.files import FileSystem
 
 FOLDER = "cleaned"
 INDEX = ".index"

@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
-from halfmoon.core import index
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.files import FileSystem
-from halfmoon.core.index import Columns, IndexFile, Key, Run
+from halfmoon.core.storage import index
+from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.index import Columns, IndexFile, Key, Run
 
 
 class Appended(NamedTuple):

@@ -21,15 +21,15 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.clock import Clock
-from halfmoon.core.commitlog import CommitLog, Removed
-from halfmoon.core.config import Settings
+from halfmoon.core.config.settings import Settings
 from halfmoon.core.dispatch import Frozen, adopt, write_index
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.features import Features
-from halfmoon.core.index import IndexFile
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.jobs import Job
 from halfmoon.core.live import Live
+from halfmoon.core.storage.commitlog import CommitLog, Removed
+from halfmoon.core.storage.index import IndexFile
 from halfmoon.core.turn import Turn
 from halfmoon.schema import control
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from halfmoon.core.errors import StartError
-from halfmoon.core.files import FileSystem, read_file, write_file
+from halfmoon.core.storage.files import FileSystem, read_file, write_file
 
 PATH = "meta.json"
 FORMAT = 1

@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from operator import attrgetter
 
-from halfmoon.core import index
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.commitlog import Segment
-from halfmoon.core.files import FileSystem
-from halfmoon.core.index import IndexFile, Key, Run
+from halfmoon.core.storage import index
+from halfmoon.core.storage.commitlog import Segment
+from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.index import IndexFile, Key, Run
 
 _start = attrgetter("start")
 

@@ -22,20 +22,20 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.clock import Clock
-from halfmoon.core.commitlog import CommitLog
-from halfmoon.core.config import Settings
+from halfmoon.core.config.settings import Settings
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Feature, Features
-from halfmoon.core.files import FileSystem
 from halfmoon.core.hold import HoldService
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.identity import Identity
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.live import Live
 from halfmoon.core.partition_reader import PartitionReader
-from halfmoon.core.reading import Reader
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.reading import Reader
 from halfmoon.core.timers import Timers
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.topic_configs import TopicConfigs

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import stringzilla
 
-from halfmoon.core.header_search import HeaderSearch
+from halfmoon.core.records.header_search import HeaderSearch
 
 if TYPE_CHECKING:
-    from halfmoon.core.record_codec import Record
+    from halfmoon.core.records.record_codec import Record
 
 KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
 
@@ -66,7 +66,7 @@ def header_values(body: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _value_at(body: bytes, at: int) -> bytes:
-    """What a header's value would be that began here with its length: a varint, zigzag (core/record_codec.py)."""
+    """What a header's value would be that began here with its length: a varint, zigzag (record_codec.py)."""
     length = shift = 0
     for byte in body[at : at + 5]:
         at += 1

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from halfmoon.core import frame
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.reading import Place, Read, Reader
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.reading import Place, Read, Reader
 from halfmoon.core.transactions.aborted import Aborted
 
 Search = Callable[[], tuple[int, int] | None]

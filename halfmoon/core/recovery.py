@@ -25,27 +25,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfmoon.core import index, provenance
+from halfmoon.core import provenance
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles
-from halfmoon.core.commitlog import CommitLog, Segment, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
 from halfmoon.core.errors import StartError
-from halfmoon.core.files import FileSystem, read_file, write_all, write_file
-from halfmoon.core.frame import BadFrameError, Frame, Kind
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.records import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
+from halfmoon.core.records.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from halfmoon.core.salvage import Salvage, ends_transaction
-from halfmoon.core.scan import Scan, read_frame, read_provenance
+from halfmoon.core.storage import index
+from halfmoon.core.storage.commitlog import CommitLog, Segment, SyncJob
+from halfmoon.core.storage.files import FileSystem, read_file, write_all, write_file
+from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
+from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
 from halfmoon.core.transactions import marker
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import Snapshot, decode
 
 if TYPE_CHECKING:
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
 
 CLEAN_MARK = "clean"
 _DISPATCH_FRAMES = 4096

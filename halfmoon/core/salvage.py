@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.core.batch_header import CONTROL, parse_header
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.frame import Frame, Kind
 from halfmoon.core.pending import PendingSet
+from halfmoon.core.records.batch_header import CONTROL, parse_header
+from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.transactions import marker
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import PartitionState, Snapshot, TopicState, decode

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
     from halfmoon.core.hold import HoldService
     from halfmoon.core.live import Live
     from halfmoon.core.turn import Turn

@@ -27,11 +27,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.config_values import INT_MAX, LONG_MAX, Kind, integer, one_of, only, ratio
+from halfmoon.core.config.values import INT_MAX, LONG_MAX, Kind, integer, one_of, only, ratio
 from halfmoon.core.errors import BrokerError, Fault, StartError
 
 if TYPE_CHECKING:
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
 
 NONE: Mapping[str, str] = MappingProxyType({})
 

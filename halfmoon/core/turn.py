@@ -18,11 +18,11 @@ from operator import itemgetter
 from typing import Protocol
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.commitlog import CommitLog, SyncJob
 from halfmoon.core.dispatch import Appended, Dispatch
 from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Arrival, HoldService
+from halfmoon.core.storage.commitlog import CommitLog, SyncJob
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position = itemgetter(0)

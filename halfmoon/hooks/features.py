@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.errors import BrokerError
     from halfmoon.core.provenance import GivenUp, Origin, SourceRange, SourceRun
-    from halfmoon.core.reading import Read
     from halfmoon.core.relay import Mover
+    from halfmoon.core.storage.reading import Read
     from halfmoon.core.transactions.aborted import Aborted
 
 

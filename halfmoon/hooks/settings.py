@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from halfmoon.core.config import ENVIRONMENT_PREFIX, PluginSettings, overlay
+from halfmoon.core.config.sections import Given, SettingError, decode, decode_section, join, leaves
+from halfmoon.core.config.settings import ENVIRONMENT_PREFIX, PluginSettings, overlay
 from halfmoon.core.errors import StartError
-from halfmoon.core.sections import Given, SettingError, decode, decode_section, join, leaves
 from halfmoon.hooks.sources import Source
 from halfmoon.hooks.types import ConfigSection
 

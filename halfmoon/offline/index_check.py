@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfmoon.core.frame import Frame
-from halfmoon.core.index import IndexFile, Key
+from halfmoon.core.storage.frame import Frame
+from halfmoon.core.storage.index import IndexFile, Key
 
 
 class IndexCheck:

@@ -18,18 +18,19 @@ from itertools import pairwise
 
 import msgspec
 
-from halfmoon.core import clean_files, index
+from halfmoon.core import clean_files
 from halfmoon.core.catalog import snapshot
-from halfmoon.core.commitlog import Segment, list_segments, segment_path
 from halfmoon.core.errors import StartError
-from halfmoon.core.files import FileSystem, OsFileSystem, read_file
-from halfmoon.core.frame import BadFrameError, Frame, Kind
-from halfmoon.core.index import IndexFile, Key
 from halfmoon.core.provenance import UnknownProvenanceError
 from halfmoon.core.provenance import decode as decode_provenance
-from halfmoon.core.records import HEADER, BatchHeader
+from halfmoon.core.records.batches import HEADER, BatchHeader
 from halfmoon.core.recovery import CLEAN_MARK, snapshot_at_head
-from halfmoon.core.scan import Scan, read_frame, read_provenance
+from halfmoon.core.storage import index
+from halfmoon.core.storage.commitlog import Segment, list_segments, segment_path
+from halfmoon.core.storage.files import FileSystem, OsFileSystem, read_file
+from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
+from halfmoon.core.storage.index import IndexFile, Key
+from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
 from halfmoon.offline.index_check import IndexCheck
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import Snapshot

@@ -15,20 +15,9 @@ from __future__ import annotations
 
 import pluggy
 
-from halfmoon.core.config_values import Kind as TopicConfigKind
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.features import Feature, TopicPolicy
-from halfmoon.core.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
-from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.hold import Arrival, Held
-from halfmoon.core.record_codec import Headers, Record
-from halfmoon.core.record_edit import rewrite
-from halfmoon.core.records import build_batch, iter_records
-from halfmoon.core.sections import Section, SettingError
-from halfmoon.core.sections import join as setting_path
-from halfmoon.core.topic_configs import TopicConfig
-from halfmoon.core.topic_names import check_topic_name
-from halfmoon.core.units import (
+from halfmoon.core.config.sections import Section, SettingError
+from halfmoon.core.config.sections import join as setting_path
+from halfmoon.core.config.units import (
     Duration,
     HostPort,
     PositiveDuration,
@@ -37,6 +26,17 @@ from halfmoon.core.units import (
     format_duration,
     parse_duration,
 )
+from halfmoon.core.config.values import Kind as TopicConfigKind
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.features import Feature, TopicPolicy
+from halfmoon.core.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
+from halfmoon.core.hold import Arrival, Held
+from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.core.records.header_search import HeaderSearch
+from halfmoon.core.records.record_codec import Headers, Record
+from halfmoon.core.records.record_edit import rewrite
+from halfmoon.core.topic_configs import TopicConfig
+from halfmoon.core.topic_names import check_topic_name
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.features import FeatureContext
 from halfmoon.hooks.java_hash import string_hash

@@ -11,16 +11,23 @@ This module grows with the built-in plugins; unlike `halfmoon.plugin` it may cha
 
 from __future__ import annotations
 
-from halfmoon.core.batch_header import CODEC_MASK, CONTROL, HEADER_BYTES, TIMESTAMP_TYPE, TRANSACTIONAL, BatchHeader
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import Arrivals, DerivedFiles, Feature, TopicPolicy
-from halfmoon.core.filtering import matches
 from halfmoon.core.gathering import MERGE_BYTES, MERGE_RECORDS, Gathered, Outgoing, TimestampsTooFarApartError
 from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
-from halfmoon.core.reading import Read
-from halfmoon.core.record_codec import Extent
-from halfmoon.core.records import batch_body, parse_header, set_log_append_time
+from halfmoon.core.records.batch_header import (
+    CODEC_MASK,
+    CONTROL,
+    HEADER_BYTES,
+    TIMESTAMP_TYPE,
+    TRANSACTIONAL,
+    BatchHeader,
+)
+from halfmoon.core.records.batches import batch_body, parse_header, set_log_append_time
+from halfmoon.core.records.filtering import matches
+from halfmoon.core.records.record_codec import Extent
 from halfmoon.core.relay import Load, Mover
+from halfmoon.core.storage.reading import Read
 from halfmoon.core.transactions.aborted import NONE_ABORTED, Aborted, AbortedBatches
 from halfmoon.schema.control import Binding
 

@@ -24,11 +24,11 @@ from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.core import crc
-from halfmoon.core.config import RocketmqListener, Settings
+from halfmoon.core.config.settings import RocketmqListener, Settings
+from halfmoon.core.config.units import Address
 from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
-from halfmoon.core.files import OsFileSystem
 from halfmoon.core.hold import Policy
-from halfmoon.core.units import Address
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN

@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clock import Clock
-from halfmoon.core.config import Settings
+from halfmoon.core.config.settings import Settings
 from halfmoon.core.features import Feature
-from halfmoon.core.files import FileSystem
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.recovery import Report
 from halfmoon.core.services import Services
+from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState

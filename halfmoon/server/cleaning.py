@@ -27,7 +27,7 @@ from typing import IO
 import msgspec
 
 from halfmoon.core.errors import HalfmoonError
-from halfmoon.core.files import OsFileSystem
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.services.cleaner import cleaning
 from halfmoon.services.cleaner.cleaning import Output, Task
 from halfmoon.services.cleaner.reading import SourceGoneError

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.listener import Counters
     from halfmoon.core.catalog.topics import Topic
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
+    from halfmoon.core.config.units import Address
     from halfmoon.core.kernel import Kernel
-    from halfmoon.core.units import Address
     from halfmoon.server import assembly
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.services import Services

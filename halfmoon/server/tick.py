@@ -21,9 +21,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from halfmoon.core.commitlog import SyncJob
 from halfmoon.core.jobs import Background, Job
 from halfmoon.core.kernel import Kernel
+from halfmoon.core.storage.commitlog import SyncJob
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 
 if TYPE_CHECKING:
     from halfmoon.server.app import App

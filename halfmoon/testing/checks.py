@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from halfmoon.core.compression import NONE, ZSTD
-from halfmoon.core.filtering import matching as indexes_of_matches
-from halfmoon.core.filters import FilterCompiler, FilterSyntaxError
-from halfmoon.core.records import build_batch, iter_records
+from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.core.records.compression import NONE, ZSTD
+from halfmoon.core.records.filtering import matching as indexes_of_matches
+from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError
 
 
 @dataclass(frozen=True, slots=True)

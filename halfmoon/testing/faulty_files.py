@@ -1,4 +1,4 @@
-"""A file system in memory that fails the way disks do, behind the core's port (`halfmoon.core.files`).
+"""A file system in memory that fails the way disks do, behind the core's port (`halfmoon.core.storage.files`).
 
 What a write changes is in the *cache* at once and on the *disk* only after `sync`; what a create, rename or remove
 changes is on the disk only after `sync_directory`. `power_loss` returns what a machine would find after the power
@@ -18,7 +18,7 @@ import os
 import random
 from collections.abc import Sequence
 
-from halfmoon.core.files import Buffer
+from halfmoon.core.storage.files import Buffer
 
 PAGE = 4096
 SECTOR = 512

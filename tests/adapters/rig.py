@@ -10,8 +10,8 @@ from socket import IPPROTO_TCP, TCP_INFO
 from typing import Any
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config import load_settings
-from halfmoon.core.records import build_batch
+from halfmoon.core.config.settings import load_settings
+from halfmoon.core.records.batches import build_batch
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host

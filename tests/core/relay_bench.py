@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from halfmoon.core.records import build_batch, iter_records, parse_header
+from halfmoon.core.records.batches import build_batch, iter_records, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, partition_of, relay

@@ -8,10 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core import batch_header
-from halfmoon.core.batch_header import BatchHeader, assemble, check_batch, parse_header, set_log_append_time, stamp
 from halfmoon.core.crc import load_crcmod
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import batch_header
+from halfmoon.core.records.batch_header import (
+    BatchHeader,
+    assemble,
+    check_batch,
+    parse_header,
+    set_log_append_time,
+    stamp,
+)
 
 GOOD = BatchHeader(
     base_offset=0,

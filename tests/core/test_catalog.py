@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
 from halfmoon.schema.groups import GroupRecord

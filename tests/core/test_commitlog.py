@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.commitlog import SPARE, CommitLog, list_segments, segment_path
 from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
-from halfmoon.core.frame import HEADER_BYTES, Kind, control_crc
-from halfmoon.core.scan import Scan
+from halfmoon.core.storage.commitlog import SPARE, CommitLog, list_segments, segment_path
+from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc
+from halfmoon.core.storage.scan import Scan
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.log_bench import SEGMENT, append_batch, expire, flush, open_log, remove_retired
 
@@ -145,7 +145,7 @@ def test_a_segments_head_stands_before_the_frame_that_began_it(log: CommitLog) -
 
 
 def test_a_frame_beyond_all_measure_is_refused(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.core.commitlog.MAX_FRAME_BYTES", 100_000)
+    monkeypatch.setattr("halfmoon.core.storage.commitlog.MAX_FRAME_BYTES", 100_000)
     with pytest.raises(BrokerError) as caught:
         append_batch(log, 0, b"x" * 100_000)
     assert caught.value.fault is Fault.RECORD_LIST_TOO_LARGE

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from halfmoon.core import compression
-from halfmoon.core.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import compression
+from halfmoon.core.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
 NAMES = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from halfmoon.core.config import RocketmqListener, Settings, environment_names, load_settings, setting_paths
+from halfmoon.core.config.sections import decode_section, unit_of
+from halfmoon.core.config.sections import leaves as leaves_of
+from halfmoon.core.config.settings import RocketmqListener, Settings, environment_names, load_settings, setting_paths
+from halfmoon.core.config.units import Address
 from halfmoon.core.errors import StartError
-from halfmoon.core.sections import decode_section, unit_of
-from halfmoon.core.sections import leaves as leaves_of
-from halfmoon.core.units import Address
 from halfmoon.plugins import BUILT_IN
 
 ROOT = Path(__file__).parents[2]

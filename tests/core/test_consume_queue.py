@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.consume_queue import ConsumeQueue
+from halfmoon.core.storage.consume_queue import ConsumeQueue
 
 
 @dataclass

@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
-from halfmoon.core.index import Key
+from halfmoon.core.storage.index import Key
 from tests.core.bench import VirtualClock, open_broker, partition_of
 from tests.core.log_bench import new_fs
 

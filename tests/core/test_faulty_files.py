@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from halfmoon.core.files import write_all
+from halfmoon.core.storage.files import write_all
 from halfmoon.testing.faulty_files import PAGE, FaultyFile, FaultyFileSystem, ProcessDied
 
 

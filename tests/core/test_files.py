@@ -13,7 +13,16 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core.errors import StartError
-from halfmoon.core.files import IOV_MAX, Buffer, OsFile, OsFileSystem, read_file, replace_file, write_all, write_file
+from halfmoon.core.storage.files import (
+    IOV_MAX,
+    Buffer,
+    OsFile,
+    OsFileSystem,
+    read_file,
+    replace_file,
+    write_all,
+    write_file,
+)
 
 
 @pytest.fixture
@@ -255,6 +264,6 @@ def test_file_systems_that_know_nothing_of_holes(
 
     file = OsFileSystem(tmp_path).open("f", create=True)
     file.allocate(4_096)
-    monkeypatch.setattr("halfmoon.core.files.os.lseek", lseek)
+    monkeypatch.setattr("halfmoon.core.storage.files.os.lseek", lseek)
     assert file.written(10) == found
     file.close()

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.filtering import READ, WALKED, matches, matching
-from halfmoon.core.records import Record, build_batch, iter_records, parse_header, splice
+from halfmoon.core.records.batches import Record, build_batch, iter_records, parse_header, splice
+from halfmoon.core.records.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from halfmoon.core.records.filtering import READ, WALKED, matches, matching
 
 
 class Filter:

@@ -10,9 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core import frame
-from halfmoon.core.batch_header import stamp
-from halfmoon.core.frame import HEADER_BYTES, BadFrameError, Kind, UnknownVersionError, check_payload, decode, encode
+from halfmoon.core.records.batch_header import stamp
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.frame import (
+    HEADER_BYTES,
+    BadFrameError,
+    Kind,
+    UnknownVersionError,
+    check_payload,
+    decode,
+    encode,
+)
 from halfmoon.testing import Broker
 from tests.core.bench import batch
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.errors import StartError
-from halfmoon.core.files import read_file, write_file
 from halfmoon.core.identity import PATH, Identity
+from halfmoon.core.storage.files import read_file, write_file
 from tests.core.log_bench import new_fs
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core import index
-from halfmoon.core.index import Growing, Key, Run
+from halfmoon.core.storage import index
+from halfmoon.core.storage.index import Growing, Key, Run
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import flip
 from tests.core.log_bench import new_fs

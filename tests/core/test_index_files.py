@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from halfmoon.core import index
-from halfmoon.core.commitlog import Segment
 from halfmoon.core.index_files import IndexFiles
+from halfmoon.core.storage import index
+from halfmoon.core.storage.commitlog import Segment
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, read_all, send, sync

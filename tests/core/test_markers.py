@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, check_batch, parse_header, stamp
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.record_codec import write
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, check_batch, parse_header, stamp
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.records.record_codec import write
 from halfmoon.core.transactions import marker
 
 COMMIT = bytes.fromhex(

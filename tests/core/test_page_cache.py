@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core import page_cache
+from halfmoon.core.storage import page_cache
 
 MACHINE = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 MIB = 1 << 20

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core import reading
-from halfmoon.core.batch_header import BatchHeader, parse_header
-from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.reading import Place, Reader
+from halfmoon.core.records.batch_header import BatchHeader, parse_header
+from halfmoon.core.storage import reading
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.reading import Place, Reader
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, turn

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core import record_codec
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import record_codec
 
 LONGS = st.integers(-(2**63), 2**63 - 1)
 RECORDS = st.tuples(

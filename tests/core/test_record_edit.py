@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.record_codec import Record, walk
-from halfmoon.core.record_edit import of_producer, rewrite, without_headers
-from halfmoon.core.records import batch_body, build_batch, iter_records, parse_header
+from halfmoon.core.records.batches import batch_body, build_batch, iter_records, parse_header
+from halfmoon.core.records.header_search import HeaderSearch
+from halfmoon.core.records.record_codec import Record, walk
+from halfmoon.core.records.record_edit import of_producer, rewrite, without_headers
 
 _headers = st.lists(
     st.tuples(st.sampled_from(["go", "change", "x", "own.a", "own."]), st.none() | st.binary(max_size=4)), max_size=3

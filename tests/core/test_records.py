@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core import records as rb
-from halfmoon.core.batch_header import assemble
-from halfmoon.core.compression import compress
 from halfmoon.core.crc import load_crcmod
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import batches as rb
+from halfmoon.core.records.batch_header import assemble
+from halfmoon.core.records.compression import compress
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "record_batches.json").read_text())
 CODECS = [0, 1, 2, 3, 4]

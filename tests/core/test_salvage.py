@@ -6,13 +6,13 @@ from typing import TypeVar
 
 import pytest
 
-from halfmoon.core import frame
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config import load_settings
-from halfmoon.core.frame import Frame, Kind
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.salvage import Salvage
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.transactions import marker
 from halfmoon.schema import control
 from halfmoon.schema.transactions import Identity

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.commitlog import CommitLog
-from halfmoon.core.frame import Kind
-from halfmoon.core.scan import Scan
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.frame import Kind
+from halfmoon.core.storage.scan import Scan
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.log_bench import SEGMENT, append_batch, append_group, flush, open_log, rot
 
@@ -195,8 +195,8 @@ def test_a_mark_above_the_log_is_not_believed(log: CommitLog) -> None:
 
 def test_a_frame_at_the_edge_of_a_search_window_is_found(monkeypatch: pytest.MonkeyPatch, fs: FaultyFileSystem) -> None:
     """The search for whole frames goes in windows; here they are tiny, and frames begin at and around their edges."""
-    monkeypatch.setattr("halfmoon.core.scan._LOW_BYTES", 1)
-    monkeypatch.setattr("halfmoon.core.scan._SHIFT", 8)
+    monkeypatch.setattr("halfmoon.core.storage.scan._LOW_BYTES", 1)
+    monkeypatch.setattr("halfmoon.core.storage.scan._SHIFT", 8)
     log = open_log(fs)
     positions = [append_batch(log, offset, b"x" * (offset % 90)) for offset in range(200)]
     flush(log)

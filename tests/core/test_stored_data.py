@@ -18,8 +18,8 @@ import pytest
 
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.config import Settings
-from halfmoon.core.files import OsFileSystem
+from halfmoon.core.config.settings import Settings
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.schema.snapshot import decode
 from halfmoon.server.assembly import Sections
 from halfmoon.testing.node import BareNode

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.config import Settings, load_settings
-from halfmoon.core.config_values import LONG_MAX
+from halfmoon.core.config.settings import Settings, load_settings
+from halfmoon.core.config.values import LONG_MAX
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_configs import TopicRules
 from halfmoon.services.topic_configs import topic_configs

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
-from halfmoon.core.records import build_batch, parse_header
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
+from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches, AbortedTransactions
 from halfmoon.core.transactions.partition import PartitionTransactions
 

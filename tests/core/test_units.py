@@ -6,14 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.units import (
-    Address,
-    format_duration,
-    format_size,
-    parse_address,
-    parse_duration,
-    parse_size,
-)
+from halfmoon.core.config.units import Address, format_duration, format_size, parse_address, parse_duration, parse_size
 
 
 @given(st.integers(0, 2**53))

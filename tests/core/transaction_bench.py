@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfmoon.core.append import Produced, TransactionalProducer
-from halfmoon.core.batch_header import assemble
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.records import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
+from halfmoon.core.records.batch_header import assemble
+from halfmoon.core.records.batches import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.testing.node import BareNode

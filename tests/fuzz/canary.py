@@ -12,7 +12,7 @@ import traceback
 from typing import Any
 
 from halfmoon.adapters.kafka.protocol import CreateTopicsRequest, FetchRequest, ListOffsetsRequest, ProduceRequest
-from halfmoon.core.records import build_batch, iter_records
+from halfmoon.core.records.batches import build_batch, iter_records
 from tests.fuzz.peer import Peer
 
 TOPIC = "canary"

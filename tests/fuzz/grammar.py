@@ -16,7 +16,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, is_flexible
 from halfmoon.adapters.kafka.wire import encode_uvarint
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 
 FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?"}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.records import HEADER_BYTES
+from halfmoon.core.records.batches import HEADER_BYTES
 from tests.fuzz.grammar import Kind, Token, join
 
 LENGTHS = (-1, -2, -(2**31), 2**31 - 1, 2**31 - 4, 2**24, 2**16, 32767, -32768, 1, 0)

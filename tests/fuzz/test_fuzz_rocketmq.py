@@ -22,7 +22,7 @@ import pytest
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 from tests.fuzz import attacks
 from tests.fuzz.campaign import MEMORY_BYTES, SETTINGS
 from tests.fuzz.canary import Canary

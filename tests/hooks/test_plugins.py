@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config import Settings, load_settings
+from halfmoon.core.config.settings import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault, StartError
 from halfmoon.hooks.plugins import Plugins, installed_plugins, load_plugins
 from halfmoon.plugin import (

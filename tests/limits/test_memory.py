@@ -8,7 +8,7 @@ import urllib.request
 import pytest
 
 from halfmoon.adapters.kafka.protocol import FetchRequest
-from halfmoon.core.records import build_batch, iter_records
+from halfmoon.core.records.batches import build_batch, iter_records
 from tests.fuzz.attacks import produce
 from tests.fuzz.canary import Canary
 from tests.fuzz.peer import Peer, framed

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 from tests.fuzz.attacks import lengths_in_records, produce
 from tests.fuzz.canary import Canary
 from tests.fuzz.peer import ClosedError, Peer

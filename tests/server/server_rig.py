@@ -11,8 +11,8 @@ from typing import Any
 
 import uvloop
 
-from halfmoon.core.config import load_settings
-from halfmoon.core.records import build_batch
+from halfmoon.core.config.settings import load_settings
+from halfmoon.core.records.batches import build_batch
 from halfmoon.server.app import App
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from halfmoon.core.files import OsFileSystem
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace, command
 from halfmoon.services.cleaner import cleaning
 from halfmoon.services.cleaner.cleaning import Task, Work

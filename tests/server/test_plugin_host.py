@@ -12,7 +12,7 @@ import pytest
 from server_rig import batch, in_loop, node, until
 
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.records import iter_records
+from halfmoon.core.records.batches import iter_records
 from halfmoon.plugin import Batch, Dispatcher, PluginContext, Service, hookimpl
 from halfmoon.server import metrics, readings
 

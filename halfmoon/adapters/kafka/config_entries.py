@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.config import Settings
-from halfmoon.core.config_values import Kind
+from halfmoon.core.config.settings import Settings
+from halfmoon.core.config.values import Kind
 from halfmoon.services.configs.broker_configs import BrokerConfig
 from halfmoon.services.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.services.configs.dynamic import DynamicConfigs

@@ -23,7 +23,7 @@ from halfmoon.adapters.kafka.config_entries import (
 )
 from halfmoon.adapters.kafka.lookup import topic_named
 from halfmoon.core import topic_configs
-from halfmoon.core.config_values import Kind
+from halfmoon.core.config.values import Kind
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.services.configs import client_metrics, group_configs

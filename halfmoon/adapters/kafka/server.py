@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Api
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
     from halfmoon.core.services import Services
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.filters import FilterCompiler, FilterSyntaxError, MessageFilter
+from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.remoting.codes import Code
 
 TAG = "TAG"

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.store_times import frame_at
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
-from halfmoon.core.record_codec import Record
-from halfmoon.core.records import HEADER_BYTES, build_batch, iter_records, parse_header
+from halfmoon.core.records.batches import HEADER_BYTES, build_batch, iter_records, parse_header
+from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Steps
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import place_of

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.steps import Steps
+from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.commitlog import CommitLog
+    from halfmoon.core.storage.commitlog import CommitLog
 
 
 def frame_at(log: CommitLog, partition: Partition, offset: int) -> Steps[WholeFrame | None]:

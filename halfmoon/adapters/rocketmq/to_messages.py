@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
-from halfmoon.core import record_codec
-from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, giving_up_group
-from halfmoon.core.record_codec import Headers, varint, varlong
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import BatchHeader
+from halfmoon.core.records.record_codec import Headers, varint, varlong
 from halfmoon.remoting import properties
 from halfmoon.remoting.message import (
     BORN_V6,

@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
-from halfmoon.core import provenance, record_codec
-from halfmoon.core.batch_header import CODEC_MASK, BatchHeader, parse_header
+from halfmoon.core import provenance
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.filtering import matches
-from halfmoon.core.frame import BEFORE_BYTES, before_payload
-from halfmoon.core.records import batch_body, is_plain
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
+from halfmoon.core.records.batches import batch_body, is_plain
+from halfmoon.core.records.filtering import matches
+from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.remoting.message import physical_offset
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter
     from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.reading import Place
+    from halfmoon.core.storage.reading import Place
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -10,13 +10,13 @@ from halfmoon.core.append import Produced, TransactionalProducer
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.commitlog import CommitLog
-from halfmoon.core.config import Settings
+from halfmoon.core.config.settings import Settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import Search
-from halfmoon.core.reading import Place, Read
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.reading import Place, Read
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.core.transactions.aborted import Aborted

@@ -27,7 +27,7 @@ from halfmoon.schema import control
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
 
 DELETED_KNOWN = 1_000
 """Deleted topics whose names are still known."""

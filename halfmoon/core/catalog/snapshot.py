@@ -23,9 +23,9 @@ import msgspec
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.crc import crc32c
-from halfmoon.core.files import FileSystem, read_file, write_file
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producer, Producers
+from halfmoon.core.storage.files import FileSystem, read_file, write_file
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import (

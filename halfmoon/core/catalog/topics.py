@@ -12,15 +12,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from halfmoon.core.consume_queue import ConsumeQueue
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
+from halfmoon.core.storage.consume_queue import ConsumeQueue
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:
-    from halfmoon.core.batch_header import BatchHeader
+    from halfmoon.core.records.batch_header import BatchHeader
     from halfmoon.core.topic_configs import TopicRules
     from halfmoon.schema import control
 

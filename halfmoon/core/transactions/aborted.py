@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader
 
 _BLOCK = 256
 

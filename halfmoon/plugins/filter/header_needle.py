@@ -1,8 +1,8 @@
 """Bytes that stand in every record with a certain header, so that most others need not be read.
 
-A header is `name length, name, value length, value` (see core/record_codec.py), the lengths being varints of one to
-five bytes. Usually it is one, twice the value's length; but a varint may be written longer than it has to be. The bytes
-may also stand in a record by chance, so they prove nothing.
+A header is `name length, name, value length, value` (see core/records/record_codec.py), the lengths being varints of
+one to five bytes. Usually it is one, twice the value's length; but a varint may be written longer than it has to be.
+The bytes may also stand in a record by chance, so they prove nothing.
 """
 
 from __future__ import annotations

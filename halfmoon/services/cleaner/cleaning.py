@@ -22,13 +22,14 @@ from itertools import compress
 
 import msgspec
 
-from halfmoon.core import clean_files, index
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
+from halfmoon.core import clean_files
 from halfmoon.core.errors import BrokerError
-from halfmoon.core.files import ASIDE, Buffer, FileSystem
-from halfmoon.core.index import Key, Run
 from halfmoon.core.record_keys import Keys, read_keys
-from halfmoon.core.records import batch_body
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
+from halfmoon.core.records.batches import batch_body
+from halfmoon.core.storage import index
+from halfmoon.core.storage.files import ASIDE, Buffer, FileSystem
+from halfmoon.core.storage.index import Key, Run
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
 from halfmoon.schema import control
 from halfmoon.services.cleaner.compaction import DEAD, UNDECIDED, LastOfKey, filter_marker, filter_records, sources_left

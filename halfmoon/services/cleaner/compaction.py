@@ -24,21 +24,16 @@ from itertools import compress
 
 from msgspec.structs import replace
 
-from halfmoon.core import provenance, record_codec
-from halfmoon.core.batch_header import (
-    CODEC_MASK,
-    DELETE_HORIZON,
-    TIMESTAMP_TYPE,
-    BatchHeader,
-    assemble,
-)
-from halfmoon.core.compression import compress as compressed
+from halfmoon.core import provenance
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.files import Buffer
 from halfmoon.core.provenance import SourceRun
-from halfmoon.core.record_codec import MalformedError
 from halfmoon.core.record_keys import Keys
-from halfmoon.core.records import batch_body, iter_records
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import CODEC_MASK, DELETE_HORIZON, TIMESTAMP_TYPE, BatchHeader, assemble
+from halfmoon.core.records.batches import batch_body, iter_records
+from halfmoon.core.records.compression import compress as compressed
+from halfmoon.core.records.record_codec import MalformedError
+from halfmoon.core.storage.files import Buffer
 
 DEAD, LIVE, TOMBSTONE = 0, 1, 2
 UNDECIDED = 4

@@ -23,13 +23,13 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles, data_path
 from halfmoon.core.clock import Clock
-from halfmoon.core.commitlog import CommitLog, segment_path
-from halfmoon.core.config import Settings
-from halfmoon.core.config_values import LONG_MAX
-from halfmoon.core.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
+from halfmoon.core.config.settings import Settings
+from halfmoon.core.config.values import LONG_MAX
 from halfmoon.core.housekeeping import Housekeeping
-from halfmoon.core.index import IndexFile, Key, Run
 from halfmoon.core.live import Live
+from halfmoon.core.storage.commitlog import CommitLog, segment_path
+from halfmoon.core.storage.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
+from halfmoon.core.storage.index import IndexFile, Key, Run
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.cleaner.cleaning import Task, Work
 

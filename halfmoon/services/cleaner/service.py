@@ -22,13 +22,13 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.clean_files import CleanFile, CleanFiles
 from halfmoon.core.clock import Clock
-from halfmoon.core.commitlog import CommitLog
-from halfmoon.core.config import Settings
+from halfmoon.core.config.settings import Settings
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.jobs import Job
 from halfmoon.core.live import Live
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.services.cleaner import cleaning, metrics, planning
 from halfmoon.services.cleaner.cleaning import Counts, Output, Task
 from halfmoon.services.cleaner.planning import NoRoomError, Plan, Planner, check_room

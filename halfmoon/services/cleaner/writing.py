@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
-from halfmoon.core import clean_files, frame
-from halfmoon.core.files import ASIDE, Buffer, FileSystem, write_all
-from halfmoon.core.frame import HEADER_BYTES, INDEXED, Kind
-from halfmoon.core.index import Key
+from halfmoon.core import clean_files
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.files import ASIDE, Buffer, FileSystem, write_all
+from halfmoon.core.storage.frame import HEADER_BYTES, INDEXED, Kind
+from halfmoon.core.storage.index import Key
 from halfmoon.schema import control
 from halfmoon.services.cleaner.reading import STRETCH_BYTES, Pace, Piece
 

@@ -24,10 +24,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.core.config import Settings
-from halfmoon.core.config_values import INT_MAX, LONG_MAX, Kind, boolean, integer
+from halfmoon.core.config.sections import SettingError
+from halfmoon.core.config.settings import Settings
+from halfmoon.core.config.values import INT_MAX, LONG_MAX, Kind, boolean, integer
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.sections import SettingError
 from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfig
 from halfmoon.services.configs.refused_configs import why_refused

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.config_values import Kind
+from halfmoon.core.config.values import Kind
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.patterns import InvalidPattern, Pattern
 from halfmoon.schema.control import ResourceConfigsSet

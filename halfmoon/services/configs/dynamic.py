@@ -22,7 +22,7 @@ from halfmoon.services.configs.state import ALL_NODES, BROKER
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
     from halfmoon.core.live import Live
     from halfmoon.services.configs.state import ConfigsState
 

@@ -17,13 +17,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from halfmoon.core import record_codec
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature
-from halfmoon.core.frame import Kind
-from halfmoon.core.frame_reading import FrameReader, WholeFrame
 from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
-from halfmoon.core.records import batch_body, parse_header
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batches import batch_body, parse_header
+from halfmoon.core.storage.frame import Kind
+from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
 from halfmoon.schema import control
 from halfmoon.services.delay import metrics
 
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.clock import Clock
-    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.relay import Load, Relays
+    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.services.delay.state import CancelsState
 
 AT_ONCE = 2_000

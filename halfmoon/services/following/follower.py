@@ -22,12 +22,12 @@ from array import array
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core import frame_reading
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.features import Feature
-from halfmoon.core.frame import Frame, Kind
-from halfmoon.core.scan import Scan
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
+from halfmoon.core.storage import frame_reading
+from halfmoon.core.storage.frame import Frame, Kind
+from halfmoon.core.storage.scan import Scan
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
 from halfmoon.services.following import saved as files
@@ -37,8 +37,8 @@ from halfmoon.services.following.types import Batch, Dispatcher
 if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.relay import Load, Relays
+    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.core.turn import Turn
 
 AT_ONCE = 200

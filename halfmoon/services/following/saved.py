@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.crc import crc32c
-from halfmoon.core.files import FileSystem, read_file, write_file
-from halfmoon.core.frame import BadFrameError
-from halfmoon.core.scan import read_header
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.files import FileSystem, read_file, write_file
+from halfmoon.core.storage.frame import BadFrameError
+from halfmoon.core.storage.scan import read_header
 
 FOLDER = "plugins"
 """In the data directory, with a folder for each plugin."""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from halfmoon.core.record_codec import Record
-from halfmoon.core.records import iter_records
+from halfmoon.core.records.batches import iter_records
+from halfmoon.core.records.record_codec import Record
 
 
 class Batch(Struct, frozen=True):

@@ -14,7 +14,7 @@ from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.config import Settings
+from halfmoon.core.config.settings import Settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live

@@ -6,8 +6,8 @@ from bisect import insort
 from operator import attrgetter
 from typing import NamedTuple
 
-from halfmoon.core.commitlog import CommitLog
-from halfmoon.core.files import FileSystem
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.files import FileSystem
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.keyindex import key_file
 from halfmoon.services.keyindex.key_file import KeyFile, Stretch

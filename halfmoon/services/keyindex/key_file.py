@@ -30,7 +30,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.files import ASIDE, File, FileSystem, Mapping, replace_file, write_all
+from halfmoon.core.storage.files import ASIDE, File, FileSystem, Mapping, replace_file, write_all
 
 FOLDER = "keys"
 BLOCK_BITS = 8

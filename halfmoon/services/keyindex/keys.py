@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from halfmoon.core.keys import KEYS, MAX_CONTENT_BYTES, UNIQ_KEY, header_values
-from halfmoon.core.record_codec import Record
+from halfmoon.core.records.record_codec import Record
 
 SEPARATOR = b" "
 """Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""

@@ -17,15 +17,16 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any
 
-from halfmoon.core import clean_files, frame, provenance
+from halfmoon.core import clean_files, provenance
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.features import Feature
-from halfmoon.core.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
 from halfmoon.core.keys import OverlappingError
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.relay import Load, Relays
-from halfmoon.core.scan import Scan, read_provenance
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
+from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.core.turn import Turn
 from halfmoon.services.keyindex import metrics
 from halfmoon.services.keyindex.entries import SLICE, Entries, Work, blocks_of

@@ -37,7 +37,7 @@ from halfmoon.services.quotas.rates import Rate, TokenBucket
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.clock import Clock
-    from halfmoon.core.config import Settings
+    from halfmoon.core.config.settings import Settings
     from halfmoon.core.live import Live
     from halfmoon.services.quotas.state import Entity, QuotasState
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.partition_reader import PartitionReader
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 from halfmoon.services.share.share_partition import Acquired, Extent
 

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from halfmoon.core.append import Appender, Piece
-from halfmoon.core.batch_header import parse_header
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.commitlog import CommitLog
 from halfmoon.core.hold import HoldService
+from halfmoon.core.records.batch_header import parse_header
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.transactions import marker
 from halfmoon.core.turn import Turn
 from halfmoon.schema import control

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from halfmoon.core.config_values import Kind, boolean, one_of, read_only
+from halfmoon.core.config.values import Kind, boolean, one_of, read_only
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_configs import FeatureConfigs, TopicConfig
 

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.filtering import matches
 from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
 from halfmoon.core.provenance import SourceRange
-from halfmoon.core.records import batch_body, parse_header
+from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
+from halfmoon.core.records.batches import batch_body, parse_header
+from halfmoon.core.records.filtering import matches
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
-    from halfmoon.core.filters import MessageFilter
     from halfmoon.core.partition_reader import PartitionReader
+    from halfmoon.core.records.filters import MessageFilter
     from halfmoon.core.relay import Load
 
 READ_BYTES = 1 << 20

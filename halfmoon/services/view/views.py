@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from halfmoon.core.config_values import boolean
+from halfmoon.core.config.values import boolean
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature, TopicPolicy
-from halfmoon.core.filters import FilterCompiler, FilterSyntaxError, MessageFilter
+from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.schema import control
 from halfmoon.services.view import metrics
 from halfmoon.services.view.definition import (

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.provenance import Provenance, SourceRun
-from halfmoon.core.records import build_batch, parse_header
+from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.schema import control
 from halfmoon.services.waiting.messages import still_waiting
 from halfmoon.services.waiting.types import PutOff, Settle
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.provenance import Origin
-    from halfmoon.core.record_codec import Headers
+    from halfmoon.core.records.record_codec import Headers
     from halfmoon.core.relay import Load
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.services.waiting.delivering import Delivering

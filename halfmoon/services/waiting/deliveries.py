@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES
 from halfmoon.core.errors import BrokerError
 from halfmoon.core.gathering import Outgoing
-from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES
+from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.deciding import RETRY_MS
 

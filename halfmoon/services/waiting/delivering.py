@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.provenance import SourceRun
-from halfmoon.core.records import build_batch, parse_header, set_log_append_time
+from halfmoon.core.records.batches import build_batch, parse_header, set_log_append_time
 from halfmoon.services.waiting.messages import SingleRecords, still_waiting
 
 if TYPE_CHECKING:

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core import record_codec
 from halfmoon.core.provenance import ORIGIN_BYTES, Origin, decode_origin
-from halfmoon.core.record_codec import Extent, Record
-from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batches import batch_body, iter_records, parse_header
+from halfmoon.core.records.record_codec import Extent, Record
 from halfmoon.services.waiting.types import Waiting
 
 if TYPE_CHECKING:
-    from halfmoon.core.batch_header import BatchHeader
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.partition_reader import PartitionReader
-    from halfmoon.core.reading import Place
+    from halfmoon.core.records.batch_header import BatchHeader
     from halfmoon.core.relay import Load
+    from halfmoon.core.storage.reading import Place
     from halfmoon.services.waiting.due_clock import DueClock
     from halfmoon.services.waiting.state import AttemptsState
 

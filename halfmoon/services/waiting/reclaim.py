@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.batch_header import CODEC_MASK
-from halfmoon.core.frame import HEADER_BYTES
 from halfmoon.core.gathering import Outgoing
 from halfmoon.core.provenance import ORIGIN_BYTES, SourceRun
-from halfmoon.core.records import batch_body, iter_records, parse_header
+from halfmoon.core.records.batch_header import CODEC_MASK
+from halfmoon.core.records.batches import batch_body, iter_records, parse_header
+from halfmoon.core.storage.frame import HEADER_BYTES
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.messages import parted, place_of
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.provenance import Origin
     from halfmoon.core.relay import Load, Relays
+    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.deliveries import Deliveries
     from halfmoon.services.waiting.state import AttemptsState

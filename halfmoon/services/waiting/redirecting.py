@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.core.append import Piece
-from halfmoon.core.batch_header import BatchHeader
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRun
-from halfmoon.core.record_edit import of_producer
-from halfmoon.core.records import parse_header, set_log_append_time
+from halfmoon.core.records.batch_header import BatchHeader
+from halfmoon.core.records.batches import parse_header, set_log_append_time
+from halfmoon.core.records.record_edit import of_producer
 from halfmoon.schema import control
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.taken import check_kept
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.gathering import Outgoing
+    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.waiting.cancels import Cancels

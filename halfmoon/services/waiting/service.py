@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.clock import Clock
-    from halfmoon.core.commitlog import CommitLog
     from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.relay import Relays
+    from halfmoon.core.storage.commitlog import CommitLog
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.waiting.cancels import Cancels

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 if TYPE_CHECKING:
-    from halfmoon.core.record_codec import Record
+    from halfmoon.core.records.record_codec import Record
 
 
 class Put(Struct, frozen=True):

@@ -16,7 +16,7 @@ from typing import Any
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import ApiTable, Context, Deferred
-from halfmoon.core.config import Settings, load_settings
+from halfmoon.core.config.settings import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live

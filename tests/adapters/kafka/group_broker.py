@@ -11,8 +11,8 @@ from typing import Any
 from fake_admin_broker import Client, Pending, versions
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, JoinGroupRequest, SyncGroupRequest
-from halfmoon.core.config import load_settings
-from halfmoon.core.files import OsFileSystem
+from halfmoon.core.config.settings import load_settings
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.testing.node import BareNode
 
 JOIN, HEARTBEAT, LEAVE, SYNC = 11, 12, 13, 14

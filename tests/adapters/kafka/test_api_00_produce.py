@@ -10,7 +10,7 @@ from kafka_rig import Rig, batch
 from halfmoon.adapters.kafka.api import api_00_produce as produce
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import ProduceRequest, ProduceResponse
-from halfmoon.core.records import iter_records
+from halfmoon.core.records.batches import iter_records
 
 Topic = ProduceRequest.TopicProduceData
 VERSIONS = range(3, 14)

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka import fetch_codec
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.reading import Read
+from halfmoon.core.storage.reading import Read
 
 Topic = FetchRequest.FetchTopic
 VERSIONS = range(4, 19)

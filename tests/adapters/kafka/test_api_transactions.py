@@ -8,7 +8,7 @@ import pytest
 from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
-from halfmoon.core.records import iter_records, parse_header
+from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.plugins.allocate.averagely import averagely
 from tests.core.transaction_bench import transactional_batch
 

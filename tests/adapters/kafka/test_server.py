@@ -17,9 +17,9 @@ from kafka_rig import batch
 
 from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
-from halfmoon.core.commitlog import SyncJob
-from halfmoon.core.config import load_settings
-from halfmoon.core.files import OsFileSystem
+from halfmoon.core.config.settings import load_settings
+from halfmoon.core.storage.commitlog import SyncJob
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker

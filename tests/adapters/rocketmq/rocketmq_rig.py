@@ -9,8 +9,8 @@ from typing import Any
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
-from halfmoon.core.config import RocketmqListener
-from halfmoon.core.filters import FilterCompiler
+from halfmoon.core.config.settings import RocketmqListener
+from halfmoon.core.records.filters import FilterCompiler
 from halfmoon.remoting import command as wire
 from halfmoon.remoting import properties
 from halfmoon.remoting.command import JSON, ONEWAY, Command

@@ -8,9 +8,9 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
-from halfmoon.core.config import RocketmqListener
+from halfmoon.core.config.settings import RocketmqListener
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 from halfmoon.remoting.codes import Code
 from halfmoon.services.groups.messages import Join, JoinResult
 

@@ -9,10 +9,10 @@ from rocketmq_rig import Rig, RigClient, properties_of
 
 from halfmoon.adapters.rocketmq import windows
 from halfmoon.core.append import TransactionalProducer
-from halfmoon.core.batch_header import assemble, parse_header
-from halfmoon.core.config import RocketmqListener
-from halfmoon.core.record_codec import Headers
-from halfmoon.core.records import build_batch
+from halfmoon.core.config.settings import RocketmqListener
+from halfmoon.core.records.batch_header import assemble, parse_header
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.records.record_codec import Headers
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
 from halfmoon.schema.transactions import Identity

@@ -9,9 +9,9 @@ import pytest
 from rocketmq_rig import Rig, properties_of, sending, text_of
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config import RocketmqListener
-from halfmoon.core.record_codec import Record
-from halfmoon.core.records import iter_records
+from halfmoon.core.config.settings import RocketmqListener
+from halfmoon.core.records.batches import iter_records
+from halfmoon.core.records.record_codec import Record
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import JSON, ROCKETMQ
 from halfmoon.remoting.message import BatchedMessage, decode_message_id, encode_batch, place_of

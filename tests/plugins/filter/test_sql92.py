@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.filtering import matching
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.records.filtering import matching
 from halfmoon.plugin import FilterSyntaxError
 from halfmoon.plugins.filter.expression import MAX_LENGTH
 from halfmoon.plugins.filter.sql92 import compile_sql

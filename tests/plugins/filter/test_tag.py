@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.batch_header import assemble
-from halfmoon.core.filtering import matching
-from halfmoon.core.records import build_batch, parse_header
+from halfmoon.core.records.batch_header import assemble
+from halfmoon.core.records.batches import build_batch, parse_header
+from halfmoon.core.records.filtering import matching
 from halfmoon.plugin import FilterSyntaxError
 from halfmoon.plugins.filter.expression import MAX_LENGTH
 from halfmoon.plugins.filter.tag import compile_tags

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from halfmoon.client.engine.sending import DELAY_LEVELS_MS
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN

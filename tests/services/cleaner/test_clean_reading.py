@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.frame import HEADER_BYTES, Kind, encode
-from halfmoon.core.index import Growing, Run
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.storage.frame import HEADER_BYTES, Kind, encode
+from halfmoon.core.storage.index import Growing, Run
 from halfmoon.services.cleaner.reading import GAP_BYTES, STRETCH_BYTES, RowList, Sources
 from halfmoon.testing.faulty_files import FaultyFileSystem
 

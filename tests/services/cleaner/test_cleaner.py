@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from halfmoon.core.append import Piece
-from halfmoon.core.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.provenance import Origin
-from halfmoon.core.records import iter_records, parse_header
+from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, assemble
+from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.services.cleaner import cleaning, planning

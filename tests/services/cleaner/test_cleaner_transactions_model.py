@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from halfmoon.core.jobs import Job
-from halfmoon.core.records import iter_records, parse_header
+from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.core.relay import Loading
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.testing.faulty_files import FaultyFileSystem

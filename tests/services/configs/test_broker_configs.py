@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from halfmoon.core.config import Settings, load_settings
+from halfmoon.core.config.settings import Settings, load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.broker_configs import BrokerConfigs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
 from halfmoon.services.configs.state import ALL_NODES

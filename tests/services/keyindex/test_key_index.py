@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from halfmoon.core import clean_files
-from halfmoon.core.batch_header import assemble
-from halfmoon.core.frame_reading import FrameReader
-from halfmoon.core.records import build_batch, parse_header
+from halfmoon.core.records.batch_header import assemble
+from halfmoon.core.records.batches import build_batch, parse_header
+from halfmoon.core.storage.frame_reading import FrameReader
 from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
 from halfmoon.services.keyindex import key_file, service
 from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash

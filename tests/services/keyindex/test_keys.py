@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.keys import OverlappingError, finds_keys, unique_key
-from halfmoon.core.records import batch_body, build_batch, iter_records
+from halfmoon.core.records.batches import batch_body, build_batch, iter_records
 from halfmoon.services.keyindex.keys import keys_of, possible_keys
 
 HEADERS = st.lists(

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 from halfmoon.core.steps import Steps
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN

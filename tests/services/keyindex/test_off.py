@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.features import Feature
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 from halfmoon.services.keyindex import key_file
 from halfmoon.services.keyindex.service import without
 from halfmoon.testing.faulty_files import FaultyFileSystem

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.services.quotas.rates import Rate
 from halfmoon.services.quotas.service import (

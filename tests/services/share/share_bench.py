@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.records import iter_records, parse_header
+from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.services.share.delivery_state import STATE_NAMES
 from halfmoon.services.share.parts import Part
 from halfmoon.services.share.reading import Found, Loading

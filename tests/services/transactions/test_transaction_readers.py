@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.records import TRANSACTIONAL, parse_header
+from halfmoon.core.records.batches import TRANSACTIONAL, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core import record_codec
-from halfmoon.core.batch_header import MAGIC, BatchHeader, assemble
-from halfmoon.core.config import load_settings
+from halfmoon.core.config.settings import load_settings
 from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.housekeeping import due_start
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays

@@ -5,7 +5,7 @@ from __future__ import annotations
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.store_times import frame_at
-from halfmoon.core.frame_reading import WholeFrame
+from halfmoon.core.storage.frame_reading import WholeFrame
 
 
 @request(32, "GET_EARLIEST_MSG_STORETIME")

@@ -11,7 +11,7 @@ from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.lookup import Standing
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.core.group_topics import retry_topic
-from halfmoon.core.records import build_batch
+from halfmoon.core.records.batches import build_batch
 
 REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF"))
 BORN_MS = "halfmoon.original-timestamp"

@@ -1,8 +1,8 @@
 """Record batches of format 2: the unit of producing, storing and fetching.
 
-This is what the rest of the broker imports. The header's layout and the checks of the hot path are in
-core/batch_header.py, the records' own layout in core/record_codec.py, the codecs in core/compression.py; here the three
-are put together for all that looks inside a batch: iterating, searching by time, building, and leaving records out.
+This is what the rest of the broker imports. The header's layout and the checks of the hot path are in batch_header.py,
+the records' own layout in record_codec.py, the codecs in compression.py; here the three are put together for all that
+looks inside a batch: iterating, searching by time, building, and leaving records out.
 
 None of it trusts a batch: whatever the bytes, only BrokerError comes out, and at most `max_bytes` are decompressed.
 """
@@ -13,8 +13,9 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core import record_codec
-from halfmoon.core.batch_header import (
+from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import (
     CODEC_MASK,
     CONTROL,
     HEADER,
@@ -31,9 +32,8 @@ from halfmoon.core.batch_header import (
     set_log_append_time,
     stamp,
 )
-from halfmoon.core.compression import NONE, compress, decompress
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.record_codec import Headers, Record
+from halfmoon.core.records.compression import NONE, compress, decompress
+from halfmoon.core.records.record_codec import Headers, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

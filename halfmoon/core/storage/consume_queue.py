@@ -12,7 +12,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
-from halfmoon.core.index import Growing, IndexFile, Run
+from halfmoon.core.storage.index import Growing, IndexFile, Run
 
 
 class ConsumeQueue:

@@ -40,7 +40,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.files import Buffer
+from halfmoon.core.storage.files import Buffer
 
 MAGIC = b"HMf1"
 VERSION = 1

@@ -9,12 +9,19 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from halfmoon.core import record_codec
-from halfmoon.core.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader, assemble, parse_header
-from halfmoon.core.compression import compress
-from halfmoon.core.header_search import HeaderSearch
-from halfmoon.core.record_codec import Headers, Record
-from halfmoon.core.records import batch_body
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    TIMESTAMP_TYPE,
+    BatchHeader,
+    assemble,
+    parse_header,
+)
+from halfmoon.core.records.batches import batch_body
+from halfmoon.core.records.compression import compress
+from halfmoon.core.records.header_search import HeaderSearch
+from halfmoon.core.records.record_codec import Headers, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

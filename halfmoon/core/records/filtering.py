@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from halfmoon.core import record_codec
-from halfmoon.core.batch_header import TIMESTAMP_TYPE, BatchHeader, parse_header
-from halfmoon.core.filters import MessageFilter
-from halfmoon.core.records import DEFAULT_DECOMPRESSED_LIMIT, Record, batch_body
+from halfmoon.core.records import record_codec
+from halfmoon.core.records.batch_header import TIMESTAMP_TYPE, BatchHeader, parse_header
+from halfmoon.core.records.batches import DEFAULT_DECOMPRESSED_LIMIT, Record, batch_body
+from halfmoon.core.records.filters import MessageFilter
 
 if TYPE_CHECKING:
     import re

@@ -13,7 +13,7 @@ class MessageFilter(Protocol):
     """A compiled filter expression. It keeps nothing from one record to the next."""
 
     needle: re.Pattern[bytes] | None
-    """Something that occurs in the bytes of every record that matches, as core/record_codec.py draws them; records
+    """Something that occurs in the bytes of every record that matches, as record_codec.py draws them; records
     without it are passed over unread. None if there is no such thing."""
 
     def match(self, record: Any) -> bool:

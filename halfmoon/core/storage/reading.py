@@ -19,8 +19,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.commitlog import CommitLog, Segment
-from halfmoon.core.records import newest_record, offset_for_time
+from halfmoon.core.records.batches import newest_record, offset_for_time
+from halfmoon.core.storage.commitlog import CommitLog, Segment
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 Place = tuple[int, int]

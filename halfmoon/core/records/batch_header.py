@@ -20,7 +20,7 @@ All numbers are big-endian.
        61        records, compressed as one where there is a codec
 
 The CRC begins behind what the broker sets, so that `stamp` costs no new CRC (org.apache.kafka.common.record.
-DefaultRecordBatch). The checks here are those that need no look at the records; core/record_codec.py has the others.
+DefaultRecordBatch). The checks here are those that need no look at the records; record_codec.py has the others.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.compression import ZSTD
 from halfmoon.core.crc import crc32c
 from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.core.records.compression import ZSTD
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from halfmoon.core.errors import StartError
-from halfmoon.core.frame import (
+from halfmoon.core.storage.frame import (
     HEADER_BYTES,
     MAGIC,
     BadFrameError,
@@ -31,7 +31,7 @@ from halfmoon.core.frame import (
 )
 
 if TYPE_CHECKING:
-    from halfmoon.core.commitlog import Segment
+    from halfmoon.core.storage.commitlog import Segment
 
 _POSITION_AT = 16
 _LOW_BYTES = 3

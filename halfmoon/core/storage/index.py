@@ -42,7 +42,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.files import ASIDE, IOV_MAX, File, FileSystem, Mapping, replace_file, write_all
+from halfmoon.core.storage.files import ASIDE, IOV_MAX, File, FileSystem, Mapping, replace_file, write_all
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 FOLDER = "index"

@@ -20,10 +20,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
-from halfmoon.core.errors import StartError
-from halfmoon.core.sections import Given, Section, SettingError, decode_section, leaves, suggestion
-from halfmoon.core.share_settings import ShareSettings
-from halfmoon.core.units import (
+from halfmoon.core.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
+from halfmoon.core.config.share_settings import ShareSettings
+from halfmoon.core.config.units import (
     DURATION,
     SIZE,
     Address,
@@ -35,7 +34,8 @@ from halfmoon.core.units import (
     format_duration,
     format_size,
 )
-from halfmoon.core.yaml_file import read_yaml
+from halfmoon.core.config.yaml_file import read_yaml
+from halfmoon.core.errors import StartError
 
 ENVIRONMENT_PREFIX = "HALFMOON_"
 EXTENSION_SECTIONS = ("views",)

@@ -108,7 +108,9 @@ class OsMapping:
         self._address = 0
 
     def in_memory(self, start: int, end: int) -> bool:
-        from halfmoon.core import page_cache  # ctypes costs start-up time, and only readers of older data come here
+        from halfmoon.core.storage import (
+            page_cache,  # ctypes costs start-up time, and only readers of older data come here
+        )
 
         if not self._address:
             self._address = page_cache.address_of(self._map)
@@ -277,7 +279,7 @@ class OsFileSystem:
         return stat.f_bavail * stat.f_frsize
 
     def memory_bytes(self) -> int:
-        from halfmoon.core import page_cache  # see OsMapping.in_memory
+        from halfmoon.core.storage import page_cache  # see OsMapping.in_memory
 
         return page_cache.memory_bytes()
 

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from halfmoon.core.sections import Section, SettingError
-from halfmoon.core.units import PositiveDuration, format_duration
+from halfmoon.core.config.sections import Section, SettingError
+from halfmoon.core.config.units import PositiveDuration, format_duration
 
 LockDuration = Annotated[PositiveDuration, Meta(ge=1_000, le=3_600_000)]
 Reset = Annotated[str, Meta(pattern=r"^(latest|earliest|by_duration:.+)$")]

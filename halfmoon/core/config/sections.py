@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args
 import msgspec.structs
 from msgspec import Struct
 
+from halfmoon.core.config.units import Unit
 from halfmoon.core.errors import StartError
-from halfmoon.core.units import Unit
 
 SectionT = TypeVar("SectionT", bound=Struct)
 

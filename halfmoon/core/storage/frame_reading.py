@@ -5,12 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core import frame, provenance
-from halfmoon.core.frame import HEADER_BYTES, MAGIC, BadFrameError, Frame, Kind
+from halfmoon.core import provenance
 from halfmoon.core.provenance import MAX_PROVENANCE_BYTES, Origin, Provenance, UnknownProvenanceError
+from halfmoon.core.storage import frame
+from halfmoon.core.storage.frame import HEADER_BYTES, MAGIC, BadFrameError, Frame, Kind
 
 if TYPE_CHECKING:
-    from halfmoon.core.commitlog import CommitLog, Segment
+    from halfmoon.core.storage.commitlog import CommitLog, Segment
 
 FIRST_BYTES = 16 << 10
 """So much is read at once; few frames are longer."""

@@ -1,0 +1,1 @@
+"""Kafka record batches: their headers, records, compression, and what is searched in them."""
