@@ -94,14 +94,8 @@ class Kernel:
         self._random_bytes = random_bytes
         # The parts' own methods, without a call in between.
         self.append = appender.append
-        self.append_control = appender.append_control
-        self.append_relayed = appender.append_relayed
-        self.append_group = appender.append_group
         self.allocate_producer_id = appender.allocate_producer_id
         self.write = turn.write
-        self.finish_sync = turn.finish_sync
-        self.settle = turn.settle
-        self.flush = turn.flush
         self.when_durable = turn.when_durable
         self.when_written = turn.when_written
         self.after_write = turn.after_write
@@ -133,8 +127,8 @@ class Kernel:
     def begin(self) -> None:
         """Nothing else is written in this generation before it is on disk, or it might be given out twice. Raises
         StorageError."""
-        self.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
-        self.flush()
+        self.appender.append_control(control.GenerationStarted(self.log.generation, self.clock.wall_ms()))
+        self.turn.flush()
 
     def bind(self, features: Sequence[Feature]) -> None:
         """All features, in their order. Once, before `open`."""
@@ -155,7 +149,7 @@ class Kernel:
                 self.timers.add(each.timed)
             if each.restore is not None:
                 each.restore()
-        self.flush()
+        self.turn.flush()
 
     def _use(self, features: Sequence[Feature]) -> None:
         self.features = found = Features(features)
@@ -167,7 +161,7 @@ class Kernel:
         """Features take up what the log remembers of them. Raises BrokerError, StorageError."""
         for restore in self.features.restore:
             restore()
-        self.flush()
+        self.turn.flush()
 
     def start(self) -> None:
         """Features begin to move things."""
@@ -182,7 +176,7 @@ class Kernel:
                 stop()
             for checkpoint in features.checkpoint:
                 checkpoint()
-            self.flush()
+            self.turn.flush()
             end = self.log.end
             for last in features.finish:
                 last()

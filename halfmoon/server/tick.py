@@ -224,7 +224,7 @@ class Ticker:
         if self._sync:
             self._begin_sync()
         else:
-            kernel.settle()
+            kernel.turn.settle()
             self._sync_by_interval()
         if not self._sync or log.flushed == log.written:
             self._eager.turned(begun, log.written - written)
@@ -274,7 +274,7 @@ class Ticker:
         took_s, error = outcome
         self.flush_durations.add(time.perf_counter() - begun)
         self._place.took(took_s, nbytes)
-        self._kernel.finish_sync(job, error)
+        self._kernel.turn.finish_sync(job, error)
         if self._kernel.housekeeping.may_remove:
             self.begin_job()
 

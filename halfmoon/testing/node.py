@@ -17,7 +17,7 @@ class BareNode(Node):
         kernel = self.__dict__.get("kernel")
         if kernel is None:
             raise AttributeError(name)
-        for part in (kernel, kernel.administration, kernel.catalog, kernel.turn):
+        for part in (kernel, kernel.appender, kernel.administration, kernel.catalog, kernel.turn):
             if hasattr(part, name):
                 return getattr(part, name)
         raise AttributeError(f"neither the node nor its kernel has {name}")
@@ -26,7 +26,7 @@ class BareNode(Node):
         """What a test replaces of the kernel is replaced there, where everybody calls it."""
         kernel = self.__dict__.get("kernel")
         if kernel is not None and name not in self.__dict__:
-            for part in (kernel, kernel.administration, kernel.turn):
+            for part in (kernel, kernel.appender, kernel.administration, kernel.turn):
                 if hasattr(part, name):
                     setattr(part, name, value)
                     return
