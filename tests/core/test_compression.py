@@ -196,7 +196,7 @@ def test_a_bomb_takes_no_memory_that_python_does_not_see(codec, tmp_path):
     path.write_bytes(bomb(codec))
     script = f"""
         import pathlib
-        from halfmoon.core.compression import decompress
+        from halfmoon.core.records.compression import decompress
         from halfmoon.core.errors import BrokerError
         def high_water():
             status = pathlib.Path("/proc/self/status").read_text()

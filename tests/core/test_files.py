@@ -209,7 +209,7 @@ def test_a_replacement_does_not_stumble_over_one_that_was_cut_off(fs: OsFileSyst
 
 def test_a_directory_belongs_to_one_process(fs: OsFileSystem) -> None:
     fs.lock()
-    other = "import sys; from halfmoon.core.files import OsFileSystem; OsFileSystem(sys.argv[1]).lock()"
+    other = "import sys; from halfmoon.core.storage.files import OsFileSystem; OsFileSystem(sys.argv[1]).lock()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", other, str(fs.root)]
     refused = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

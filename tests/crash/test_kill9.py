@@ -91,7 +91,7 @@ class Reader(threading.Thread):
         place = b"%s/%d/%d" % (TOPIC.encode(), message.partition(), offset)
         if offset % 30 == 0:
             self.given_up.add(place)
-            self._nack.give_up(message)
+            self._nack.dead_letter(message)
         else:
             self.handed_back.add(place)
             self._nack(message, delay_ms=1 + offset % 500)

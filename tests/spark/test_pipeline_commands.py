@@ -90,7 +90,7 @@ def test_ctrl_c_ends_a_stream_that_goes_on_and_leaves_nothing_running(bootstrap:
         (["report", "success-rate", "o", "--rule", "pay_within=3 days"], 1, "late_within (2 hours) is shorter than"),
         (["report", "success-rate", "o", "--stream", "--until", "-1h"], 2, "a stream has no end"),
         (["report", "delay", "o", "--levels", "soon"], 1, "levels are durations such as"),
-        (["report", "dlq", "--group", "g"], 2, "only a stream has progress to show"),
+        (["report", "dlq", "--group", "g"], 2, "only a stream has offsets to commit"),
         (["archive", "o", "--archive", "a", "--from", "yesterday"], 2, "'yesterday' is not a time"),
         (["archive", "o", "--archive", "a", "--master", "local", "--remote", "sc://h"], 1, "two places"),
         (["archive", "o", "--archive", "a", "--conf", "x"], 2, "'x' is not NAME=VALUE"),
