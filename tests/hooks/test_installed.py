@@ -229,10 +229,10 @@ def test_commands(node: Node) -> None:
 
 def test_a_counter_equals_the_end_offsets_after_kill_9(tmp_path: Path, environment: dict[str, str]) -> None:
     node = new_node(tmp_path, environment)
+    stopping = threading.Event()
     node.start()
     try:
         create(node, "load", 2)
-        stopping = threading.Event()
         config = {
             "bootstrap.servers": node.address,
             "linger.ms": 1,
@@ -251,11 +251,21 @@ def test_a_counter_equals_the_end_offsets_after_kill_9(tmp_path: Path, environme
 
         load = threading.Thread(target=produce)
         load.start()
+
+        def followed() -> int:
+            return sum(count for place, count in node.told()["records"].items() if place.startswith("load"))
+
         for _ in range(4):
-            time.sleep(1.5)
+            enough = followed() + 300
+            until(lambda enough=enough: followed() >= enough)
             node.end(signal.SIGKILL)
             node.start()
-        time.sleep(6)  # past a checkpoint
+
+        def saved_at() -> int:
+            return max((path.stat().st_mtime_ns for path in (tmp_path / "data").rglob("*.position")), default=0)
+
+        before = saved_at()
+        until(lambda: saved_at() > before)
         node.end(signal.SIGKILL)
         node.start()
         stopping.set()
@@ -275,5 +285,6 @@ def test_a_counter_equals_the_end_offsets_after_kill_9(tmp_path: Path, environme
         assert "restored" in told["heard"]
         assert min(told["ends"].values()) > 100
     finally:
+        stopping.set()
         node.end()
     assert (tmp_path / "data/plugins/every/stopped").read_text() == "yes"
