@@ -302,7 +302,7 @@ pythonpath = ["."]
 README = """\
 # {project}
 
-A plugin for [Halfmoon](https://pypi.org/project/halfmoon/). {does}
+A plugin for the message broker Halfmoon. {does}
 
 ```console
 $ pip install .
