@@ -46,7 +46,7 @@ docs:  ## write docs/cli.md anew from the command line's own help, then test wha
 	$(PREPARE)
 	@.venv/bin/python tools/cli_reference.py docs/cli.md
 	$(RUN) -m pytest tests/cli/test_reference.py tests/test_readme.py tests/test_docs_*.py \
-		tests/testing/test_docs.py tests/core/test_config.py tests/server/test_metrics.py -m "not spark" $(ARGS)
+		tests/testing/test_docs.py tests/config/test_settings.py tests/server/test_metrics.py -m "not spark" $(ARGS)
 
 clean:  ## remove .venv, caches and what the demo wrote
 	rm -rf .venv out build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache *.egg-info

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
-from halfmoon.core.records.filtering import matching
-from halfmoon.core.records.filters import FilterSyntaxError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.plugins.filter.sql92 import compile_sql
+from halfmoon.services.common.filtering import matching
+from halfmoon.services.common.filters import FilterSyntaxError
 
 DOCS = (Path(__file__).parents[1] / "docs/filters.md").read_text(encoding="utf-8")
 

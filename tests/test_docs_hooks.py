@@ -18,13 +18,15 @@ import pytest
 import yaml
 
 import halfmoon.plugin
-from halfmoon.core import features, hold, topic_configs
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.records import filters, record_codec
+from halfmoon.config import topic_configs
+from halfmoon.config.settings import load_settings
+from halfmoon.core import features, hold
+from halfmoon.core.records import record_codec
 from halfmoon.hooks import specs, types
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.plugins import HOOKS, installed_plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
+from halfmoon.services.common import filters
 from halfmoon.services.following import types as following_types
 from halfmoon.services.groups import allocation
 from halfmoon.services.waiting import types as waiting_types

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_files_stay_together_and_so_do_those_that_share_a_jvm() -> None:
-    assert unit_of("tests/core/test_scan.py::test_a[b::c]") == "tests/core/test_scan.py"
+    assert unit_of("tests/core/storage/test_scan.py::test_a[b::c]") == "tests/core/storage/test_scan.py"
     assert unit_of("tests/core/test_model.py::TestModel::runTest") == "tests/core/test_model.py"
     assert unit_of("tests/spark/test_topics.py::test_a") == unit_of("tests/spark/test_audit.py::test_b")
     assert unit_of("tests/spark/test_topics.py::test_a") != unit_of("tests/spark/test_demo.py::test_b")

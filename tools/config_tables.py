@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from halfmoon.adapters.kafka import unsupported
-from halfmoon.core import topic_configs
-from halfmoon.core.config.settings import Settings
+from halfmoon.config import topic_configs
+from halfmoon.config.settings import Settings
 from halfmoon.services.configs import group_configs, refused_configs
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.topic_configs import topic_configs as every_topic_config

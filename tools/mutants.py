@@ -145,7 +145,7 @@ def main(names: list[str]) -> int:
 def _noticed_by(copy: Path) -> str | None:
     """The first test that fails; None if none does."""
     quickest = [str(path) for name in QUICKEST for path in copy.glob(f"tests/*/**/test_{name}.py")]
-    return _failure(copy, quickest) or _failure(copy, ["tests/core", "tests/services"])
+    return _failure(copy, quickest) or _failure(copy, ["tests/core", "tests/config", "tests/schema", "tests/services"])
 
 
 def _failure(copy: Path, tests: list[str]) -> str | None:

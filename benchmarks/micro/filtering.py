@@ -6,10 +6,10 @@ import pyperf
 
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.records.compression import LZ4, NONE, ZSTD
-from halfmoon.core.records.filtering import matching
-from halfmoon.core.records.filters import MessageFilter
 from halfmoon.plugins.filter.sql92 import compile_sql
 from halfmoon.plugins.filter.tag import compile_tags
+from halfmoon.services.common.filtering import matching
+from halfmoon.services.common.filters import MessageFilter
 
 BATCHES = 10
 """For batches of one record, so that matching and others are both there."""

@@ -7,8 +7,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog.topics import Topic
-from halfmoon.core.config.settings import load_settings
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.server.clock import SystemClock
 from halfmoon.testing.node import BareNode

@@ -26,7 +26,7 @@ def check(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Validate FILE as `halfmoon serve` does, and show the resulting settings. Errors name the setting's path."""
-    from halfmoon.core.config.settings import load_settings
+    from halfmoon.config.settings import load_settings
     from halfmoon.hooks.plugins import load_plugins
     from halfmoon.plugins import BUILT_IN
 
@@ -43,8 +43,8 @@ def check(
 
 def _flat(settings: Any) -> dict[str, Any]:
     """Every setting in force by dotted path in broker.yaml's names; times in ms, sizes in bytes, addresses as text."""
-    from halfmoon.core.config.settings import setting_paths
-    from halfmoon.core.config.units import Address
+    from halfmoon.config.settings import setting_paths
+    from halfmoon.config.units import Address
 
     found: dict[str, Any] = {}
     for path in setting_paths():

@@ -177,7 +177,7 @@ def split_language(given: str) -> tuple[str, str]:
 
 def language_filter(given: str) -> reading.Keep:
     """Which records --filter wants, by a language of a plugin that is built in or installed here."""
-    from halfmoon.core.errors import StartError
+    from halfmoon.errors import StartError
     from halfmoon.hooks.outside import find_filter
     from halfmoon.plugin import FilterSyntaxError
     from halfmoon.plugins import BUILT_IN

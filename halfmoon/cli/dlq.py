@@ -33,7 +33,7 @@ from halfmoon.cli.options import (
     TagOption,
 )
 from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
-from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
+from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from halfmoon.core.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError
 
 
 class CliError(HalfmoonError):

@@ -12,7 +12,7 @@ import typer
 
 from halfmoon.cli import output
 from halfmoon.cli.options import Output, OutputOption
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 
 app = typer.Typer(help="Inspect a data directory.", no_args_is_help=True)
 

@@ -19,7 +19,7 @@ import typer
 from halfmoon import __version__
 from halfmoon.cli import output
 from halfmoon.cli.errors import OutputClosedError, describe_kafka_error, one_line
-from halfmoon.core.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError
 
 FAILED = 1
 MISUSED = 2
@@ -105,7 +105,7 @@ def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
     path = Path(os.environ.get("HALFMOON_CONFIG", "broker.yaml"))
     if not path.is_file() or not _names_more_plugins(path):
         return {}
-    from halfmoon.core.config.settings import load_settings
+    from halfmoon.config.settings import load_settings
     from halfmoon.hooks.outside import find_commands
     from halfmoon.plugins import BUILT_IN
 

@@ -19,7 +19,7 @@ def plugins(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """List built-in plugins, installed plugins and those named in broker.yaml, with their state."""
-    from halfmoon.core.config.settings import load_settings
+    from halfmoon.config.settings import load_settings
     from halfmoon.hooks.plugins import installed_plugins
     from halfmoon.plugins import BUILT_IN
 

@@ -50,7 +50,7 @@ def serve(
     # to look for meanwhile: that would take a twentieth of the start.
     gc.disable()
     try:
-        from halfmoon.core.config.settings import load_settings
+        from halfmoon.config.settings import load_settings
         from halfmoon.server.app import main
         from halfmoon.services.configs.broker_configs import BrokerConfigs
         from halfmoon.services.topic_configs import topic_configs

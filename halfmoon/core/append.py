@@ -11,12 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from halfmoon.core import provenance
 from halfmoon.core.dispatch import Appended
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.keys import finds_keys
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
 from halfmoon.core.record_keys import refuse_without_key
 from halfmoon.core.records.batch_header import CODEC_MASK
 from halfmoon.core.records.batches import (
@@ -33,7 +30,9 @@ from halfmoon.core.records.batches import (
 )
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.frame import Frame, Kind
-from halfmoon.schema import control
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema import control, provenance
+from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, names_messages
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

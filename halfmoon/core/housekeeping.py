@@ -15,15 +15,14 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from halfmoon.config.settings import Settings
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
 from halfmoon.core.dispatch import Frozen, adopt, write_index
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.features import Features
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.jobs import Job
@@ -31,6 +30,7 @@ from halfmoon.core.live import Live
 from halfmoon.core.storage.commitlog import CommitLog, Removed
 from halfmoon.core.storage.index import IndexFile
 from halfmoon.core.turn import Turn
+from halfmoon.errors import BrokerError
 from halfmoon.schema import control
 
 CHECKPOINT_INTERVAL_MS = 1_000

@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from halfmoon.core.errors import StartError
 from halfmoon.core.storage.files import FileSystem, read_file, write_file
+from halfmoon.errors import StartError
 
 PATH = "meta.json"
 FORMAT = 1

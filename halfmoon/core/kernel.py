@@ -17,13 +17,13 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from halfmoon.config.settings import Settings
+from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Feature, Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.housekeeping import Housekeeping
@@ -38,8 +38,8 @@ from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.reading import Reader
 from halfmoon.core.timers import Timers
 from halfmoon.core.topic_administration import TopicAdministration
-from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.core.turn import Turn
+from halfmoon.errors import BrokerError, Fault, StorageError
 from halfmoon.schema import control
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.reading import Place, Read, Reader
 from halfmoon.core.transactions.aborted import Aborted
+from halfmoon.errors import BrokerError, Fault
 
 Search = Callable[[], tuple[int, int] | None]
 """For a thread: (offset, timestamp) of a record, None where there is none."""

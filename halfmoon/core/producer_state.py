@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.snapshot import Batch
 
 REMEMBERED_BATCHES = 5

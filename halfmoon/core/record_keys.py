@@ -11,10 +11,10 @@ from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.record_codec import MalformedError
 from halfmoon.core.storage.files import Buffer
+from halfmoon.errors import BrokerError, Fault
 
 LONGEST_KEY = 32
 """Longer keys are remembered by a digest."""

@@ -25,13 +25,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from halfmoon.core import provenance
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
-from halfmoon.core.errors import StartError
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
@@ -42,11 +40,12 @@ from halfmoon.core.storage.files import FileSystem, read_file, write_all, write_
 from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
 from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
 from halfmoon.core.transactions import marker
-from halfmoon.schema import control
+from halfmoon.errors import StartError
+from halfmoon.schema import control, provenance
 from halfmoon.schema.snapshot import Snapshot, decode
 
 if TYPE_CHECKING:
-    from halfmoon.core.config.settings import Settings
+    from halfmoon.config.settings import Settings
 
 CLEAN_MARK = "clean"
 _DISPATCH_FRAMES = 4096

@@ -6,7 +6,7 @@ function that must run in a thread (it reads from the disk), whose result comes 
 there is nothing left to move, and is run anew once it is woken.
 
 Exactly one effect is not made here but where a mover appends: a relayed batch and its provenance are one frame, and
-what is still to be moved is worked out from provenance alone (core/provenance.py).
+what is still to be moved is worked out from provenance alone (schema/provenance.py).
 
 A mover that raises is tried again after a pause that doubles, because what it met may pass (a full disk). Nothing is
 lost meanwhile.
@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct
 
 from halfmoon.core.clock import Clock
-from halfmoon.core.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError
 
 FIRST_PAUSE_MS = 1_000
 LONGEST_PAUSE_MS = 60_000

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 MAX_LENGTH = 249
 

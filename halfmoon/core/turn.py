@@ -19,10 +19,10 @@ from typing import Protocol
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.dispatch import Appended, Dispatch
-from halfmoon.core.errors import BrokerError, Fault, StorageError
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Arrival, HoldService
 from halfmoon.core.storage.commitlog import CommitLog, SyncJob
+from halfmoon.errors import BrokerError, Fault, StorageError
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
 _position = itemgetter(0)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import pluggy
 
-from halfmoon.core.config.sections import suggestion
-from halfmoon.core.errors import StartError
+from halfmoon.config.sections import suggestion
+from halfmoon.errors import StartError
 from halfmoon.hooks import specs
 from halfmoon.hooks.sources import Source
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import pluggy
 
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 from halfmoon.hooks import specs
 from halfmoon.hooks.checks import HOOKS, where
 from halfmoon.hooks.context import PluginContext

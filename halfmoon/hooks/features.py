@@ -15,11 +15,11 @@ from halfmoon.hooks.context import PluginContext
 if TYPE_CHECKING:
     from halfmoon.core.append import Produced, TransactionalProducer
     from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.core.errors import BrokerError
-    from halfmoon.core.provenance import GivenUp, Origin, SourceRange, SourceRun
     from halfmoon.core.relay import Mover
     from halfmoon.core.storage.reading import Read
     from halfmoon.core.transactions.aborted import Aborted
+    from halfmoon.errors import BrokerError
+    from halfmoon.schema.provenance import GivenUp, Origin, SourceRange, SourceRun
 
 
 class Topics(Protocol):

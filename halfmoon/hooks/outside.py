@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields
 
-from halfmoon.core.config.sections import suggestion
-from halfmoon.core.config.settings import Settings, load_settings
-from halfmoon.core.errors import StartError
+from halfmoon.config.sections import suggestion
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.errors import StartError
 from halfmoon.hooks.checks import check_hooks, new_manager, register
 from halfmoon.hooks.collect import Registered, collect, section_of
 from halfmoon.hooks.context import PluginContext

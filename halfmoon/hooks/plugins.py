@@ -20,10 +20,10 @@ from typing import Any
 
 import pluggy
 
-from halfmoon.core.config.sections import SettingError, suggestion
-from halfmoon.core.config.settings import PluginSettings, Settings
-from halfmoon.core.errors import StartError
-from halfmoon.core.topic_configs import TopicConfig
+from halfmoon.config.sections import SettingError, suggestion
+from halfmoon.config.settings import PluginSettings, Settings
+from halfmoon.config.topic_configs import TopicConfig
+from halfmoon.errors import StartError
 from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, register
 from halfmoon.hooks.collect import Late, Listener, Registered, collect, given, section_of
 from halfmoon.hooks.context import PluginContext, PluginHost

@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from halfmoon.core.config.sections import Given, SettingError, decode, decode_section, join, leaves
-from halfmoon.core.config.settings import ENVIRONMENT_PREFIX, PluginSettings, overlay
-from halfmoon.core.errors import StartError
+from halfmoon.config.sections import Given, SettingError, decode, decode_section, join, leaves
+from halfmoon.config.settings import ENVIRONMENT_PREFIX, PluginSettings, overlay
+from halfmoon.errors import StartError
 from halfmoon.hooks.sources import Source
 from halfmoon.hooks.types import ConfigSection
 

@@ -19,8 +19,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Literal
 
-from halfmoon.core.config.sections import Given, SettingError, join, suggestion
-from halfmoon.core.errors import StartError
+from halfmoon.config.sections import Given, SettingError, join, suggestion
+from halfmoon.errors import StartError
 
 ENTRY_POINT_GROUP = "halfmoon"
 

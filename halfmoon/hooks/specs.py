@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 
 import pluggy
 
+from halfmoon.config.topic_configs import TopicConfig
 from halfmoon.core.features import Feature
-from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.features import FeatureContext
 from halfmoon.hooks.types import (

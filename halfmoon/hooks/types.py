@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from halfmoon.core.errors import Fault
-from halfmoon.core.records.filters import FilterCompiler as FilterCompiler
-from halfmoon.core.records.filters import FilterSyntaxError as FilterSyntaxError
-from halfmoon.core.records.filters import MessageFilter as MessageFilter
+from halfmoon.errors import Fault
+from halfmoon.services.common.filters import FilterCompiler as FilterCompiler
+from halfmoon.services.common.filters import FilterSyntaxError as FilterSyntaxError
+from halfmoon.services.common.filters import MessageFilter as MessageFilter
 from halfmoon.services.following.types import Batch as Batch
 from halfmoon.services.following.types import Dispatcher as Dispatcher
 from halfmoon.services.waiting.types import Deliver as Deliver

@@ -23,17 +23,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from halfmoon.config.settings import Settings
 from halfmoon.core import clean_files, identity
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.errors import StartError
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
 from halfmoon.core.storage.commitlog import FOLDER, Segment, segment_path
 from halfmoon.core.storage.files import OsFileSystem, read_file, write_all, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.scan import Scan
+from halfmoon.errors import StartError
 from halfmoon.offline.inspect import open_segments
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import Snapshot, encode

@@ -20,9 +20,6 @@ import msgspec
 
 from halfmoon.core import clean_files
 from halfmoon.core.catalog import snapshot
-from halfmoon.core.errors import StartError
-from halfmoon.core.provenance import UnknownProvenanceError
-from halfmoon.core.provenance import decode as decode_provenance
 from halfmoon.core.records.batches import HEADER, BatchHeader
 from halfmoon.core.recovery import CLEAN_MARK, snapshot_at_head
 from halfmoon.core.storage import index
@@ -31,8 +28,11 @@ from halfmoon.core.storage.files import FileSystem, OsFileSystem, read_file
 from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
 from halfmoon.core.storage.index import IndexFile, Key
 from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
+from halfmoon.errors import StartError
 from halfmoon.offline.index_check import IndexCheck
 from halfmoon.schema import control
+from halfmoon.schema.provenance import UnknownProvenanceError
+from halfmoon.schema.provenance import decode as decode_provenance
 from halfmoon.schema.snapshot import Snapshot
 from halfmoon.services.keyindex import key_file
 

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import pluggy
 
-from halfmoon.core.config.sections import Section, SettingError
-from halfmoon.core.config.sections import join as setting_path
-from halfmoon.core.config.units import (
+from halfmoon.config.sections import Section, SettingError
+from halfmoon.config.sections import join as setting_path
+from halfmoon.config.topic_configs import TopicConfig
+from halfmoon.config.units import (
     Duration,
     HostPort,
     PositiveDuration,
@@ -26,17 +27,14 @@ from halfmoon.core.config.units import (
     format_duration,
     parse_duration,
 )
-from halfmoon.core.config.values import Kind as TopicConfigKind
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.values import Kind as TopicConfigKind
 from halfmoon.core.features import Feature, TopicPolicy
-from halfmoon.core.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.core.hold import Arrival, Held
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Headers, Record
-from halfmoon.core.records.record_edit import rewrite
-from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.features import FeatureContext
 from halfmoon.hooks.java_hash import string_hash
@@ -67,6 +65,8 @@ from halfmoon.hooks.types import (
     TopicChange,
     Waiting,
 )
+from halfmoon.schema.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
+from halfmoon.services.common.record_edit import rewrite
 from halfmoon.services.groups.allocation import (
     Allocator,
     AnyAllocator,

@@ -14,7 +14,6 @@ from __future__ import annotations
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import Arrivals, DerivedFiles, Feature, TopicPolicy
 from halfmoon.core.gathering import MERGE_BYTES, MERGE_RECORDS, Gathered, Outgoing, TimestampsTooFarApartError
-from halfmoon.core.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
 from halfmoon.core.records.batch_header import (
     CODEC_MASK,
     CONTROL,
@@ -24,12 +23,13 @@ from halfmoon.core.records.batch_header import (
     BatchHeader,
 )
 from halfmoon.core.records.batches import batch_body, parse_header, set_log_append_time
-from halfmoon.core.records.filtering import matches
 from halfmoon.core.records.record_codec import Extent
 from halfmoon.core.relay import Load, Mover
 from halfmoon.core.storage.reading import Read
 from halfmoon.core.transactions.aborted import NONE_ABORTED, Aborted, AbortedBatches
 from halfmoon.schema.control import Binding
+from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
+from halfmoon.services.common.filtering import matches
 
 __all__ = [
     "CODEC_MASK",

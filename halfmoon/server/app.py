@@ -23,12 +23,12 @@ import uvloop
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
+from halfmoon.config.settings import RocketmqListener, Settings
+from halfmoon.config.units import Address
 from halfmoon.core import crc
-from halfmoon.core.config.settings import RocketmqListener, Settings
-from halfmoon.core.config.units import Address
-from halfmoon.core.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.core.hold import Policy
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN

@@ -10,15 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Sequence
 
+from halfmoon.config.settings import Settings
+from halfmoon.config.topic_configs import TopicConfig
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
 from halfmoon.core.features import Feature
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.recovery import Report
 from halfmoon.core.services import Services
 from halfmoon.core.storage.files import FileSystem
-from halfmoon.core.topic_configs import TopicConfig
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
 from halfmoon.services.cleaner.service import Cleaner

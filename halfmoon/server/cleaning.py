@@ -26,8 +26,8 @@ from typing import IO
 
 import msgspec
 
-from halfmoon.core.errors import HalfmoonError
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import HalfmoonError
 from halfmoon.services.cleaner import cleaning
 from halfmoon.services.cleaner.cleaning import Output, Task
 from halfmoon.services.cleaner.reading import SourceGoneError

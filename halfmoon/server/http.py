@@ -4,7 +4,7 @@
     GET /metrics   Prometheus' text format
 
 HEAD does the same without the body. There is no authentication, so it binds to loopback unless `allow_insecure` (see
-core/config/settings.py). Whoever connects can cost little: connections, the size of a request and the time for it are
+config/settings.py). Whoever connects can cost little: connections, the size of a request and the time for it are
 bounded, and scrapes that come while one is under way get that one's answer. Malformed input gets a 400 and is hung up
 on.
 """

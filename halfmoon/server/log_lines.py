@@ -11,7 +11,7 @@ import logging
 import re
 import sys
 
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 
 LINE = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 

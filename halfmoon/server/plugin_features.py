@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from halfmoon.core.errors import HalfmoonError, StartError
 from halfmoon.core.features import Feature
+from halfmoon.errors import HalfmoonError, StartError
 from halfmoon.hooks.features import FeatureContext
 
 if TYPE_CHECKING:

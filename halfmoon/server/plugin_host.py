@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.batch_header import parse_header
 from halfmoon.core.transactions.aborted import AbortedBatches
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.assembly import Node
 from halfmoon.services.following.saved import folder_of
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.listener import Counters
+    from halfmoon.config.settings import Settings
+    from halfmoon.config.units import Address
     from halfmoon.core.catalog.topics import Topic
-    from halfmoon.core.config.settings import Settings
-    from halfmoon.core.config.units import Address
     from halfmoon.core.kernel import Kernel
     from halfmoon.server import assembly
     from halfmoon.server.plugin_host import Host

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from halfmoon.core.config.values import Kind, boolean, one_of
-from halfmoon.core.topic_configs import FeatureConfigs, TopicConfig, TopicConfigs
+from halfmoon.config.topic_configs import FeatureConfigs, TopicConfig, TopicConfigs
+from halfmoon.config.values import Kind, boolean, one_of
 from halfmoon.services.view.definition import VIEW_CONFIGS
 
 ROCKETMQ_BODY = "halfmoon.rocketmq.body"

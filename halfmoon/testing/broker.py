@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvloop
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 
 if TYPE_CHECKING:
     from halfmoon.server.app import App
@@ -40,7 +40,7 @@ class Broker:
     `data_dir`: kept if given; else a temporary directory that goes with the broker.
     `plugins`: plugin objects or modules to switch on, besides the built-in ones.
     The broker runs in a thread with an event loop of its own, and stores and recovers as a real one does. Raises
-    `halfmoon.core.errors.StartError` where it cannot start.
+    `halfmoon.errors.StartError` where it cannot start.
     """
 
     def __init__(

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.records.compression import NONE, ZSTD
-from halfmoon.core.records.filtering import matching as indexes_of_matches
-from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError
+from halfmoon.services.common.filtering import matching as indexes_of_matches
+from halfmoon.services.common.filters import FilterCompiler, FilterSyntaxError
 
 
 @dataclass(frozen=True, slots=True)

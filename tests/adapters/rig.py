@@ -9,8 +9,8 @@ from pathlib import Path
 from socket import IPPROTO_TCP, TCP_INFO
 from typing import Any
 
+from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN

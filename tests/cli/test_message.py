@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from halfmoon.core.group_topics import dead_letter_topic, retry_topic
+from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 

@@ -9,15 +9,15 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from halfmoon.config.settings import load_settings
 from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.jobs import Job
 from halfmoon.core.records.batches import build_batch, iter_records
-from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError
 from halfmoon.core.storage.files import FileSystem
+from halfmoon.errors import BrokerError
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.services.common.filters import FilterCompiler, FilterSyntaxError
 from halfmoon.services.waiting.types import PutInterceptor, Relay
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

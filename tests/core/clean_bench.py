@@ -7,8 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.records.batches import Record, build_batch, iter_records
+from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, turn

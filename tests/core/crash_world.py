@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, jobs, open_broker, read_all, sync

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from halfmoon.core.append import PRODUCER_ID_BLOCK
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 from halfmoon.core.producer_state import SEQUENCES
 from halfmoon.core.records.batches import parse_header
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, read_all, send, sync, turn, values

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core import clean_files
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.offline.backup import backup
 from halfmoon.offline.inspect import dump_files, verify, verify_files
 from halfmoon.schema.snapshot import CLEAN_BASE

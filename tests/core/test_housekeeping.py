@@ -10,9 +10,9 @@ import pytest
 
 from halfmoon.core import housekeeping as module
 from halfmoon.core.catalog import snapshot
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.housekeeping import due_start
 from halfmoon.core.storage.commitlog import segment_path
+from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, jobs, open_broker, partition_of, read_all, send, sync, turn, values

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.errors import StartError
 from halfmoon.core.identity import PATH, Identity
 from halfmoon.core.storage.files import read_file, write_file
+from halfmoon.errors import StartError
 from tests.core.log_bench import new_fs
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.producer_state import SEQUENCES, Producers
+from halfmoon.errors import BrokerError, Fault
 
 
 class Log:

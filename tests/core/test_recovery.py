@@ -8,11 +8,11 @@ import struct
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault, StartError
 from halfmoon.core.storage import frame as frames
 from halfmoon.core.storage import scan as scans
 from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import read_file
+from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, jobs, open_broker, partition_of, read_all, send, sync, turn, values

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.relay import FIRST_PAUSE_MS, LONGEST_PAUSE_MS, Load, Relays
+from halfmoon.errors import BrokerError, Fault
 from tests.core.bench import VirtualClock
 
 

@@ -6,10 +6,10 @@ from typing import TypeVar
 
 import pytest
 
+from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config.settings import load_settings
 from halfmoon.core.salvage import Salvage
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.frame import Frame, Kind

@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from halfmoon.config.settings import Settings
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.config.settings import Settings
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.schema.snapshot import decode
 from halfmoon.server.assembly import Sections

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_names import check_topic_name, is_legal
+from halfmoon.errors import BrokerError, Fault
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "...", "_", "x" * 249])

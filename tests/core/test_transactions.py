@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_topics import check_topic
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.transaction import (
     END_TOPIC,
@@ -17,6 +16,7 @@ from halfmoon.plugins.store.transaction import (
     halfmoon_commitlog,
     halfmoon_relays,
 )
+from halfmoon.schema.group_topics import check_topic
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting import delivering
 from halfmoon.services.waiting.types import PutInterceptor

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from halfmoon.core.append import Produced, TransactionalProducer
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.batch_header import assemble
 from halfmoon.core.records.batches import CONTROL, HEADER_BYTES, TRANSACTIONAL, build_batch, iter_records, parse_header
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import AbortedBatches
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.node import BareNode
 from tests.core.bench import partition_of
 from tests.core.clean_bench import keyed

@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.testing import Broker

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config.settings import Settings, load_settings
-from halfmoon.core.errors import BrokerError, Fault, StartError
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.hooks.plugins import Plugins, installed_plugins, load_plugins
 from halfmoon.plugin import (
     ConfigSection,

@@ -17,7 +17,7 @@ from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, Consume
 from kafka.structs import TopicPartition
 
 import halfmoon.kafka
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 from halfmoon.plugin import Queue
 from halfmoon.plugins import BUILT_IN
 

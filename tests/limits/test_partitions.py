@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing import Broker as Kit
 
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from halfmoon.core.errors import StartError
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
 from halfmoon.offline import backup as module
 from halfmoon.offline.backup import backup
 from halfmoon.offline.inspect import verify

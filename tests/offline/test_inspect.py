@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from halfmoon.core.errors import StartError
 from halfmoon.core.storage import frame as frames
 from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.errors import StartError
 from halfmoon.offline.inspect import FrameInfo, Report, dump, dump_files, verify, verify_files
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

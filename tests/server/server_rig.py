@@ -11,7 +11,7 @@ from typing import Any
 
 import uvloop
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
 from halfmoon.server.app import App
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from server_rig import batch, in_loop, node, until
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.batches import iter_records
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugin import Batch, Dispatcher, PluginContext, Service, hookimpl
 from halfmoon.server import metrics, readings
 

@@ -23,10 +23,10 @@ import pytest
 
 from halfmoon import testing
 from halfmoon.adapters.kafka.protocol import FetchRequest, MetadataRequest
-from halfmoon.core.errors import HalfmoonError, StartError
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.storage.files import OsFile
 from halfmoon.core.storage.frame import HEADER_BYTES
+from halfmoon.errors import HalfmoonError, StartError
 from tests.fuzz.attacks import produce
 from tests.fuzz.peer import Peer, framed
 

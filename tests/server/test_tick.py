@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.core.features import Feature
 from halfmoon.core.hold import Held
 from halfmoon.core.records.batches import build_batch

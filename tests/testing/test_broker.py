@@ -13,7 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 import halfmoon.testing
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 from halfmoon.plugin import hookimpl
 from halfmoon.testing import Broker
 

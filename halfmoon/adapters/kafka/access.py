@@ -23,7 +23,7 @@ from halfmoon.adapters.kafka.protocol import (
 )
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.routes import Route
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 Handler = Callable[[Context, Any], object]
 

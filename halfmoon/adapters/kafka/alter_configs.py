@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, GROUP_TYPE, TOPIC_TYPE, Resource, resource
 from halfmoon.adapters.tcp.access import CLUSTER
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 _SUBJECTS = {TOPIC_TYPE: "topic", GROUP_TYPE: "group"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 
 def check_assignments(replicas_by_partition: Sequence[Sequence[int]], node_id: int) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.group_errors import MAX_METADATA_LENGTH, OFFSET_METADATA_TOO_LARGE
 from halfmoon.adapters.kafka.lookup import partition_of
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.config.values import Kind
+from halfmoon.config.settings import Settings
+from halfmoon.config.values import Kind
 from halfmoon.services.configs.broker_configs import BrokerConfig
 from halfmoon.services.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.services.configs.dynamic import DynamicConfigs
@@ -19,8 +19,8 @@ from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Context
+    from halfmoon.config.topic_configs import TopicConfig
     from halfmoon.core.catalog.topics import Topic
-    from halfmoon.core.topic_configs import TopicConfig
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource and .ConfigType
 TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3

@@ -6,7 +6,7 @@ is imported, not when a client meets it.
 
 from __future__ import annotations
 
-from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
+from halfmoon.errors import BrokerError, Fault, HalfmoonError
 
 NONE = 0
 

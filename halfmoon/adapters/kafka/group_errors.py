@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.adapters.kafka.errors import code, code_of
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 OFFSET_METADATA_TOO_LARGE = 12
 """It has no fault of its own: how much a client may write beside an offset is this protocol's business."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 ROOT = "root"
 LEVELS = {

@@ -22,10 +22,10 @@ from halfmoon.adapters.kafka.config_entries import (
     topic_entries,
 )
 from halfmoon.adapters.kafka.lookup import topic_named
-from halfmoon.core import topic_configs
-from halfmoon.core.config.values import Kind
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config import topic_configs
+from halfmoon.config.values import Kind
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.configs import client_metrics, group_configs
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs

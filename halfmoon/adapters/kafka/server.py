@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.registry import ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.listener import Listener
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.share.service import ShareService
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.registry import Api
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.config.settings import Settings
+    from halfmoon.config.settings import Settings
     from halfmoon.core.services import Services
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halfmoon.adapters.kafka.durable import later
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.share_partition import RENEW, Acknowledgement
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.group_errors import coordinator_code
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.faults import code_of
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 
 NO_FIELDS: Mapping[str, str] = {}

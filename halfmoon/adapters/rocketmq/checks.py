@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window
-from halfmoon.core.errors import BrokerError
-from halfmoon.core.group_topics import check_topic
 from halfmoon.core.hold import Held
+from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import decode_stored, encode_stored
 from halfmoon.remoting.properties import decode
+from halfmoon.schema.group_topics import check_topic
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.members import Client, Members

@@ -23,7 +23,7 @@ from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command

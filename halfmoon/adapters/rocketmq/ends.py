@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.batches import build_batch
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:

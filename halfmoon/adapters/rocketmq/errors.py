@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.core.errors import HalfmoonError
+from halfmoon.errors import HalfmoonError
 from halfmoon.remoting.codes import Code
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.remoting.codes import Code
 
 OF_FAULT = {

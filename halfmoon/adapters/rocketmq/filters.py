@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.remoting.codes import Code
+from halfmoon.services.common.filters import FilterCompiler, FilterSyntaxError, MessageFilter
 
 TAG = "TAG"
 _KEPT_CHARACTERS = 128 << 10

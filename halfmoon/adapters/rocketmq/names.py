@@ -1,14 +1,14 @@
 """Topics under RocketMQ's names: a group's own topics are %RETRY%group and %DLQ%group there, retry.group and dlq.group
-here (core/group_topics.py). All others have one name."""
+here (schema/group_topics.py). All others have one name."""
 
 from __future__ import annotations
 
 import re
 
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.group_topics import dead_letter_topic, giving_up_group, retry_topic, retrying_group
 from halfmoon.core.topic_names import is_legal
 from halfmoon.remoting.codes import Code
+from halfmoon.schema.group_topics import dead_letter_topic, giving_up_group, retry_topic, retrying_group
 
 RETRY_PREFIX, DEAD_LETTER_PREFIX = "%RETRY%", "%DLQ%"
 AUTO_CREATE_TOPIC = "TBW102"

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 
 if TYPE_CHECKING:

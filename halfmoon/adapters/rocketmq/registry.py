@@ -18,9 +18,9 @@ from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.tcp.steps import run_steps
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.services import Services
 from halfmoon.core.steps import Steps
+from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 

@@ -23,8 +23,8 @@ from halfmoon.adapters.rocketmq.to_records import (
     plain_body,
     split_unique,
 )
-from halfmoon.core.config.units import format_duration
-from halfmoon.core.errors import BrokerError
+from halfmoon.config.units import format_duration
+from halfmoon.errors import BrokerError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset

@@ -18,8 +18,8 @@ from halfmoon.core.services import Services
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.config.settings import RocketmqListener, Settings
-    from halfmoon.core.records.filters import FilterCompiler
+    from halfmoon.config.settings import RocketmqListener, Settings
+    from halfmoon.services.common.filters import FilterCompiler
     from halfmoon.services.groups.allocation import AnyAllocator
 
 

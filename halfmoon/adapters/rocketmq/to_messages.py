@@ -22,7 +22,6 @@ from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, FLAG, KEYS, SYSTEM_FLAGS, UNIQ_KEY
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, giving_up_group
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.records.record_codec import Headers, varint, varlong
@@ -41,6 +40,7 @@ from halfmoon.remoting.message import (
     physical_offset,
     topic_field,
 )
+from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, giving_up_group
 from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 
 OMITTED = b"HALFMOON_OMITTED"

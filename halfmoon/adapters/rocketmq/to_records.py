@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.records.compression import LZ4, ZSTD, decompress
 from halfmoon.core.records.record_codec import put_varint
+from halfmoon.errors import BrokerError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import CODEC_MASK, COMPRESSED

@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
-from halfmoon.core import provenance
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
-from halfmoon.core.records.filtering import matches
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.transactions.aborted import AbortedBatches
+from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import physical_offset
+from halfmoon.schema import provenance
+from halfmoon.services.common.filtering import matches
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.filters import Filter

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 ANONYMOUS = "User:ANONYMOUS"
 """Who asks, as long as nobody says who they are (Kafka: KafkaPrincipal.ANONYMOUS)."""

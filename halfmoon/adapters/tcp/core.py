@@ -6,21 +6,21 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from halfmoon.config.settings import Settings
+from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.append import Produced, TransactionalProducer
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import Search
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.reading import Place, Read
 from halfmoon.core.topic_administration import TopicAdministration
-from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.turn import Turn
+from halfmoon.errors import BrokerError, Fault
 
 Answered = Callable[[BrokerError | None], None]
 """Called once, with None or with why it will never be."""

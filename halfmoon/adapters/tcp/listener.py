@@ -17,7 +17,7 @@ from halfmoon.adapters.tcp.buffers import BufferPool
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.config.settings import LimitSettings, Settings
+    from halfmoon.config.settings import LimitSettings, Settings
     from halfmoon.core.services import Services
 
 SWEEP_MS = 5_000

@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from halfmoon.config.topic_configs import TopicConfigs, TopicRules
 from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.provenance import Provenance, SourceRun
-from halfmoon.core.topic_configs import TopicConfigs, TopicRules
 from halfmoon.schema import control
+from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:
-    from halfmoon.core.config.settings import Settings
+    from halfmoon.config.settings import Settings
 
 DELETED_KNOWN = 1_000
 """Deleted topics whose names are still known."""

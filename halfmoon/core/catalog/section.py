@@ -12,8 +12,8 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.provenance import Provenance
 from halfmoon.schema.control import Record, TransactionEnded
+from halfmoon.schema.provenance import Provenance
 
 
 class CatalogSection:

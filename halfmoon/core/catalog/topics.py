@@ -20,8 +20,8 @@ from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 if TYPE_CHECKING:
+    from halfmoon.config.topic_configs import TopicRules
     from halfmoon.core.records.batch_header import BatchHeader
-    from halfmoon.core.topic_configs import TopicRules
     from halfmoon.schema import control
 
 

@@ -29,8 +29,8 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.compression import ZSTD
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import (
     CODEC_MASK,
@@ -34,6 +33,7 @@ from halfmoon.core.records.batch_header import (
 )
 from halfmoon.core.records.compression import NONE, compress, decompress
 from halfmoon.core.records.record_codec import Headers, Record
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import cramjam
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -21,7 +21,7 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 SMALLEST_RECORD = 7
 """Length, attributes, two deltas, two lengths of −1, no headers: one byte each."""

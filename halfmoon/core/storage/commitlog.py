@@ -34,9 +34,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-from halfmoon.core.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, Mapping, write_all
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc, encode
+from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 FOLDER = "log"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 
 Buffer = bytes | bytearray | memoryview
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core import provenance
-from halfmoon.core.provenance import MAX_PROVENANCE_BYTES, Origin, Provenance, UnknownProvenanceError
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.frame import HEADER_BYTES, MAGIC, BadFrameError, Frame, Kind
+from halfmoon.schema import provenance
+from halfmoon.schema.provenance import MAX_PROVENANCE_BYTES, Origin, Provenance, UnknownProvenanceError
 
 if TYPE_CHECKING:
     from halfmoon.core.storage.commitlog import CommitLog, Segment

@@ -18,7 +18,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from halfmoon.core.errors import StartError
 from halfmoon.core.storage.frame import (
     HEADER_BYTES,
     MAGIC,
@@ -29,6 +28,7 @@ from halfmoon.core.storage.frame import (
     check_payload,
     decode,
 )
+from halfmoon.errors import StartError
 
 if TYPE_CHECKING:
     from halfmoon.core.storage.commitlog import Segment

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import struct
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, assemble
+from halfmoon.errors import BrokerError, Fault
 
 _KEY = struct.Struct(">hh")
 _VALUE = struct.Struct(">hi")

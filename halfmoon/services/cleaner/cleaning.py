@@ -23,7 +23,6 @@ from itertools import compress
 import msgspec
 
 from halfmoon.core import clean_files
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.record_keys import Keys, read_keys
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body
@@ -31,6 +30,7 @@ from halfmoon.core.storage import index
 from halfmoon.core.storage.files import ASIDE, Buffer, FileSystem
 from halfmoon.core.storage.index import Key, Run
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
+from halfmoon.errors import BrokerError
 from halfmoon.schema import control
 from halfmoon.services.cleaner.compaction import DEAD, UNDECIDED, LastOfKey, filter_marker, filter_records, sources_left
 from halfmoon.services.cleaner.reading import LetIn, Pace, Piece, Row, RowList, SourceGoneError, Sources, end_offset

@@ -24,9 +24,6 @@ from itertools import compress
 
 from msgspec.structs import replace
 
-from halfmoon.core import provenance
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.provenance import SourceRun
 from halfmoon.core.record_keys import Keys
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CODEC_MASK, DELETE_HORIZON, TIMESTAMP_TYPE, BatchHeader, assemble
@@ -34,6 +31,9 @@ from halfmoon.core.records.batches import batch_body, iter_records
 from halfmoon.core.records.compression import compress as compressed
 from halfmoon.core.records.record_codec import MalformedError
 from halfmoon.core.storage.files import Buffer
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema import provenance
+from halfmoon.schema.provenance import SourceRun
 
 DEAD, LIVE, TOMBSTONE = 0, 1, 2
 UNDECIDED = 4

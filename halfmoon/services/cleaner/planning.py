@@ -19,12 +19,12 @@ from collections.abc import Generator, Iterator
 from operator import attrgetter
 from typing import NamedTuple
 
+from halfmoon.config.settings import Settings
+from halfmoon.config.values import LONG_MAX
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles, data_path
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.config.values import LONG_MAX
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.live import Live
 from halfmoon.core.storage.commitlog import CommitLog, segment_path

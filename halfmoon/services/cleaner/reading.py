@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple, overload
 
-from halfmoon.core.provenance import MAX_PROVENANCE_BYTES
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.files import File, FileSystem
 from halfmoon.core.storage.frame import BEFORE_BYTES, HEADER_BYTES, MAGIC, BadFrameError, Frame, check_payload
 from halfmoon.core.storage.index import Run
+from halfmoon.schema.provenance import MAX_PROVENANCE_BYTES
 
 STRETCH_BYTES = 1 << 20
 """So much is read at once."""

@@ -17,18 +17,18 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 
+from halfmoon.config.settings import Settings
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Topic
 from halfmoon.core.clean_files import CleanFile, CleanFiles
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.jobs import Job
 from halfmoon.core.live import Live
 from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.errors import BrokerError
 from halfmoon.services.cleaner import cleaning, metrics, planning
 from halfmoon.services.cleaner.cleaning import Counts, Output, Task
 from halfmoon.services.cleaner.planning import NoRoomError, Plan, Planner, check_room

@@ -9,7 +9,7 @@ three places:
 
 - `_SETTINGS`: settings with a name of Kafka's. Those with a `place` can be changed at run time (`dynamic`). The others
   are shown and read-only.
-- the topics' configurations (core/topic_configs.py), under their node-wide name: what topics do that do not say;
+- the topics' configurations (config/topic_configs.py), under their node-wide name: what topics do that do not say;
 - the groups' (`group_configs`), likewise.
 
 A name or value that is not taken is refused, and so is one that Kafka has and that cannot be obeyed here. Kafka takes
@@ -24,11 +24,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.core.config.sections import SettingError
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.config.values import INT_MAX, LONG_MAX, Kind, boolean, integer
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.topic_configs import TopicConfigs
+from halfmoon.config.sections import SettingError
+from halfmoon.config.settings import Settings
+from halfmoon.config.topic_configs import TopicConfigs
+from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, boolean, integer
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfig
 from halfmoon.services.configs.refused_configs import why_refused
 

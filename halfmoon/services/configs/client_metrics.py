@@ -12,10 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.config.values import Kind
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.patterns import InvalidPattern, Pattern
+from halfmoon.config.values import Kind
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.services.common.patterns import InvalidPattern, Pattern
 from halfmoon.services.configs.state import CLIENT_METRICS
 
 if TYPE_CHECKING:

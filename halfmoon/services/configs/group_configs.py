@@ -17,19 +17,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from halfmoon.core.config.share_settings import reset_ms
-from halfmoon.core.config.values import Kind, boolean, integer
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
+from halfmoon.config.share_settings import reset_ms
+from halfmoon.config.values import Kind, boolean, integer
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
+from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.services.configs.state import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from halfmoon.config.settings import Settings
     from halfmoon.core.append import Appender
-    from halfmoon.core.config.settings import Settings
     from halfmoon.core.live import Live
     from halfmoon.services.configs.state import ConfigsState
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import msgspec
 
+from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.catalog.section import CatalogSection
-from halfmoon.core.topic_configs import TopicConfigs
 from halfmoon.schema import control
 
 BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"

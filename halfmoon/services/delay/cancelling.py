@@ -17,13 +17,13 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature
 from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, parse_header
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.services.delay import metrics
 

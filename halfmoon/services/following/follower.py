@@ -22,7 +22,6 @@ from array import array
 from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.features import Feature
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.storage import frame_reading
@@ -30,6 +29,7 @@ from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.scan import Scan
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
+from halfmoon.errors import BrokerError
 from halfmoon.services.following import saved as files
 from halfmoon.services.following.saved import Mark, Saved
 from halfmoon.services.following.types import Batch, Dispatcher

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from halfmoon.config.settings import GroupsSettings, Settings
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.config.settings import GroupsSettings, Settings
 from halfmoon.core.live import Live
 from halfmoon.services.groups.consumer.settings import ConsumerSettings, GroupOverrides
 from halfmoon.services.groups.coordination import Coordination

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.groups import JOIN, UNREVOKED, ConsumerGroupChange, GroupRecord, Place
 from halfmoon.services.groups.consumer import migration
 from halfmoon.services.groups.consumer.classic import ClassicMembers

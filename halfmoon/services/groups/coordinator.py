@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord, SavedMember
 from halfmoon.services.groups import descriptions
 from halfmoon.services.groups.joining import Joining

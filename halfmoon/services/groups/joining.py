@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import Protocols
 from halfmoon.services.groups.messages import UNKNOWN_MEMBER, Join, JoinResult
 from halfmoon.services.groups.model import Group, Member, State

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple, cast
 
 from halfmoon.core.append import Appender
 from halfmoon.core.clock import Clock
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.timers import Timers
 from halfmoon.core.turn import Turn
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.groups import GroupRecord
 from halfmoon.services.groups.coordination import Coordination

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import ConsumerGroupChange, GroupRecord, Holding, Protocols
 
 UNKNOWN_MEMBER = ""

@@ -12,9 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from halfmoon.core.deadlines import Timer
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord, Protocols, SavedMember
+from halfmoon.services.common.deadlines import Timer
 from halfmoon.services.groups.messages import UNKNOWN_MEMBER, JoinedMember
 from halfmoon.services.groups.step import TimerAction
 from halfmoon.services.groups.subscription import CONSUMER_PROTOCOL_TYPE, subscribed_topics

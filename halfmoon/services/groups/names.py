@@ -17,7 +17,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 CLASSIC_TYPE = "classic"
 """The type of a group of the classic protocol, in the words of ListGroups v5 (KIP-848)."""

@@ -29,8 +29,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from halfmoon.core.deadlines import Deadlines, Timer
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
+from halfmoon.services.common.deadlines import Deadlines, Timer
 from halfmoon.services.groups.messages import (
     UNKNOWN_MEMBER,
     GroupSettings,

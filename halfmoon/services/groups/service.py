@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from halfmoon.config.settings import Settings
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
 from halfmoon.services.groups.allocation import AnyAllocator

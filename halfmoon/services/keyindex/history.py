@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.provenance import SourceRun
 from halfmoon.core.records.batches import iter_records
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Steps
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
+from halfmoon.schema.provenance import SourceRun
 from halfmoon.services.keyindex.entries import settled_places
 from halfmoon.services.keyindex.key_file import block_hash
 from halfmoon.services.keyindex.questions import Event, What

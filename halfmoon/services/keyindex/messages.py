@@ -8,9 +8,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from halfmoon.config.topic_configs import TopicRules
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import TIMESTAMP_TYPE
 from halfmoon.core.records.batches import batch_body, parse_header
@@ -19,7 +19,7 @@ from halfmoon.core.steps import Steps
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
-from halfmoon.core.topic_configs import TopicRules
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.history import History, Place
 from halfmoon.services.keyindex.key_file import LAST_MS, key_hash
 from halfmoon.services.keyindex.keys import keys_of

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Any
 
-from halfmoon.core import clean_files, provenance
+from halfmoon.core import clean_files
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.features import Feature
 from halfmoon.core.keys import OverlappingError
@@ -28,6 +28,7 @@ from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
 from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.core.turn import Turn
+from halfmoon.schema import provenance
 from halfmoon.services.keyindex import metrics
 from halfmoon.services.keyindex.entries import SLICE, Entries, Work, blocks_of
 from halfmoon.services.keyindex.files import KeyFiles, discard

@@ -28,16 +28,16 @@ from functools import partial
 from math import isinf
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import QuotasSet
 from halfmoon.services.quotas import metrics
 from halfmoon.services.quotas.rates import Rate, TokenBucket
 
 if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
     from halfmoon.core.append import Appender
     from halfmoon.core.clock import Clock
-    from halfmoon.core.config.settings import Settings
     from halfmoon.core.live import Live
     from halfmoon.services.quotas.state import Entity, QuotasState
 

@@ -9,8 +9,8 @@ import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.provenance import Provenance
 from halfmoon.schema import control
+from halfmoon.schema.provenance import Provenance
 
 _nacked = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[int, int, list[int]]]]])
 

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault, HalfmoonError
 from halfmoon.core.partition_reader import PartitionReader
-from halfmoon.core.provenance import GivenUp, SourceRun
 from halfmoon.core.records.batches import build_batch, iter_records, parse_header
 from halfmoon.core.records.record_codec import Headers, Record
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.errors import BrokerError, Fault, HalfmoonError
+from halfmoon.schema.provenance import GivenUp, SourceRun
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.delivery_state import EXHAUSTED, Run
 from halfmoon.services.share.parts import Part, Place

@@ -18,14 +18,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from halfmoon.config.share_settings import EARLIEST_MS, LATEST_MS, reset_ms
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.share_settings import EARLIEST_MS, LATEST_MS, reset_ms
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.timers import Timers
+from halfmoon.errors import BrokerError
 from halfmoon.schema import control
 from halfmoon.services.share.delivery_state import DEAD_LETTER_PENDING, FINISHED, Mark, Saved
 from halfmoon.services.share.options import Options, ShareOptions

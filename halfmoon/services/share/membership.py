@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.deadlines import Deadlines, Timer
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.deadlines import Deadlines, Timer
 
 JOIN_EPOCH, LEAVE_EPOCH = 0, -1
 

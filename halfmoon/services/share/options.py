@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.config.share_settings import ShareSettings, reset_ms
-from halfmoon.core.config.values import INT_MAX, integer
-from halfmoon.core.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
+from halfmoon.config.settings import Settings
+from halfmoon.config.share_settings import ShareSettings, reset_ms
+from halfmoon.config.values import INT_MAX, integer
 from halfmoon.core.live import Live
+from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
 from halfmoon.services.share.share_partition import Terms
 
 _positive = integer(1, INT_MAX)

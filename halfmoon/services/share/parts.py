@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.deadlines import Deadlines, Timer
+from halfmoon.services.common.deadlines import Deadlines, Timer
 from halfmoon.services.share.delivery_state import DeliveryState, Saved
 from halfmoon.services.share.sessions import ShareSessions
 from halfmoon.services.share.share_partition import SharePartition

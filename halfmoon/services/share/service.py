@@ -13,9 +13,9 @@ from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.timers import Timers
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.services.groups.names import GroupListing, GroupNames
 from halfmoon.services.share import metrics

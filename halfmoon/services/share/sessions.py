@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 FIRST_EPOCH, LAST_EPOCH = 0, -1
 MAX_EPOCH = 2**31 - 1

@@ -7,8 +7,8 @@ from typing import ClassVar
 import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection, Places
-from halfmoon.core.provenance import Provenance
 from halfmoon.schema import control
+from halfmoon.schema.provenance import Provenance
 from halfmoon.services.share.delivery_state import FINISHED, DeliveryState, Saved
 
 _share_groups = msgspec.msgpack.Decoder(list[tuple[str, int]])

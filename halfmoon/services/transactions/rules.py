@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.transactions import LAST_EPOCH, NO_PRODUCER, Identity, TransactionState
 from halfmoon.services.transactions.entry import TransactionalId
 

@@ -17,16 +17,16 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
+from halfmoon.config.settings import Settings
 from halfmoon.core.append import Appender, TransactionalProducer
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
-from halfmoon.core.config.settings import Settings
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.timers import Timers
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.transactions import Identity
 from halfmoon.services.transactions import metrics, rules

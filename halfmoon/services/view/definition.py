@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from halfmoon.core.config.values import Kind, boolean, one_of, read_only
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.topic_configs import FeatureConfigs, TopicConfig
+from halfmoon.config.topic_configs import FeatureConfigs, TopicConfig
+from halfmoon.config.values import Kind, boolean, one_of, read_only
+from halfmoon.errors import BrokerError, Fault
 
 VIEW_PREFIX = "halfmoon.view."
 VIEW_SOURCE = "halfmoon.view.source"

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
-from halfmoon.core.provenance import SourceRange
 from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
 from halfmoon.core.records.batches import batch_body, parse_header
-from halfmoon.core.records.filtering import matches
 from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.provenance import SourceRange
+from halfmoon.services.common.filtering import matches
 
 if TYPE_CHECKING:
     import logging
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
     from halfmoon.core.partition_reader import PartitionReader
-    from halfmoon.core.records.filters import MessageFilter
     from halfmoon.core.relay import Load
+    from halfmoon.services.common.filters import MessageFilter
 
 READ_BYTES = 1 << 20
 """Bytes of the source that are looked up at once."""

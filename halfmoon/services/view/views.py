@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from halfmoon.core.config.values import boolean
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.values import boolean
 from halfmoon.core.features import Feature, TopicPolicy
-from halfmoon.core.records.filters import FilterCompiler, FilterSyntaxError, MessageFilter
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
+from halfmoon.services.common.filters import FilterCompiler, FilterSyntaxError, MessageFilter
 from halfmoon.services.view import metrics
 from halfmoon.services.view.definition import (
     DELETE_FORCE,

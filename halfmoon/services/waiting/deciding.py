@@ -10,10 +10,10 @@ import logging
 from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.errors import BrokerError
-from halfmoon.core.provenance import Provenance, SourceRun
 from halfmoon.core.records.batches import build_batch, parse_header
+from halfmoon.errors import BrokerError
 from halfmoon.schema import control
+from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.services.waiting.messages import still_waiting
 from halfmoon.services.waiting.types import PutOff, Settle
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.provenance import Origin
     from halfmoon.core.records.record_codec import Headers
     from halfmoon.core.relay import Load
     from halfmoon.core.topic_administration import TopicAdministration
+    from halfmoon.schema.provenance import Origin
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.messages import WaitingMessages
     from halfmoon.services.waiting.types import Relay, Waiting

@@ -2,7 +2,7 @@
 
 A waiting message stands in an internal topic; its consume queue holds when it is due, its frame where it was sent.
 When their time has come, messages are read from the log, gathered by the partition they go to, and appended there with
-the provenance of what they were (core/provenance.py), which completes them. So each is delivered once, whatever
+the provenance of what they were (schema/provenance.py), which completes them. So each is delivered once, whatever
 happens; and after a crash the timing wheel is made again from what is pending (services/waiting/queues.py).
 """
 
@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.gathering import Outgoing
 from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
+from halfmoon.errors import BrokerError
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.deciding import RETRY_MS
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.provenance import Origin
     from halfmoon.core.relay import Load, Relays
+    from halfmoon.schema.provenance import Origin
     from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.deciding import Deciding
     from halfmoon.services.waiting.delivering import Delivering

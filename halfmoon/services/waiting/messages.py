@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.core.provenance import ORIGIN_BYTES, Origin, decode_origin
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.records.record_codec import Extent, Record
+from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, decode_origin
 from halfmoon.services.waiting.types import Waiting
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.core.append import Piece
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.provenance import Origin, Provenance, SentBack, SourceRun
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.records.batches import parse_header, set_log_append_time
-from halfmoon.core.records.record_edit import of_producer
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
+from halfmoon.schema.provenance import Origin, Provenance, SentBack, SourceRun
+from halfmoon.services.common.record_edit import of_producer
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.taken import check_kept
 

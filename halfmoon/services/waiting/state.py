@@ -7,8 +7,8 @@ from typing import ClassVar
 import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
-from halfmoon.core.provenance import Provenance
 from halfmoon.schema import control
+from halfmoon.schema.provenance import Provenance
 
 _attempts = msgspec.msgpack.Decoder(list[tuple[int, int, int, int]])
 

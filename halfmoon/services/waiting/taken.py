@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.batch_header import BatchHeader
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.waiting.types import Diverted, HandedBack
 
 Place = tuple[str, int, int]

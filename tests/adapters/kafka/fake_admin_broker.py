@@ -16,12 +16,12 @@ from typing import Any
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import ApiTable, Context, Deferred
-from halfmoon.core.config.settings import Settings, load_settings
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live
 from halfmoon.core.services import Services
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.server.clock import SystemClock
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState

@@ -11,7 +11,7 @@ from typing import Any
 from fake_admin_broker import Client, Pending, versions
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, JoinGroupRequest, SyncGroupRequest
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.testing.node import BareNode
 

@@ -11,8 +11,8 @@ from kafka_rig import Rig
 from halfmoon.adapters.kafka import fetch_codec
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.storage.reading import Read
+from halfmoon.errors import BrokerError, Fault
 
 Topic = FetchRequest.FetchTopic
 VERSIONS = range(4, 19)

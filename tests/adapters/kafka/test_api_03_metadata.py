@@ -9,7 +9,7 @@ from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from halfmoon.adapters.kafka.protocol import MetadataRequest, MetadataResponse
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 KEY = 3
 Topic = MetadataRequest.MetadataRequestTopic

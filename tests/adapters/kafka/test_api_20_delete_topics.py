@@ -8,7 +8,7 @@ import pytest
 from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import DeleteTopicsRequest
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 KEY = 20
 State = DeleteTopicsRequest.DeleteTopicState

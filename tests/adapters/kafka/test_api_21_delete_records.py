@@ -6,7 +6,7 @@ import pytest
 from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import DeleteRecordsRequest
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 KEY = 21
 Topic = DeleteRecordsRequest.DeleteRecordsTopic

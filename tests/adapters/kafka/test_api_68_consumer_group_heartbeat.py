@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.protocol import (
     OffsetCommitRequest,
     OffsetFetchRequest,
 )
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.uniform import uniform
 

@@ -6,7 +6,7 @@ import pytest
 from group_broker import HEARTBEAT, JOIN, LEAVE, SUBSCRIBED_TO_T, SYNC, group_broker, versions
 
 from halfmoon.adapters.kafka.protocol import LeaveGroupRequest
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 
 @pytest.fixture

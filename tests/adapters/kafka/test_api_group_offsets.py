@@ -8,7 +8,7 @@ import pytest
 from group_broker import group_broker, versions
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, OffsetCommitRequest, OffsetDeleteRequest, OffsetFetchRequest
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 COMMIT, FETCH, DELETE = 8, 9, 47
 CommitTopic = OffsetCommitRequest.OffsetCommitRequestTopic

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from halfmoon.adapters.kafka import loggers
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 NAME = "halfmoon.test-of-loggers"
 

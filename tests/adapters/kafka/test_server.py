@@ -17,7 +17,7 @@ from kafka_rig import batch
 
 from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.core.storage.commitlog import SyncJob
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.server.clock import SystemClock

@@ -9,12 +9,12 @@ from typing import Any
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
-from halfmoon.core.config.settings import RocketmqListener
-from halfmoon.core.records.filters import FilterCompiler
+from halfmoon.config.settings import RocketmqListener
 from halfmoon.remoting import command as wire
 from halfmoon.remoting import properties
 from halfmoon.remoting.command import JSON, ONEWAY, Command
 from halfmoon.remoting.message import StoredMessage, decode_stored
+from halfmoon.services.common.filters import FilterCompiler
 from tests.adapters.rig import BrokerRig, FakeTransport
 
 BROKER_PORT = 10_911

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from rocketmq_rig import Rig, RigClient, sending, text_of
 
-from halfmoon.core.config.settings import RocketmqListener
-from halfmoon.core.config.units import Address
+from halfmoon.config.settings import RocketmqListener
+from halfmoon.config.units import Address
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command

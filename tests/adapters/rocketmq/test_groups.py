@@ -8,9 +8,9 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
-from halfmoon.core.config.settings import RocketmqListener
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import RocketmqListener
 from halfmoon.core.records.batches import build_batch
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.services.groups.messages import Join, JoinResult
 

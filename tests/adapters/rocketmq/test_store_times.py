@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from halfmoon.adapters.rocketmq.store_times import first_stored_since, frame_at
+from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

@@ -28,8 +28,8 @@ from kafka import TopicPartition as ToolsPartition
 from kafka.errors import GroupSubscribedToTopicError, NonEmptyGroupError
 from py4j.protocol import Py4JJavaError
 
-from halfmoon.core.group_topics import dead_letter_topic, retry_topic
 from halfmoon.kafka import TransactionalOutbox
+from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 from tests.clients.rocketmq.java import COMMON, REMOTING, Clients, Got, body, refusal, until

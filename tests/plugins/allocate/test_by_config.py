@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.config.sections import SettingError, decode_section
+from halfmoon.config.sections import SettingError, decode_section
 from halfmoon.plugin import Queue
 from halfmoon.plugins.allocate.by_config import ByConfigSettings, by_config
 from tests.plugins.allocate.allocation_cases import MEMBERS, QUEUES, check_any_order, owners

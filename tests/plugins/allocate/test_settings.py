@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugin import Queue
 from halfmoon.plugins import BUILT_IN

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.records.batches import build_batch
-from halfmoon.core.records.filtering import matching
 from halfmoon.plugin import FilterSyntaxError
 from halfmoon.plugins.filter.expression import MAX_LENGTH
 from halfmoon.plugins.filter.sql92 import compile_sql
 from halfmoon.plugins.filter.sql_evaluation import NoMatchError, evaluator
 from halfmoon.plugins.filter.sql_grammar import MAX_CHAINED, MAX_NESTING, parse
 from halfmoon.plugins.filter.sql_like import like
+from halfmoon.services.common.filtering import matching
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "sql92_vectors.json").read_text(encoding="utf-8"))
 """Made by tools/sql92_vectors from RocketMQ 5.3.3: expression → "-" where it is refused, else T, F, N (null) or E (an

@@ -6,10 +6,10 @@ import pytest
 
 from halfmoon.core.records.batch_header import assemble
 from halfmoon.core.records.batches import build_batch, parse_header
-from halfmoon.core.records.filtering import matching
 from halfmoon.plugin import FilterSyntaxError
 from halfmoon.plugins.filter.expression import MAX_LENGTH
 from halfmoon.plugins.filter.tag import compile_tags
+from halfmoon.services.common.filtering import matching
 
 TAGS = ["paid", "refunded", "Aa", "BB", None, "", "paid2", "PAID", "\u5df2\u4ed8", "a||b"]
 BATCH = build_batch([(None, b"v", 0, [] if tag is None else [("TAGS", tag.encode())]) for tag in TAGS])

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from halfmoon.client.engine.sending import DELAY_LEVELS_MS
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import load_settings
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host

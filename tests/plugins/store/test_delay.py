@@ -15,7 +15,7 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
 import halfmoon.testing
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 from halfmoon.plugins.store.delay import LEVEL_TOPIC, TIMER_TOPIC
 
 Message = tuple[bytes, dict[str, bytes], float]

@@ -12,7 +12,7 @@ from kafka.admin import NewTopic
 from kafka.errors import InvalidConfigurationError
 
 import halfmoon.testing
-from halfmoon.core.errors import StartError
+from halfmoon.errors import StartError
 from halfmoon.offline.inspect import dump
 
 PAID = {"source": "orders", "tag": "paid || refunded"}

@@ -9,12 +9,12 @@ import pytest
 
 from halfmoon.core.append import Piece
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.provenance import Origin
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, assemble
 from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.transactions.partition import PartitionTransactions
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.schema.provenance import Origin
 from halfmoon.services.cleaner import cleaning, planning
 from halfmoon.services.cleaner.reading import SourceGoneError
 from halfmoon.testing.node import BareNode

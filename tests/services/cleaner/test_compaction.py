@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.errors import BrokerError
 from halfmoon.core.record_keys import LONGEST_KEY, read_keys
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CONTROL, DELETE_HORIZON, TRANSACTIONAL, BatchHeader, assemble
 from halfmoon.core.records.batches import batch_body, build_batch, iter_records, parse_header, set_log_append_time
+from halfmoon.errors import BrokerError
 from halfmoon.services.cleaner.compaction import (
     DEAD,
     LIVE,

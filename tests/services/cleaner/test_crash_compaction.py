@@ -8,7 +8,7 @@ import random
 
 import pytest
 
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, partition_of, turn

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from halfmoon.core.config.settings import Settings, load_settings
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import Settings, load_settings
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.refused_configs import REFUSED_CONFIGS

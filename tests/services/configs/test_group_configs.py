@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import load_settings
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS, NOT_HERE, GroupRules, resolve, validate
 from halfmoon.services.configs.state import ALL_NODES
 from halfmoon.services.share.options import resolve as share_options

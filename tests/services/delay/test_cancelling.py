@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store import delay
 from halfmoon.plugins.store.delay import CANCEL, LEVEL_TOPIC, NAMES, Delays
 from halfmoon.services.delay import cancelling

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.schema.groups import Places
 from halfmoon.services.groups.allocation import Queue

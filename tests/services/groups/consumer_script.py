@@ -17,7 +17,7 @@ import itertools
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.uniform import uniform

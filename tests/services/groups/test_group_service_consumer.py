@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.machine_room_nearby import machine_room_nearby
 from halfmoon.plugins.allocate.uniform import uniform

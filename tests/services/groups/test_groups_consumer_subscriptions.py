@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from halfmoon.core.patterns import InvalidPattern
+from halfmoon.services.common.patterns import InvalidPattern
 from halfmoon.services.groups.consumer import subscriptions
 from halfmoon.services.groups.consumer.settings import ConsumerSettings, GroupOverrides
 from halfmoon.services.groups.consumer.subscriptions import Subscriptions

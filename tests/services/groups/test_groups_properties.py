@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord
 from halfmoon.services.groups.coordinator import GroupCoordinator
 from halfmoon.services.groups.messages import (

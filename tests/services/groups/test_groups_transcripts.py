@@ -20,7 +20,7 @@ import itertools
 import struct
 from pathlib import Path
 
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord, Protocols
 from halfmoon.services.groups.coordinator import GroupCoordinator
 from halfmoon.services.groups.messages import (

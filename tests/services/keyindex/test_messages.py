@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.steps import Steps
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.snapshot import CLEAN_BASE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.core.config.settings import load_settings
+from halfmoon.config.settings import load_settings
 from halfmoon.core.features import Feature
 from halfmoon.core.records.batches import build_batch
 from halfmoon.services.keyindex import key_file

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.settings import load_settings
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.rates import Rate
 from halfmoon.services.quotas.service import (
     ANONYMOUS,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.group_topics import dead_letter_topic, retry_topic, retrying_group
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.delay import NAMES, Delays
 from halfmoon.plugins.store.retry import Retries
 from halfmoon.schema import control
+from halfmoon.schema.group_topics import dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.delivery_state import ACQUIRED, FINISHED
 from halfmoon.services.share.share_partition import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from halfmoon.testing.faulty_files import FaultyFileSystem

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.membership import HeartbeatRequest, HeartbeatResponse, ShareMembers, Topics, spread
 
 SESSION_MS = 45_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.config.sections import SettingError
-from halfmoon.core.config.settings import load_settings
-from halfmoon.core.config.share_settings import EARLIEST_MS, LATEST_MS, ShareSettings, reset_ms
+from halfmoon.config.sections import SettingError
+from halfmoon.config.settings import load_settings
+from halfmoon.config.share_settings import EARLIEST_MS, LATEST_MS, ShareSettings, reset_ms
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS
 from halfmoon.services.share.options import resolve
 from halfmoon.services.share.share_partition import Terms

@@ -11,9 +11,9 @@ import pytest
 
 from halfmoon.adapters.kafka.config_entries import STATIC_BROKER_CONFIG, group_entries
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.records.batch_header import HEADER_BYTES, assemble, parse_header
 from halfmoon.core.records.batches import build_batch
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share import dead_letters
 from halfmoon.services.share.delivery_state import DeliveryState, Run
 from halfmoon.services.share.membership import HeartbeatRequest

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.services.share.delivery_state import STATE_NAMES, DeliveryState, Saved
 from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent, SharePartition, Terms
 from tests.transcript import check, transcripts

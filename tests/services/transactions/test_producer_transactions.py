@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from halfmoon.core.catalog import snapshot
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
 from halfmoon.core.housekeeping import PRODUCER_EXPIRATION_MS
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import TransactionalIdState, decode
 from halfmoon.schema.transactions import LAST_EPOCH, TransactionState

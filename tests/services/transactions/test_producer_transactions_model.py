@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, partition_of, send, sync, turn

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.frame import HEADER_BYTES
 from halfmoon.core.storage.scan import read_header
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.transactions import TransactionState
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

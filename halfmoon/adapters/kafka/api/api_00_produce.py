@@ -21,7 +21,7 @@ from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.append import TransactionalProducer
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core

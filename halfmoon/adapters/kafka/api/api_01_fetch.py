@@ -26,8 +26,8 @@ from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, cod
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, parse
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core

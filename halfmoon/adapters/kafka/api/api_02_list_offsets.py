@@ -25,7 +25,7 @@ from halfmoon.adapters.kafka.errors import code, code_of
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, epoch_at, partition_of, topic_named
 from halfmoon.adapters.kafka.protocol import ListOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition

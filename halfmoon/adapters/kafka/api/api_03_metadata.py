@@ -25,8 +25,8 @@ from halfmoon.adapters.kafka.operations import CLUSTER_BITS, NOT_ASKED, TOPIC_BI
 from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.wire import encode_array_size
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_names import is_legal
+from halfmoon.errors import BrokerError, Fault
 
 KEY = 3
 

@@ -16,7 +16,7 @@ from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.offset_commit_answer import BY_ID, OffsetCommitAnswer, PartitionResult, TopicResult
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:

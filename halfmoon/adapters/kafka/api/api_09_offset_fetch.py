@@ -16,7 +16,7 @@ from uuid import UUID
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import OffsetFetchResponse
 from halfmoon.adapters.kafka.registry import Close, Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import FindCoordinatorResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 
 GROUP, TRANSACTION = 0, 1
 """Key types; 2 is a share group's partition (KIP-932)."""

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import LeaveGroupResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.groups.service import GroupService
 
 

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka import operations
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription
 from halfmoon.services.groups.service import GroupService
 

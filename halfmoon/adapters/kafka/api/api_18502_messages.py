@@ -19,7 +19,7 @@ import msgspec
 
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.adapters.tcp.steps import run_steps
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.questions import Answer, Find, Results, Show, Shown
 

@@ -20,7 +20,7 @@ from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.features import Feature
 from halfmoon.adapters.kafka.registry import ApiTable, Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 
 FLEXIBLE = 3
 LEVEL_0 = 4

@@ -17,8 +17,8 @@ from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     pass

@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 _TopicResult = DeleteRecordsResponse.DeleteRecordsTopicResult
 _PartitionResult = _TopicResult.DeleteRecordsPartitionResult

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of, topic_named
 from halfmoon.adapters.kafka.protocol import OffsetForLeaderEpochResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 _TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 

@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import WriteTxnMarkersResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
 
 _Marker = WriteTxnMarkersResponse.WritableTxnMarkerResult

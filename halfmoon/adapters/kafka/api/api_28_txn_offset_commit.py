@@ -17,7 +17,7 @@ from halfmoon.adapters.kafka.protocol import TxnOffsetCommitResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.append import TransactionalProducer
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
 

@@ -10,7 +10,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.services.acls import rules
 from halfmoon.services.acls.service import AccessRules
 

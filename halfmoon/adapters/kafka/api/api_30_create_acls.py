@@ -10,7 +10,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import CreateAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls import rules
 from halfmoon.services.acls.service import AccessRules

@@ -8,7 +8,7 @@ from halfmoon.adapters.kafka.api.api_29_describe_acls import acl_filter
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import DeleteAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.services.acls.service import AccessRules
 
 _Result = DeleteAclsResponse.DeleteAclsFilterResult

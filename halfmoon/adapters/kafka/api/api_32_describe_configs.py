@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE, TOPIC_TYPE, resource
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.configs.dynamic import DynamicConfigs
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult

@@ -12,7 +12,7 @@ from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import AlterReplicaLogDirsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 LOG_DIR_NOT_FOUND = 57
 """Error code that only this API has."""

@@ -9,7 +9,7 @@ from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import DeleteGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.services.groups.names import GroupNames
 
 

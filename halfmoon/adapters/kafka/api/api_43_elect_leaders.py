@@ -15,7 +15,7 @@ from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.protocol import ElectLeadersResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core

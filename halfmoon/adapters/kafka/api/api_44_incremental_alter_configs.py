@@ -12,8 +12,8 @@ from halfmoon.adapters.kafka import loggers
 from halfmoon.adapters.kafka.alter_configs import alter, refuse_nulls
 from halfmoon.adapters.kafka.protocol import IncrementalAlterConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.config.values import Kind
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.config.values import Kind
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.configs.dynamic import DynamicConfigs
 
 if TYPE_CHECKING:

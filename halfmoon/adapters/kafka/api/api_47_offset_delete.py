@@ -10,7 +10,7 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import OffsetDeleteResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.service import CLIENT_ID, IP, USER, Quotas
 
 if TYPE_CHECKING:

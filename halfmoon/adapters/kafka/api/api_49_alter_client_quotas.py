@@ -11,7 +11,7 @@ from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.service import Alteration, Quotas
 
 _Entry = AlterClientQuotasResponse.EntryData

@@ -8,7 +8,7 @@ from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeUserScramCredentialsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 _Result = DescribeUserScramCredentialsResponse.DescribeUserScramCredentialsResult
 

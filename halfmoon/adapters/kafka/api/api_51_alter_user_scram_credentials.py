@@ -10,7 +10,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import AlterUserScramCredentialsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 _Result = AlterUserScramCredentialsResponse.AlterUserScramCredentialsResult
 

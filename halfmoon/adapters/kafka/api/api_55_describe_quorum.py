@@ -14,7 +14,7 @@ from uuid import NAMESPACE_OID, uuid5
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.protocol import DescribeQuorumResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 
 METADATA_TOPIC = "__cluster_metadata"
 

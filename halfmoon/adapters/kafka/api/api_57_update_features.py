@@ -13,7 +13,7 @@ from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.features import check_update
 from halfmoon.adapters.kafka.protocol import UpdateFeaturesResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 UPGRADE = 1
 

@@ -8,7 +8,7 @@ from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeProducersResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition

@@ -7,7 +7,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.transactions.service import TransactionService
 
 _State = DescribeTransactionsResponse.TransactionState

@@ -9,8 +9,8 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ListTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
-from halfmoon.core.patterns import InvalidPattern, Pattern
+from halfmoon.errors import Fault
+from halfmoon.services.common.patterns import InvalidPattern, Pattern
 from halfmoon.services.transactions.service import TransactionService
 
 STATES = frozenset(

@@ -13,7 +13,7 @@ from uuid import UUID
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ConsumerGroupHeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.schema.groups import JOIN, Places
 from halfmoon.services.groups.consumer.messages import ConsumerHeartbeat
 from halfmoon.services.groups.messages import ConsumerHeartbeatResult

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, UNKNOWN_SUBSCRIPTION_ID, code
 from halfmoon.adapters.kafka.protocol import PushTelemetryResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.configs.client_metrics import EMPTY_SUBSCRIPTION, ClientMetrics
 
 

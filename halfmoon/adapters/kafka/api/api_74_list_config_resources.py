@@ -18,7 +18,7 @@ from halfmoon.adapters.kafka.resources import (
     GROUP_TYPE,
     TOPIC_TYPE,
 )
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs

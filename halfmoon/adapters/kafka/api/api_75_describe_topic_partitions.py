@@ -20,8 +20,8 @@ from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS
 from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.wire import encode_array_size, encode_string
-from halfmoon.core.errors import Fault
 from halfmoon.core.topic_names import is_legal
+from halfmoon.errors import Fault
 
 KEY = 75
 MAX_PARTITIONS = 2000

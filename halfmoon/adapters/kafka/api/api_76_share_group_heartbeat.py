@@ -15,7 +15,7 @@ from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import ShareGroupHeartbeatResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.membership import LEAVE_EPOCH, Assignment, HeartbeatRequest
 from halfmoon.services.share.service import ShareService
 

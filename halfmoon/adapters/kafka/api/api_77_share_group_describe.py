@@ -9,7 +9,7 @@ from halfmoon.adapters.kafka.api.api_15_describe_groups import GROUP_OPERATIONS
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import Fault
+from halfmoon.errors import Fault
 from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:

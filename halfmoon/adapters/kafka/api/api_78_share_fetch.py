@@ -27,8 +27,8 @@ from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
-from halfmoon.core.errors import BrokerError, Fault
 from halfmoon.core.hold import Held
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.reading import Found, Loading
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession

@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.share_groups import DONE, Acknowledging, id_of
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH
 

@@ -17,7 +17,7 @@ from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError
+from halfmoon.errors import BrokerError
 from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:

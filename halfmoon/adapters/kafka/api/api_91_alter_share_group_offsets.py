@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import AlterShareGroupOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from halfmoon.adapters.rocketmq.connection import LONGEST_CLIENT_ID
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING, CONSUMER, PRODUCER, Member, Subscription
 from halfmoon.adapters.rocketmq.registry import Call, checked_group, request
-from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.topic_names import is_legal
 from halfmoon.remoting.codes import Code
+from halfmoon.schema.group_topics import retry_topic
 from halfmoon.services.groups.service import GroupService
 
 MOST_GROUPS = 1_000

@@ -10,8 +10,8 @@ from halfmoon.adapters.rocketmq import lookup
 from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.lookup import Standing
 from halfmoon.adapters.rocketmq.registry import Call, request
-from halfmoon.core.group_topics import retry_topic
 from halfmoon.core.records.batches import build_batch
+from halfmoon.schema.group_topics import retry_topic
 
 REPLACED = frozenset(("DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "RETRY_OF"))
 BORN_MS = "halfmoon.original-timestamp"

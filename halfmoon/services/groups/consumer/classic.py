@@ -23,7 +23,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from halfmoon.core.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.groups import UNRELEASED, UNREVOKED, ClassicSide, ConsumerMember, Place, Places, Protocols
 from halfmoon.services.groups.consumer.heartbeats import anew
 from halfmoon.services.groups.consumer.model import ConsumerGroup

@@ -16,9 +16,9 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from halfmoon.core.errors import BrokerError, Fault
-from halfmoon.core.patterns import InvalidPattern
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.groups import JOIN, STABLE, ConsumerMember
+from halfmoon.services.common.patterns import InvalidPattern
 from halfmoon.services.groups.consumer.messages import LEAVE_FOR_NOW, ConsumerHeartbeat
 from halfmoon.services.groups.consumer.model import ConsumerGroup
 from halfmoon.services.groups.consumer.rebalancing import REVOKE, Rebalancing

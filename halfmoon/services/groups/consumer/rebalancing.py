@@ -28,8 +28,8 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from halfmoon.core.deadlines import Deadlines, Timer
 from halfmoon.schema.groups import UNREVOKED, ConsumerMember, Places
+from halfmoon.services.common.deadlines import Deadlines, Timer
 from halfmoon.services.groups.allocation import AnyAllocator
 from halfmoon.services.groups.consumer import reconciliation, targets
 from halfmoon.services.groups.consumer.model import ConsumerGroup

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from itertools import takewhile
 from typing import Protocol
 
-from halfmoon.core.patterns import Pattern
+from halfmoon.services.common.patterns import Pattern
 
 _MAX_PATTERNS = 1_000
 """Compiled patterns that are kept."""

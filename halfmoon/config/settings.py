@@ -1,0 +1,414 @@
+"""broker.yaml → typed settings.
+
+Four layers, the higher wins: command line flags, environment (`HALFMOON_LOG_FLUSH=interval`), broker.yaml, defaults.
+They are laid over one another as plain nested dicts and read once, so that a value means the same wherever it comes
+from.
+
+What broker.yaml writes as `retention: 7d` is `settings.log.retention_ms`: every time is an int in ms and ends in `_ms`,
+every size an int in bytes and ends in `_bytes`. The sections are frozen and handed to whoever needs them; nothing reads
+them from a global.
+
+Plugin sections stay raw here: their types are known only when the plugins are loaded (hooks/plugins.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from halfmoon.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
+from halfmoon.config.share_settings import ShareSettings
+from halfmoon.config.units import (
+    DURATION,
+    SIZE,
+    Address,
+    Duration,
+    HostPort,
+    PositiveDuration,
+    PositiveSize,
+    Size,
+    format_duration,
+    format_size,
+)
+from halfmoon.config.yaml_file import read_yaml
+from halfmoon.errors import StartError
+
+ENVIRONMENT_PREFIX = "HALFMOON_"
+EXTENSION_SECTIONS = ("views",)
+"""Top-level sections that the core leaves to a plugin; refused when no loaded plugin claims them."""
+
+PositiveInt = Annotated[int, Meta(ge=1)]
+SegmentSize = Annotated[int, Meta(ge=64 << 10, le=2 << 30, extra={"unit": SIZE})]
+
+
+class NodeSettings(Section, frozen=True, kw_only=True):
+    """Who this broker is and where its data lies. `data_dir` is relative to the working directory."""
+
+    id: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    data_dir: Annotated[str, Meta(min_length=1)] = "./data"
+
+
+class KafkaListener(Section, frozen=True, kw_only=True):
+    """Where Kafka clients connect; `advertise` None answers with the address the client reached us at."""
+
+    bind: HostPort = Address("127.0.0.1", 9092)
+    advertise: HostPort | None = None
+
+
+RocketmqName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_@-]{1,100}$")]
+
+
+class RocketmqListener(Section, frozen=True, kw_only=True):
+    """Where RocketMQ clients connect: `namesrv` is what they are configured with (namesrvAddr), `bind` what they are
+    sent to. `advertise` None sends them to the address they reached us at."""
+
+    bind: HostPort = Address("127.0.0.1", 10911)
+    namesrv: HostPort = Address("127.0.0.1", 9876)
+    advertise: HostPort | None = None
+    broker_name: RocketmqName = "halfmoon"
+    cluster: RocketmqName = "DefaultCluster"
+    max_delay_ms: Duration = 3 * 86_400_000
+    """Longest delay by time that RocketMQ clients may ask for (RocketMQ: timerMaxDelaySec)."""
+    pull_messages: Annotated[int, Meta(ge=1, le=512)] = 32
+    """Most messages of one answer to a pull (RocketMQ: maxTransferCountOnMessageInMemory, …"""
+    pull_bytes: Annotated[int, Meta(ge=1, le=8 << 20, extra={"unit": SIZE})] = 256 << 10
+    """… and maxTransferBytesOnMessageInMemory); one message at least, however large. Clients take 16 MiB."""
+    queue_lock_ms: Annotated[int, Meta(ge=30_000, le=86_400_000, extra={"unit": DURATION})] = 60_000
+    """How long a member keeps a queue that it has locked, if it does not ask again (RocketMQ:
+    rocketmq.broker.rebalance.lockMaxLiveTime). Clients trust a lock for 30 s: a shorter one has two owners."""
+    client_timeout_ms: Annotated[int, Meta(ge=1_000, le=86_400_000, extra={"unit": DURATION})] = 120_000
+    """A client without a heartbeat for so long is dropped (RocketMQ: ClientManager's channelExpiredTimeout)."""
+    memory_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.4
+    """A group without progress begins at a queue's first message if that lies within so much of the machine's memory
+    of the log's end (RocketMQ: accessMessageInMemoryMaxRatio)."""
+
+
+class HttpListener(Section, frozen=True, kw_only=True):
+    """Where /healthz and /metrics are served."""
+
+    bind: HostPort = Address("127.0.0.1", 8080)
+
+
+class ListenerSettings(Section, frozen=True, kw_only=True):
+    """The doors. A door that is None is shut."""
+
+    kafka: KafkaListener = KafkaListener()
+    rocketmq: RocketmqListener | None = None
+    http: HttpListener | None = None
+
+
+class CleanerSettings(Section, frozen=True, kw_only=True):
+    """Compaction, and copying what lives out of files that are mostly dead."""
+
+    enable: bool = True
+    interval_ms: PositiveDuration = 15_000
+    """How often it is looked whether there is something to clean (Kafka: log.cleaner.backoff.ms)."""
+    memory_bytes: PositiveSize = 128 << 20
+    """For the keys of the partition that is being compacted; more keys take more passes."""
+    bytes_per_second: PositiveSize | None = None
+    """So much is read and written at most; None does not limit it."""
+    min_dead_ratio: Annotated[float, Meta(ge=0.1, le=1)] = 0.5
+    """Files of which this part is dead are emptied."""
+    min_dirty_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """Per topic `min.cleanable.dirty.ratio`."""
+    delete_retention_ms: Duration = 86_400_000
+    """Per topic `delete.retention.ms`."""
+    min_compaction_lag_ms: Duration = 0
+    """Per topic `min.compaction.lag.ms`."""
+
+
+class LogSettings(Section, frozen=True, kw_only=True):
+    """The commitlog: files, durability, retention."""
+
+    segment_bytes: SegmentSize = 1 << 30
+    flush: Literal["sync", "interval"] = "sync"
+    flush_interval_ms: PositiveDuration = 100
+    flush_bytes: PositiveSize = 32 << 20
+    retention_ms: Duration | None = 7 * 86_400_000
+    """Counts from store time; None keeps for ever."""
+    retention_bytes: Size | None = None
+    """Per partition."""
+    validate: Literal["header", "records"] = "header"
+    low_disk_bytes: Size | None = None
+    """Writes are refused when less is free; None means two segments (`low_disk_mark_bytes`)."""
+    index_checkpoint_bytes: PositiveSize = 64 << 20
+    hot_bytes: Size = 128 << 20
+    """Reads this near the log's end are served from the mapped file in the loop; older ones in a thread if they have
+    to wait for the disk."""
+    cold_bytes: Size | None = None
+    """So much of what was read from the disk stays in the page cache; None means a quarter of the memory."""
+    cleaner: CleanerSettings = CleanerSettings()
+
+    @property
+    def low_disk_mark_bytes(self) -> int:
+        """The low-disk mark in force: as configured, else two segments, so that control frames still fit."""
+        return 2 * self.segment_bytes if self.low_disk_bytes is None else self.low_disk_bytes
+
+
+class HoldSettings(Section, frozen=True, kw_only=True):
+    """Requests that wait for messages (B11, B12)."""
+
+    long_polling: bool = True
+    max_suspend_ms: PositiveDuration = 60_000
+    check_interval_ms: PositiveDuration = 5_000
+    short_polling_ms: PositiveDuration = 1_000
+
+
+class TopicSettings(Section, frozen=True, kw_only=True):
+    """What a topic gets that does not say otherwise."""
+
+    auto_create: bool = True
+    partitions: PositiveInt = 4
+    headers: bool = True
+    """Whether feature headers (TAGS, DELAY, …) act; per topic `halfmoon.headers.enable`."""
+    key_index: bool = False
+    """Whether records can be found by their own key; per topic `halfmoon.key.index`."""
+    max_message_bytes: PositiveSize = 4 << 20
+
+
+class GroupsSettings(Section, frozen=True, kw_only=True):
+    """Consumer groups."""
+
+    default_assignor: str = "averagely"
+    initial_rebalance_delay_ms: Duration = 100
+    min_session_timeout_ms: PositiveDuration = 1_000
+    max_session_timeout_ms: PositiveDuration = 1_800_000
+    heartbeat_wait_ms: Duration = 3_000
+    """How long a heartbeat of a classic group may wait for a rebalance; 0: it does not, as in Kafka."""
+    offsets_retention_ms: Duration | None = 7 * 86_400_000
+    """How long an empty group's offsets are kept; None keeps them for ever."""
+    max_size: PositiveInt | None = None
+    migration_policy: Literal["bidirectional", "upgrade", "downgrade", "disabled"] = "bidirectional"
+    """Whether a group with members may change its protocol: to the new one (KIP-848), and back."""
+    consumer_session_timeout_ms: PositiveDuration = 45_000
+    """How long a member of the new protocol may be silent; the classic one's clients say it themselves."""
+    consumer_heartbeat_min_ms: PositiveDuration = 200
+    consumer_heartbeat_max_ms: PositiveDuration = 5_000
+    """Between the two lies the interval that members of the new protocol are told. A rebalance takes a few of them."""
+    consumer_heartbeats_per_second: PositiveInt = 500
+    """That all members together are to send: the more there are, the longer their intervals."""
+    share: ShareSettings = ShareSettings()
+
+    @property
+    def most_members(self) -> int:
+        """Of one group."""
+        return self.max_size or 10_000
+
+    def __post_init__(self) -> None:
+        if self.consumer_heartbeat_min_ms > self.consumer_heartbeat_max_ms:
+            longest = format_duration(self.consumer_heartbeat_max_ms)
+            raise SettingError(
+                "consumer_heartbeat_min",
+                f"got {format_duration(self.consumer_heartbeat_min_ms)}, "
+                f"expected at most consumer_heartbeat_max ({longest})",
+            )
+        if self.min_session_timeout_ms > self.max_session_timeout_ms:
+            longest = format_duration(self.max_session_timeout_ms)
+            raise SettingError(
+                "min_session_timeout",
+                f"got {format_duration(self.min_session_timeout_ms)}, expected at most max_session_timeout ({longest})",
+            )
+
+
+class TransactionsSettings(Section, frozen=True, kw_only=True):
+    """Producers' transactions (core/transactions). What concerns half messages is `$.plugins.transaction`."""
+
+    max_timeout_ms: PositiveDuration = 900_000
+    """Longest time that a producer may take for one (Kafka: transaction.max.timeout.ms)."""
+    id_expiration_ms: PositiveDuration | None = 7 * 86_400_000
+    """A transactional id that was not used for so long is forgotten (Kafka: transactional.id.expiration.ms); None
+    keeps it for ever."""
+
+
+class LimitSettings(Section, frozen=True, kw_only=True):
+    """What one client, or all of them together, may ask of this process."""
+
+    max_connections: PositiveInt = 10_000
+    idle_timeout_ms: PositiveDuration | None = 600_000
+    """A connection that is silent for so long is closed; None never."""
+    send_timeout_ms: PositiveDuration = 60_000
+    """A peer that does not read its answer for so long is closed: the answer may pin a segment."""
+    max_request_bytes: Annotated[int, Meta(ge=1024, le=2**31 - 1, extra={"unit": SIZE})] = 100 << 20
+    inflight_bytes: PositiveSize = 256 << 20
+    """Bytes of requests read but not yet answered, over all connections."""
+    max_partitions_per_topic: PositiveInt = 10_000
+    max_partitions: PositiveInt = 200_000
+    """On this node, over all topics. Each takes about half a kilobyte, and one request may ask for any number."""
+    quota_windows: Annotated[int, Meta(ge=1, le=1_000)] = 11
+    """Clients' rates are measured over so many windows, the last of which runs (Kafka: quota.window.num)."""
+    quota_window_ms: Annotated[int, Meta(ge=1_000, le=3_600_000, extra={"unit": DURATION})] = 1_000
+
+    def __post_init__(self) -> None:
+        if self.inflight_bytes < self.max_request_bytes:
+            largest = format_size(self.max_request_bytes)
+            raise SettingError(
+                "inflight_bytes",
+                f"got {format_size(self.inflight_bytes)}, expected at least max_request_bytes ({largest}), "
+                "or the largest request could never be read",
+            )
+
+
+class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What was said about plugins, unread: the plugin manager knows the types (halfmoon.core.plugins)."""
+
+    sections: dict[str, object] = field(default_factory=dict)
+    """`$.plugins`: a plugin's name or path → true, false, or a mapping of its settings (values may be `Given`)."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """`HALFMOON_PLUGINS_…` variables, by their full name."""
+    overrides: dict[str, dict[str, Given]] = field(default_factory=dict)
+    """Flags, by plugin and setting."""
+    extensions: dict[str, object] = field(default_factory=dict)
+    """`EXTENSION_SECTIONS` found in broker.yaml."""
+    base_dir: str = "."
+    """What plugin paths are relative to: the folder of broker.yaml."""
+
+
+class Settings(Section, frozen=True, kw_only=True):
+    """Everything broker.yaml can say."""
+
+    allow_insecure: bool = False
+    node: NodeSettings = NodeSettings()
+    listeners: ListenerSettings = ListenerSettings()
+    log: LogSettings = LogSettings()
+    hold: HoldSettings = HoldSettings()
+    topics: TopicSettings = TopicSettings()
+    groups: GroupsSettings = GroupsSettings()
+    transactions: TransactionsSettings = TransactionsSettings()
+    limits: LimitSettings = LimitSettings()
+    plugins: PluginSettings = PluginSettings()
+
+
+def load_settings(
+    source: str | Path | Mapping[str, object] | None, env: Mapping[str, str], overrides: Mapping[str, object]
+) -> Settings:
+    """Read the settings from all layers.
+
+    `source`: the path of a broker.yaml, its content as nested dicts (the testing kit's way), or None for neither.
+    `env`: the environment; see `environment_names` for what is looked at.
+    `overrides`: flags by dotted path in broker.yaml's names (`"log.flush"`, `"plugins.delay.levels"`); a value may be
+    text in the human form or of the right type already; None means that the flag was not given.
+    Raises StartError (a SettingError where one setting is at fault).
+    """
+    tree: dict[str, Any] = _copy(source) if isinstance(source, Mapping) else read_yaml(Path(source)) if source else {}
+    base_dir = str(Path(source).parent) if isinstance(source, (str, Path)) and source else "."
+    raw_plugins = tree.pop("plugins", None)
+    extensions = {name: tree.pop(name) for name in EXTENSION_SECTIONS if name in tree}
+    plugin_overrides: dict[str, dict[str, Given]] = {}
+    for path, given in _from_environment(env).items():
+        overlay(tree, path, given)
+    sections = _plugin_sections(raw_plugins)
+    for dotted, value in overrides.items():
+        if value is None:
+            continue
+        if dotted.startswith("plugins."):
+            _override_plugin(dotted.removeprefix("plugins."), value, sections, plugin_overrides)
+        else:
+            _override(tree, dotted, value)
+    tree["plugins"] = None
+    settings = decode_section(Settings, tree, "$")
+    _refuse_insecure(settings)
+    plugins = PluginSettings(
+        sections=sections,
+        environment={name: value for name, value in env.items() if name.startswith(f"{ENVIRONMENT_PREFIX}PLUGINS_")},
+        overrides=plugin_overrides,
+        extensions={name: value for name, value in extensions.items() if value is not None},
+        base_dir=base_dir,
+    )
+    return msgspec.structs.replace(settings, plugins=plugins)
+
+
+def setting_paths() -> dict[str, Any]:
+    """Every setting of the core by dotted path (`log.segment_bytes`), with its default, in broker.yaml's order."""
+    return {".".join(leaf.path): leaf.default for leaf in leaves(Settings) if leaf.path[0] != "plugins"}
+
+
+def environment_names() -> dict[str, tuple[str, ...]]:
+    """Environment variable → path: `HALFMOON_LOG_SEGMENT_BYTES` → `("log", "segment_bytes")`."""
+    paths = (tuple(path.split(".")) for path in setting_paths())
+    return {ENVIRONMENT_PREFIX + "_".join(path).upper(): path for path in paths}
+
+
+def _from_environment(env: Mapping[str, str]) -> dict[tuple[str, ...], Given]:
+    """The variables that name a setting.
+
+    A name that starts like a section but names none of its settings is a misspelling and refused. Other HALFMOON_ names
+    are left alone: Kubernetes sets HALFMOON_SERVICE_HOST and the like for a service called halfmoon.
+    """
+    known = environment_names()
+    sections = {path[0] for path in known.values()}
+    starts = tuple(f"{ENVIRONMENT_PREFIX}{name.upper()}_" for name in sections)
+    found: dict[tuple[str, ...], Given] = {}
+    for name, value in env.items():
+        if name in known:
+            found[known[name]] = Given(value, name)
+        elif name.startswith(starts):
+            raise StartError(f"environment: {name}: no such setting{suggestion(name, known)}")
+    return found
+
+
+def _override(tree: dict[str, Any], dotted: str, value: object) -> None:
+    if dotted not in setting_paths():
+        raise StartError(f"{dotted}: no such setting{suggestion(dotted, setting_paths())}")
+    overlay(tree, tuple(dotted.split(".")), Given(value, "the command line"))
+
+
+def _override_plugin(
+    rest: str, value: object, sections: dict[str, object], overrides: dict[str, dict[str, Given]]
+) -> None:
+    """`jsonpath` switches a plugin on or off, `delay.levels` sets one of its settings; a path is a whole name."""
+    name, dot, setting = rest.rpartition(".")
+    if not dot or setting == "py":
+        sections[rest] = value
+    else:
+        overrides.setdefault(name, {})[setting] = Given(value, "the command line")
+
+
+def _plugin_sections(raw: object) -> dict[str, object]:
+    if raw is None:
+        return {}
+    if not isinstance(raw, Mapping):
+        raise SettingError("$.plugins", f"got {raw!r}, expected plugins by name, each with its settings, true or false")
+    return {str(name): value for name, value in raw.items()}
+
+
+def overlay(tree: dict[str, Any], path: tuple[str, ...], value: Given) -> None:
+    """Put `value` at `path`, making sections on the way. What is no section stays, for decoding to complain about."""
+    for key in path[:-1]:
+        below = tree.get(key)
+        if below is None:
+            below = tree[key] = {}
+        if not isinstance(below, dict):
+            return
+        tree = below
+    tree[path[-1]] = value
+
+
+def _refuse_insecure(settings: Settings) -> None:
+    """Without authentication, whoever reaches a listener may do anything; so leaving this machine takes a decision."""
+    listeners = settings.listeners
+    binds = {"kafka.bind": listeners.kafka.bind}
+    if listeners.http is not None:
+        binds["http.bind"] = listeners.http.bind
+    if listeners.rocketmq is not None:
+        binds |= {"rocketmq.bind": listeners.rocketmq.bind, "rocketmq.namesrv": listeners.rocketmq.namesrv}
+    for name, bind in binds.items():
+        if not bind.is_loopback and not settings.allow_insecure:
+            raise SettingError(
+                f"$.listeners.{name}",
+                f"{bind} can be reached from other machines, and there is no authentication; "
+                "bind to 127.0.0.1, or set allow_insecure: true",
+            )
+    advertised = {"kafka": listeners.kafka.advertise}
+    if listeners.rocketmq is not None:
+        advertised["rocketmq"] = listeners.rocketmq.advertise
+    for name, advertise in advertised.items():
+        if advertise is not None and (advertise.port == 0 or advertise.host in ("0.0.0.0", "::")):
+            raise SettingError(f"$.listeners.{name}.advertise", f"got {advertise}, expected an address to connect to")
+
+
+def _copy(source: Mapping[str, object]) -> dict[str, Any]:
+    return {key: _copy(value) if isinstance(value, Mapping) else value for key, value in source.items()}

@@ -1,0 +1,405 @@
+"""The table of topic configurations: what each is called, what it takes, what it defaults to, what it means.
+
+A topic stores only its *overrides*, as strings, exactly as a client sent them. Everything else follows from the table
+and the node's settings: what is accepted (`validate`), what is shown (`effective`), and what the core acts on
+(`resolve`).
+
+A configuration is accepted only if it is obeyed, but for `segment.bytes`, without which there is no Kafka Streams. So
+there are three kinds:
+
+- those the core acts on (`retention.ms`, ...);
+- those with a single true value here (`min.insync.replicas` is 1 on a single node):
+  stating it is accepted, since tools write such defaults out, and any other value is refused;
+- those of Kafka's that cannot hold here (`segment.ms`: all topics share one commitlog): refused with the reason.
+  Some are still shown, read-only, because tools look for them.
+
+The rows here are the core's own. Features add theirs (`FeatureConfigs`) when the table is made, which is before
+recovery. A topic may store configurations of a feature that is off: they are kept by every change, not shown, and
+refused from clients. Any other name is refused by name, too.
+
+Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig and ConfigDef); `halfmoon.*` are ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, integer, one_of, only, ratio
+from halfmoon.errors import BrokerError, Fault, StartError
+
+if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
+
+NONE: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One row of the table. `check` raises ValueError saying what is expected; it gets the value without outer
+    blanks."""
+
+    name: str
+    kind: Kind
+    default: Callable[[Settings], str]
+    check: Callable[[str], object]
+    documentation: str
+    node_name: str
+    """What the node-wide setting is called that the default comes from, in Kafka's words; shown as a synonym. Empty:
+    there is no such setting, and no default."""
+    read_only: bool = False
+    """Set once, when the topic is created, or only shown."""
+    setting: str = ""
+    """Where broker.yaml sets the default; empty: nowhere."""
+    rule: str = ""
+    """Of a feature's row: the field of TopicRules that the parsed value goes to, where the core asks for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureConfigs:
+    """What one feature adds to the table."""
+
+    rows: tuple[TopicConfig, ...] = ()
+    prefix: str = ""
+    """All other names that begin so are the feature's: its definition of a topic. Never a default, always shown."""
+    row: Callable[[str], TopicConfig] | None = None
+    """The row of such a name."""
+
+
+class Effective(NamedTuple):
+    """One configuration as it holds for a topic."""
+
+    config: TopicConfig
+    value: str
+    override: str | None
+    """What the topic itself says, None if it leaves it to the node."""
+    default: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRules:
+    """What the core acts on, parsed once when a topic is created or altered."""
+
+    retention_ms: int
+    """How long a record is kept, counted from when it was stored; -1 = for ever."""
+    retention_bytes: int
+    """How many bytes of a partition are kept; -1 = all."""
+    max_message_bytes: int
+    """The largest record batch taken, in bytes."""
+    log_append_time: bool
+    """Whether the broker's clock stamps the records (LogAppendTime)."""
+    deletes: bool
+    """Whether old records go: the cleanup policy has "delete"."""
+    compacts: bool
+    """Whether of each key the last record stays: the cleanup policy has "compact"."""
+    min_dirty_ratio: float
+    """How much of what could be compacted must be new before it is."""
+    min_compaction_lag_ms: int
+    """How long a record stays, counted from when it was stored, though a later one has its key."""
+    max_compaction_lag_ms: int
+    """When it is inspected at the latest."""
+    delete_retention_ms: int
+    """How long a record without a value stays after it was first cleaned."""
+    headers_enabled: bool = False
+    """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
+    key_index: bool = False
+    """Whether records can be found by their own key (core/keys.py)."""
+    of_features: Mapping[str, str] = field(default_factory=dict)
+    """By name, what the other rows of features say."""
+
+
+def _cleanup_policy(value: str) -> str:
+    policies = {part.strip() for part in value.split(",")}
+    if not policies <= {"delete", "compact"}:
+        raise ValueError("expected delete, compact, or both with a comma")
+    return value
+
+
+def _or_unlimited(limit: int | None) -> str:
+    """broker.yaml says null where Kafka says -1."""
+    return "-1" if limit is None else str(limit)
+
+
+_lag_ms = integer(0, LONG_MAX)
+_max_lag_ms = integer(1, LONG_MAX)
+_retention_ms = integer(-1, LONG_MAX)
+_retention_bytes = integer(-1, LONG_MAX)
+_max_message_bytes = integer(0, INT_MAX)
+_timestamp_type = one_of("CreateTime", "LogAppendTime")
+
+
+_ROWS: tuple[TopicConfig, ...] = (
+    TopicConfig(
+        "cleanup.policy",
+        Kind.LIST,
+        lambda settings: "delete",
+        _cleanup_policy,
+        "What happens to old records: they go when their retention is over (delete), or of each key the last one stays "
+        "(compact), or both.",
+        "log.cleanup.policy",
+    ),
+    TopicConfig(
+        "compression.type",
+        Kind.STRING,
+        lambda settings: "producer",
+        only("producer", "batches are kept byte for byte as they came"),
+        'The codec batches are kept in. Only "producer": the one they came in.',
+        "compression.type",
+    ),
+    TopicConfig(
+        "delete.retention.ms",
+        Kind.LONG,
+        lambda settings: str(settings.log.cleaner.delete_retention_ms),
+        _lag_ms,
+        "How long a record without a value (tombstone) of a compacted topic stays after it was first cleaned, in ms.",
+        "log.cleaner.delete.retention.ms",
+    ),
+    TopicConfig(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        _max_lag_ms,
+        "A record of a compacted topic is looked into after so many ms at the latest, whatever the dirty ratio.",
+        "log.cleaner.max.compaction.lag.ms",
+    ),
+    TopicConfig(
+        "max.message.bytes",
+        Kind.INT,
+        lambda settings: str(settings.topics.max_message_bytes),
+        _max_message_bytes,
+        "The largest record batch that is taken, in bytes, as compressed by the producer.",
+        "message.max.bytes",
+        setting="topics.max_message_bytes",
+    ),
+    TopicConfig(
+        "message.timestamp.after.max.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        only(str(LONG_MAX), "records may carry any timestamp"),
+        "How far a record's timestamp may lie after the broker's clock. Not limited.",
+        "log.message.timestamp.after.max.ms",
+    ),
+    TopicConfig(
+        "message.timestamp.before.max.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        only(str(LONG_MAX), "records may carry any timestamp"),
+        "How far a record's timestamp may lie before the broker's clock. Not limited.",
+        "log.message.timestamp.before.max.ms",
+    ),
+    TopicConfig(
+        "message.timestamp.type",
+        Kind.STRING,
+        lambda settings: "CreateTime",
+        _timestamp_type,
+        "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "log.message.timestamp.type",
+    ),
+    TopicConfig(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        lambda settings: str(settings.log.cleaner.min_dirty_ratio),
+        ratio,
+        "A partition is compacted when more than this part of what it would look into has come since the last time.",
+        "log.cleaner.min.cleanable.ratio",
+    ),
+    TopicConfig(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        lambda settings: str(settings.log.cleaner.min_compaction_lag_ms),
+        _lag_ms,
+        "How long a record of a compacted topic stays at least, in ms since it was stored.",
+        "log.cleaner.min.compaction.lag.ms",
+    ),
+    TopicConfig(
+        "min.insync.replicas",
+        Kind.INT,
+        lambda settings: "1",
+        only("1", "a single node keeps one replica"),
+        "How many replicas must have a record before acks=all is answered. A single node keeps one.",
+        "min.insync.replicas",
+    ),
+    TopicConfig(
+        "retention.bytes",
+        Kind.LONG,
+        lambda settings: _or_unlimited(settings.log.retention_bytes),
+        _retention_bytes,
+        "How many bytes of each partition are kept; -1 keeps all.",
+        "log.retention.bytes",
+        setting="log.retention_bytes",
+    ),
+    TopicConfig(
+        "retention.ms",
+        Kind.LONG,
+        lambda settings: _or_unlimited(settings.log.retention_ms),
+        _retention_ms,
+        "How long records are kept, in milliseconds since they were stored, whatever their timestamps; -1 = for ever.",
+        "log.retention.ms",
+        setting="log.retention",
+    ),
+    TopicConfig(
+        "segment.bytes",
+        Kind.INT,
+        lambda settings: str(settings.log.segment_bytes),
+        integer(1 << 20, INT_MAX),
+        "Kept and shown, since Kafka Streams sets it for its topics; changes nothing. All topics share one commitlog, "
+        "whose files are log.segment_bytes large (broker.yaml).",
+        "log.segment.bytes",
+    ),
+    TopicConfig(
+        "unclean.leader.election.enable",
+        Kind.BOOLEAN,
+        lambda settings: "false",
+        only("false", "a single node elects no leaders"),
+        "Whether a replica that lags may lead. A single node has none.",
+        "unclean.leader.election.enable",
+    ),
+)
+
+
+_ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
+_NO_TIERS = "tiered storage does not exist here"
+
+NOT_HERE: Mapping[str, str] = {
+    "file.delete.delay.ms": _ONE_LOG,
+    "flush.messages": _ONE_LOG,
+    "flush.ms": _ONE_LOG,
+    "index.interval.bytes": _ONE_LOG,
+    "preallocate": _ONE_LOG,
+    "segment.index.bytes": _ONE_LOG,
+    "segment.jitter.ms": _ONE_LOG,
+    "segment.ms": _ONE_LOG,
+    "local.retention.bytes": _NO_TIERS,
+    "local.retention.ms": _NO_TIERS,
+    "remote.log.copy.disable": _NO_TIERS,
+    "remote.log.delete.on.disable": _NO_TIERS,
+    "remote.storage.enable": _NO_TIERS,
+    "compression.gzip.level": "batches are kept as they came",
+    "compression.lz4.level": "batches are kept as they came",
+    "compression.zstd.level": "batches are kept as they came",
+    "message.downconversion.enable": "only record batches of format 2 are kept and served",
+    "message.format.version": "only record batches of format 2 are kept and served",
+    "message.timestamp.difference.max.ms": "records may carry any timestamp",
+    "follower.replication.throttled.replicas": "a single node keeps one replica",
+    "leader.replication.throttled.replicas": "a single node keeps one replica",
+}
+"""Topic configurations that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
+
+
+def known_elsewhere(name: str) -> bool:
+    """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
+    return name in NOT_HERE
+
+
+def check_lags(least: str, most: str) -> None:
+    """Raise BrokerError(INVALID_CONFIG) where records would have to stay longer than they may wait to be cleaned."""
+    if int(least) > int(most):
+        raise BrokerError(
+            Fault.INVALID_CONFIG, f"min.compaction.lag.ms is {least}, more than max.compaction.lag.ms, which is {most}"
+        )
+
+
+class TopicConfigs:
+    """Every topic configuration of a broker: the core's rows, and those of its features.
+
+    Raises StartError where two features add the same.
+    """
+
+    def __init__(self, added: Sequence[FeatureConfigs] = ()) -> None:
+        of_features = [row for each in added for row in each.rows]
+        rows: dict[str, TopicConfig] = {}
+        for row in (*_ROWS, *of_features):
+            if row.name in rows or row.name in NOT_HERE:
+                raise StartError(f"topic configuration {row.name} is offered, and there is one of that name already")
+            rows[row.name] = row
+        self.rows: Mapping[str, TopicConfig] = dict(sorted(rows.items()))
+        """By name, sorted by it; those with a prefix are not among them."""
+        self._of_features = tuple(of_features)
+        self._prefixes = tuple((each.prefix, each.row) for each in added if each.row is not None)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The row of that name."""
+        config = self.rows.get(name)
+        if config is None:
+            for prefix, row in self._prefixes:
+                if name.startswith(prefix) and name != prefix:
+                    return row(name)
+        return config
+
+    def find(self, name: str) -> TopicConfig:
+        """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
+        config = self.get(name)
+        if config is None:
+            reason = NOT_HERE.get(name)
+            raise BrokerError(
+                Fault.INVALID_CONFIG,
+                f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
+            )
+        return config
+
+    def hidden(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """Those of a topic's overrides that belong to features that are off: nobody is shown them, and every change
+        keeps them."""
+        return {name: value for name, value in stored.items() if self.get(name) is None}
+
+    def fixed(self, stored: Mapping[str, str]) -> dict[str, str]:
+        """Those that stay when a client replaces all of a topic's overrides: hidden ones, and what the topic was
+        created as."""
+        return {name: value for name, value in stored.items() if (config := self.get(name)) is None or config.read_only}
+
+    def validate(self, overrides: Mapping[str, str], stored: Mapping[str, str] = NONE) -> None:
+        """Raise BrokerError(INVALID_CONFIG), naming the key, unless every override is known and its value obeyed, or
+        the topic has `stored` it already and it is hidden."""
+        hidden = self.hidden(stored) if stored else NONE
+        for name, value in overrides.items():
+            if hidden.get(name) == value:
+                continue
+            config = self.find(name)
+            try:
+                config.check(value.strip())
+            except ValueError as error:
+                raise BrokerError(
+                    Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
+                ) from None
+        least, most = overrides.get("min.compaction.lag.ms"), overrides.get("max.compaction.lag.ms")
+        if least is not None and most is not None:
+            check_lags(least, most)
+
+    def effective(self, overrides: Mapping[str, str], settings: Settings) -> list[Effective]:
+        """Every configuration as it holds for a topic with these overrides, sorted by name."""
+        found = []
+        for config in self.rows.values():
+            override = overrides.get(config.name)
+            default = config.default(settings)
+            found.append(Effective(config, default if override is None else override.strip(), override, default))
+        for name, value in overrides.items():
+            defined = None if name in self.rows else self.get(name)
+            if defined is not None:
+                found.append(Effective(defined, value, value, ""))
+        return sorted(found, key=lambda each: each.config.name)
+
+    def resolve(self, overrides: Mapping[str, str], settings: Settings) -> TopicRules:
+        """The rules the core acts on. The overrides must have passed `validate`; hidden ones are ignored."""
+
+        def value(name: str) -> str:
+            override = overrides.get(name)
+            return self.rows[name].default(settings) if override is None else override.strip()
+
+        policies = {part.strip() for part in value("cleanup.policy").split(",")}
+        parsed: dict[str, Any] = {row.rule: row.check(value(row.name)) for row in self._of_features if row.rule}
+        return TopicRules(
+            retention_ms=_retention_ms(value("retention.ms")),
+            retention_bytes=_retention_bytes(value("retention.bytes")),
+            max_message_bytes=_max_message_bytes(value("max.message.bytes")),
+            log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
+            deletes="delete" in policies,
+            compacts="compact" in policies,
+            min_dirty_ratio=ratio(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=_lag_ms(value("min.compaction.lag.ms")),
+            max_compaction_lag_ms=_max_lag_ms(value("max.compaction.lag.ms")),
+            delete_retention_ms=_lag_ms(value("delete.retention.ms")),
+            of_features={row.name: value(row.name) for row in self._of_features if not row.rule},
+            **parsed,
+        )

@@ -1,0 +1,1 @@
+"""What several services share: it keeps no state and belongs to none of them."""

@@ -1,0 +1,37 @@
+"""What a filter language is: a function that compiles an expression into something that matches records."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from halfmoon.errors import HalfmoonError
+
+
+class MessageFilter(Protocol):
+    """A compiled filter expression. It keeps nothing from one record to the next."""
+
+    needle: re.Pattern[bytes] | None
+    """Something that occurs in the bytes of every record that matches, as record_codec.py draws them; records
+    without it are passed over unread. None if there is no such thing."""
+
+    def match(self, record: Any) -> bool:
+        """Whether this record matches."""
+        ...
+
+
+class FilterSyntaxError(HalfmoonError):
+    """An expression that cannot be compiled: what is wrong or was expected, and where.
+
+    `position` counts characters from 0, `line` and `column` from 1.
+    """
+
+    def __init__(self, message: str, position: int, expression: str) -> None:
+        self.position = position
+        self.line = expression.count("\n", 0, position) + 1
+        self.column = position - (expression.rfind("\n", 0, position) + 1) + 1
+        super().__init__(f"{message} (line {self.line}, column {self.column})")
+
+
+FilterCompiler = Callable[[str], MessageFilter]
