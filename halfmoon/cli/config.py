@@ -29,10 +29,12 @@ def check(
     from halfmoon.config.settings import load_settings
     from halfmoon.hooks.plugins import load_plugins
     from halfmoon.plugins import BUILT_IN
+    from halfmoon.server.needs import check_needs
 
     settings = load_settings(file, os.environ if env else {}, {})
     # A plugin's section has the types that the plugin says, so that only loading it shows whether it is right.
-    load_plugins(settings, BUILT_IN)
+    plugins = load_plugins(settings, BUILT_IN)
+    check_needs(settings, {plugin.name for plugin in plugins.infos if plugin.enabled})
     values = _flat(settings)
     if result is Output.JSON:
         output.json_document({"file": str(file), "valid": True, "settings": values})

@@ -44,5 +44,9 @@ def describe_kafka_error(error: Exception) -> str:
 
 
 def _named(kind: type, message: str) -> str:
+    from kafka.errors import UnsupportedVersionError
+
     name = getattr(kind, "message", None) or kind.__name__
+    if issubclass(kind, UnsupportedVersionError):
+        message = "the broker does not offer what this needs; look for a service that is off in its broker.yaml"
     return one_line(f"{name}: {message or getattr(kind, 'description', None) or 'no reason given'}")

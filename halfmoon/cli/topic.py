@@ -181,15 +181,13 @@ def existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]]
 
 def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> dict[str, Any]:
     from kafka import TopicPartition
-    from kafka.admin import ConfigResource, OffsetSpec
+    from kafka.admin import OffsetSpec
 
     name = topic["name"]
     parts = sorted(topic["partitions"], key=lambda part: int(part["partition_index"]))
     queues = [TopicPartition(name, part["partition_index"]) for part in parts]
     start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
     end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
-    resource = ConfigResource("TOPIC", name)
-    found = client.describe_configs([resource], config_filter="all" if every else "modified")
     return {
         "topic": name,
         "id": str(topic["topic_id"]) if topic.get("topic_id") else None,
@@ -206,10 +204,22 @@ def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> 
             }
             for part, queue in zip(parts, queues, strict=True)
         ],
-        "configs": {
-            key: {"value": config["value"], "source": config["config_source"]}
-            for key, config in sorted(found["topic"][name].items())
-        },
+        "configs": _read_configs(client, name, every),
+    }
+
+
+def _read_configs(client: KafkaAdminClient, name: str, every: bool) -> dict[str, Any]:
+    """Empty where the broker's service for configurations is off."""
+    from kafka.admin import ConfigResource
+    from kafka.errors import UnsupportedVersionError
+
+    try:
+        found = client.describe_configs([ConfigResource("TOPIC", name)], config_filter="all" if every else "modified")
+    except UnsupportedVersionError:
+        return {}
+    return {
+        key: {"value": config["value"], "source": config["config_source"]}
+        for key, config in sorted(found["topic"][name].items())
     }
 
 

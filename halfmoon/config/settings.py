@@ -252,6 +252,24 @@ class LimitSettings(Section, frozen=True, kw_only=True):
             )
 
 
+class ServiceSettings(Section, frozen=True, kw_only=True):
+    """Which services are on. What the log says of one that is off is kept, and holds again when it is on again."""
+
+    acls: bool = True
+    cleaner: bool = True
+    configs: bool = True
+    groups: bool = True
+    keyindex: bool = True
+    quotas: bool = True
+    share: bool = True
+    transactions: bool = True
+    waiting: bool = True
+
+    def off(self) -> set[str]:
+        """Names of those that are off."""
+        return {name for name in self.__struct_fields__ if not getattr(self, name)}
+
+
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What was said about plugins, unread: the plugin manager knows the types (halfmoon.core.plugins)."""
 
@@ -279,6 +297,7 @@ class Settings(Section, frozen=True, kw_only=True):
     groups: GroupsSettings = GroupsSettings()
     transactions: TransactionsSettings = TransactionsSettings()
     limits: LimitSettings = LimitSettings()
+    services: ServiceSettings = ServiceSettings()
     plugins: PluginSettings = PluginSettings()
 
 

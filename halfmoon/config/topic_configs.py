@@ -27,13 +27,14 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, integer, one_of, only, ratio
+from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, integer, one_of, only
 from halfmoon.errors import BrokerError, Fault, StartError
 
 if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
 
 NONE: Mapping[str, str] = MappingProxyType({})
+NO_FEATURES: Mapping[str, FeatureConfigs] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,13 @@ class TopicRules:
     """Whether old records go: the cleanup policy has "delete"."""
     compacts: bool
     """Whether of each key the last record stays: the cleanup policy has "compact"."""
-    min_dirty_ratio: float
+    min_dirty_ratio: float = 0.5
     """How much of what could be compacted must be new before it is."""
-    min_compaction_lag_ms: int
+    min_compaction_lag_ms: int = 0
     """How long a record stays, counted from when it was stored, though a later one has its key."""
-    max_compaction_lag_ms: int
+    max_compaction_lag_ms: int = LONG_MAX
     """When it is inspected at the latest."""
-    delete_retention_ms: int
+    delete_retention_ms: int = 86_400_000
     """How long a record without a value stays after it was first cleaned."""
     headers_enabled: bool = False
     """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
@@ -122,8 +123,6 @@ def _or_unlimited(limit: int | None) -> str:
     return "-1" if limit is None else str(limit)
 
 
-_lag_ms = integer(0, LONG_MAX)
-_max_lag_ms = integer(1, LONG_MAX)
 _retention_ms = integer(-1, LONG_MAX)
 _retention_bytes = integer(-1, LONG_MAX)
 _max_message_bytes = integer(0, INT_MAX)
@@ -147,22 +146,6 @@ _ROWS: tuple[TopicConfig, ...] = (
         only("producer", "batches are kept byte for byte as they came"),
         'The codec batches are kept in. Only "producer": the one they came in.',
         "compression.type",
-    ),
-    TopicConfig(
-        "delete.retention.ms",
-        Kind.LONG,
-        lambda settings: str(settings.log.cleaner.delete_retention_ms),
-        _lag_ms,
-        "How long a record without a value (tombstone) of a compacted topic stays after it was first cleaned, in ms.",
-        "log.cleaner.delete.retention.ms",
-    ),
-    TopicConfig(
-        "max.compaction.lag.ms",
-        Kind.LONG,
-        lambda settings: str(LONG_MAX),
-        _max_lag_ms,
-        "A record of a compacted topic is looked into after so many ms at the latest, whatever the dirty ratio.",
-        "log.cleaner.max.compaction.lag.ms",
     ),
     TopicConfig(
         "max.message.bytes",
@@ -196,22 +179,6 @@ _ROWS: tuple[TopicConfig, ...] = (
         _timestamp_type,
         "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
         "log.message.timestamp.type",
-    ),
-    TopicConfig(
-        "min.cleanable.dirty.ratio",
-        Kind.DOUBLE,
-        lambda settings: str(settings.log.cleaner.min_dirty_ratio),
-        ratio,
-        "A partition is compacted when more than this part of what it would look into has come since the last time.",
-        "log.cleaner.min.cleanable.ratio",
-    ),
-    TopicConfig(
-        "min.compaction.lag.ms",
-        Kind.LONG,
-        lambda settings: str(settings.log.cleaner.min_compaction_lag_ms),
-        _lag_ms,
-        "How long a record of a compacted topic stays at least, in ms since it was stored.",
-        "log.cleaner.min.compaction.lag.ms",
     ),
     TopicConfig(
         "min.insync.replicas",
@@ -304,10 +271,10 @@ def check_lags(least: str, most: str) -> None:
 class TopicConfigs:
     """Every topic configuration of a broker: the core's rows, and those of its features.
 
-    Raises StartError where two features add the same.
+    `off`: what features that are off would add, by their names. Raises StartError where two features add the same.
     """
 
-    def __init__(self, added: Sequence[FeatureConfigs] = ()) -> None:
+    def __init__(self, added: Sequence[FeatureConfigs] = (), off: Mapping[str, FeatureConfigs] = NO_FEATURES) -> None:
         of_features = [row for each in added for row in each.rows]
         rows: dict[str, TopicConfig] = {}
         for row in (*_ROWS, *of_features):
@@ -318,6 +285,8 @@ class TopicConfigs:
         """By name, sorted by it; those with a prefix are not among them."""
         self._of_features = tuple(of_features)
         self._prefixes = tuple((each.prefix, each.row) for each in added if each.row is not None)
+        self._off = {row.name: name for name, each in off.items() for row in each.rows}
+        self._prefixes_off = tuple((each.prefix, name) for name, each in off.items() if each.prefix)
 
     def get(self, name: str) -> TopicConfig | None:
         """The row of that name."""
@@ -332,12 +301,16 @@ class TopicConfigs:
         """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
         config = self.get(name)
         if config is None:
-            reason = NOT_HERE.get(name)
+            reason = NOT_HERE.get(name) or self._why_off(name)
             raise BrokerError(
                 Fault.INVALID_CONFIG,
                 f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
             )
         return config
+
+    def _why_off(self, name: str) -> str | None:
+        feature = self._off.get(name) or next((f for prefix, f in self._prefixes_off if name.startswith(prefix)), None)
+        return None if feature is None else f"{feature} is off in broker.yaml"
 
     def hidden(self, stored: Mapping[str, str]) -> dict[str, str]:
         """Those of a topic's overrides that belong to features that are off: nobody is shown them, and every change
@@ -396,10 +369,6 @@ class TopicConfigs:
             log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
             deletes="delete" in policies,
             compacts="compact" in policies,
-            min_dirty_ratio=ratio(value("min.cleanable.dirty.ratio")),
-            min_compaction_lag_ms=_lag_ms(value("min.compaction.lag.ms")),
-            max_compaction_lag_ms=_max_lag_ms(value("max.compaction.lag.ms")),
-            delete_retention_ms=_lag_ms(value("delete.retention.ms")),
             of_features={row.name: value(row.name) for row in self._of_features if not row.rule},
             **parsed,
         )

@@ -95,6 +95,8 @@ class Feature(Struct, frozen=True):
     """What is wrong, a sentence each (/healthz turns red)."""
     warnings: Callable[[], Sequence[str]] | None = None
     """What somebody should know although everything works, a sentence each."""
+    while_off: Feature | None = None
+    """What takes its place while it is off: the state is there all the same, and may need to be guarded."""
 
 
 def bound(found: Sequence[CallableT | None]) -> tuple[CallableT, ...]:

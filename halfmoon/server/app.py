@@ -36,6 +36,7 @@ from halfmoon.server import log_lines
 from halfmoon.server.assembly import Node
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.needs import check_needs
 from halfmoon.server.observing import Observing
 from halfmoon.server.plugin_features import features_of
 from halfmoon.server.plugin_host import Host
@@ -99,10 +100,11 @@ class App:
         if warning is not None:
             logger.warning("event=slow_checksums %s", warning)
         self.plugins: Plugins = load_plugins(settings, BUILT_IN, extra=self._extra_plugins)
+        on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
+        check_needs(settings, on)
         fs = OsFileSystem(settings.node.data_dir)
         fs.lock()
         self._undo.append(fs.unlock)
-        on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         off = [name for name in FEATURES_OF_PLUGINS if name not in on]
         self.node = node = Node(
             fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs

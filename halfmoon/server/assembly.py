@@ -95,14 +95,17 @@ class Node:
         off: Collection[str] = (),
         more_topic_configs: Sequence[TopicConfig] = (),
     ) -> None:
-        """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing; what
-        the log says of them stays. `more_topic_configs`: those that plugins offer. Raises StartError."""
+        """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
+        those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins
+        offer. Raises StartError."""
+        self.off = off = {*off, *settings.services.off()}
+        """Names of the services and other features that are off."""
         table = topic_configs(off, more_topic_configs)
         self.kernel = kernel = Kernel(fs, settings, clock, random_bytes, logger=logger, topic_configs=table)
         self.state = state = Sections(kernel.catalog)
         log, catalog, appender, turn, live = kernel.log, kernel.catalog, kernel.appender, kernel.turn, kernel.live
         reader, relays, timers, logger = kernel.partition_reader, kernel.relays, kernel.timers, kernel.logger
-        self.group_configs = GroupConfigs(state.configs, appender, live)
+        self.group_configs = GroupConfigs(state.configs, appender, live, off)
         self.group_names = GroupNames()
         coordination = build_coordination(
             live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
@@ -115,7 +118,7 @@ class Node:
         endings = TransactionEndings(log, catalog, appender, turn, kernel.hold, clock)
         self.transactions = TransactionService(state.transactions, endings, log, appender, timers, clock, live, logger)
         self.dynamic_configs = DynamicConfigs(
-            state.configs, appender, live, BrokerConfigs(kernel.topic_configs), self.group_configs, logger
+            state.configs, appender, live, BrokerConfigs(kernel.topic_configs, off), self.group_configs, logger
         )
         self.client_metrics = ClientMetrics(state.configs, appender)
         self.quotas = Quotas(state.quotas, appender, clock, live)
@@ -130,16 +133,25 @@ class Node:
         self.waiting.cancelled_by(self.cancelling)
         self.shares = self._share_groups()
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
-        appender.transaction_guard = self.transactions
-        appender.indexed = turn.follower = self.key_index
-        kernel.bind([feature for feature in self._features() if feature.name not in off])
-        self.services = Services(
-            (
-                self.group_configs, self.group_names, self.groups, self.transactions, self.dynamic_configs,
-                self.client_metrics, self.quotas, self.acls, self.views, self.messages, self.waiting, self.shares,
-            )
-        )  # fmt: skip
+        if "transactions" not in off:
+            appender.transaction_guard = self.transactions
+        if "keyindex" not in off:
+            appender.indexed = turn.follower = self.key_index
+        kernel.bind([feature for feature in map(self._in_force, self._features()) if feature is not None])
+        offered: dict[str, tuple[object, ...]] = {
+            "groups": (self.group_names, self.groups),
+            "transactions": (self.transactions,),
+            "configs": (self.group_configs, self.dynamic_configs, self.client_metrics),
+            "quotas": (self.quotas,),
+            "acls": (self.acls,),
+            "keyindex": (self.messages,),
+            "share": (self.shares,),
+        }
+        self.services = Services(each for name, services in offered.items() if name not in off for each in services)
         """What requests are answered with."""
+
+    def _in_force(self, feature: Feature) -> Feature | None:
+        return feature.while_off if feature.name in self.off else feature
 
     def _features(self) -> list[Feature]:
         return [

@@ -69,6 +69,9 @@ NARROW: dict[str, Family] = {
 }
 """Metrics with a handful of series each."""
 
+OF_GROUPS = ("halfmoon_group", "kafka_consumergroup")
+"""How the names begin of those that are there only with the service `groups`."""
+
 WIDE: dict[str, Family] = {
     family.name: family
     for family in (

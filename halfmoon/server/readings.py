@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from halfmoon import __version__
 from halfmoon.core.metrics import Family
-from halfmoon.server.catalogue import NARROW
+from halfmoon.server.catalogue import NARROW, OF_GROUPS, WIDE
+from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
@@ -106,6 +107,8 @@ class Readings:
 
     families: list[Family] = field(default_factory=lambda: list(NARROW.values()))
     """Those with a handful of series each."""
+    wide: list[Family] = field(default_factory=lambda: list(WIDE.values()))
+    """Those with a series per topic, partition or group."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     histograms: dict[str, Histogram] = field(default_factory=dict)
     topics: list[TopicReading] = field(default_factory=list)
@@ -143,7 +146,11 @@ async def take(app: App) -> Readings:
     readings.topics = [await _topic(topic, slices) for topic in list(kernel.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
     readings.put("halfmoon_partitions", sum(len(topic.offsets) for topic in readings.topics))
-    await _read_groups(app.node, readings, slices)
+    if app.node.services.find(GroupService) is None:
+        for families in (readings.families, readings.wide):
+            families[:] = [family for family in families if not family.name.startswith(OF_GROUPS)]
+    else:
+        await _read_groups(app.node, readings, slices)
     return readings
 
 

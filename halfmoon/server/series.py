@@ -20,9 +20,9 @@ CHUNK_LINES = 1_000
 
 
 def write(readings: Readings) -> list[bytes]:
-    """All of catalogue.WIDE, in pieces. Meant for a thread: it lets go of the interpreter lock now and then."""
+    """All of `readings.wide`, in pieces. Meant for a thread: it lets go of the interpreter lock now and then."""
     out: list[bytes] = []
-    for family in WIDE.values():
+    for family in readings.wide:
         out.append(f"# HELP {family.name} {family.meaning}\n# TYPE {family.name} {family.kind}\n".encode())
         lines = iter(_LINES[family.name](family.name, readings))
         while chunk := "".join(islice(lines, CHUNK_LINES)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from halfmoon.config.topic_configs import FeatureConfigs, TopicConfig, TopicConfigs
-from halfmoon.config.values import Kind, boolean, one_of
+from halfmoon.config.values import LONG_MAX, Kind, boolean, integer, one_of, ratio
 from halfmoon.services.view.definition import VIEW_CONFIGS
 
 ROCKETMQ_BODY = "halfmoon.rocketmq.body"
@@ -43,7 +43,48 @@ _BODY = TopicConfig(
     ROCKETMQ_BODY,
 )
 
+_lag_ms = integer(0, LONG_MAX)
+_CLEANER = (
+    TopicConfig(
+        "delete.retention.ms",
+        Kind.LONG,
+        lambda settings: str(settings.log.cleaner.delete_retention_ms),
+        _lag_ms,
+        "How long a record without a value (tombstone) of a compacted topic stays after it was first cleaned, in ms.",
+        "log.cleaner.delete.retention.ms",
+        rule="delete_retention_ms",
+    ),
+    TopicConfig(
+        "max.compaction.lag.ms",
+        Kind.LONG,
+        lambda settings: str(LONG_MAX),
+        integer(1, LONG_MAX),
+        "A record of a compacted topic is looked into after so many ms at the latest, whatever the dirty ratio.",
+        "log.cleaner.max.compaction.lag.ms",
+        rule="max_compaction_lag_ms",
+    ),
+    TopicConfig(
+        "min.cleanable.dirty.ratio",
+        Kind.DOUBLE,
+        lambda settings: str(settings.log.cleaner.min_dirty_ratio),
+        ratio,
+        "A partition is compacted when more than this part of what it would look into has come since the last time.",
+        "log.cleaner.min.cleanable.ratio",
+        rule="min_dirty_ratio",
+    ),
+    TopicConfig(
+        "min.compaction.lag.ms",
+        Kind.LONG,
+        lambda settings: str(settings.log.cleaner.min_compaction_lag_ms),
+        _lag_ms,
+        "How long a record of a compacted topic stays at least, in ms since it was stored.",
+        "log.cleaner.min.compaction.lag.ms",
+        rule="min_compaction_lag_ms",
+    ),
+)
+
 OF_FEATURES: Mapping[str, FeatureConfigs] = {
+    "cleaner": FeatureConfigs(_CLEANER),
     "waiting": FeatureConfigs((_HEADERS,)),
     "keyindex": FeatureConfigs((_KEY_INDEX,)),
     "view": VIEW_CONFIGS,
@@ -56,4 +97,5 @@ def topic_configs(off: Collection[str] = (), more: Sequence[TopicConfig] = ()) -
     """The table without what the features add that are `off`, and with `more` from plugins. Raises StartError for a
     name that is there twice."""
     added = [each for name, each in OF_FEATURES.items() if name not in off]
-    return TopicConfigs([*added, FeatureConfigs(tuple(more))])
+    absent = {name: each for name, each in OF_FEATURES.items() if name in off}
+    return TopicConfigs([*added, FeatureConfigs(tuple(more))], absent)

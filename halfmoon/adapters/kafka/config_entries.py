@@ -14,7 +14,7 @@ from halfmoon.config.values import Kind
 from halfmoon.services.configs.broker_configs import BrokerConfig
 from halfmoon.services.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.services.configs.dynamic import DynamicConfigs
-from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ALL_NODES
 
 if TYPE_CHECKING:
@@ -59,12 +59,11 @@ class Entry(NamedTuple):
 
 def topic_entries(ctx: Context, overrides: Mapping[str, str]) -> list[Entry]:
     """Every configuration of a topic with these overrides, sorted by name."""
-    core, dynamic = ctx.core, ctx.services.get(DynamicConfigs)
-    node = dynamic.topic_defaults()
+    core, dynamic = ctx.core, ctx.services.find(DynamicConfigs)
+    node = core.catalog.topic_defaults()
     entries = []
-    rows = dynamic.table.rows
-    for config, value, override, _ in core.topic_configs.effective({**node, **overrides}, dynamic.base):
-        synonyms = _node_layers(ctx, rows[config.node_name]) if config.node_name else []
+    for config, value, override, _ in core.topic_configs.effective({**node, **overrides}, core.settings):
+        synonyms = _node_layers(ctx, dynamic.table.rows[config.node_name]) if dynamic and config.node_name else []
         if config.name in overrides and override is not None:
             synonyms.insert(0, Synonym(config.name, value, TOPIC_CONFIG))
         entries.append(Entry(config.name, value, config.kind, config.read_only, synonyms, config.documentation))
@@ -137,9 +136,10 @@ def _node_layers(ctx: Context, row: BrokerConfig) -> list[Synonym]:
 
 def group_entries(ctx: Context, group: str) -> list[Entry]:
     """Every configuration of a group, whether it exists or not, sorted by name."""
-    overrides = ctx.services.get(GroupConfigs).overrides(group)
+    configs = ctx.services.get(GroupConfigs)
+    overrides = configs.overrides(group)
     entries = []
-    for row in GROUP_CONFIGS.values():
+    for row in configs.rows.values():
         if row.node_name:
             synonyms = _node_layers(ctx, ctx.services.get(DynamicConfigs).table.rows[row.node_name])
         else:

@@ -155,8 +155,8 @@ class Api:
     raw: bool
     own: bool
     """It is no API of Kafka's, and not advertised."""
-    service: type[Any] | None = None
-    """It is offered only where this service is on."""
+    services: tuple[type[Any], ...] = ()
+    """It is offered only where these services are on."""
     flexible_since: int | None = None
     """Of a plugin's API: the first version whose headers end with tagged fields. Else kafka-python knows."""
 
@@ -184,19 +184,20 @@ def api(
     *,
     raw: bool = False,
     own: bool = False,
-    service: type[Any] | None = None,
+    service: type[Any] | tuple[type[Any], ...] = (),
 ) -> Callable[[Callable[[Context, Any], object]], Callable[[Context, Any], object]]:
-    """Register the decorated function for an API key. `service`: the one that it needs. Registering a key twice is a
+    """Register the decorated function for an API key. `service`: what it needs. Registering a key twice is a
     programmer's error."""
 
     def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
         assert key not in APIS, f"API {key} is registered twice"
-        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, service)
+        services = service if isinstance(service, tuple) else (service,)
+        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, services)
         return handler
 
     return register
 
 
 def offered(apis: Mapping[int, Api], services: Services) -> dict[int, Api]:
-    """Those whose service is on."""
-    return {key: each for key, each in apis.items() if each.service is None or services.find(each.service) is not None}
+    """Those whose services are on."""
+    return {key: each for key, each in apis.items() if all(services.find(kind) is not None for kind in each.services)}

@@ -169,26 +169,31 @@ class GroupResource(Resource):
         if not self.name:
             raise BrokerError(Fault.INVALID_REQUEST, "the group name must not be empty")
 
+    @property
+    def _groups(self) -> GroupConfigs:
+        return self.ctx.services.get(GroupConfigs)
+
     def overrides(self) -> dict[str, str]:
-        return dict(self.ctx.services.get(GroupConfigs).overrides(self.name))
+        return dict(self._groups.overrides(self.name))
+
+    def kept(self) -> dict[str, str]:
+        return self._groups.hidden(self.name)
 
     def kind(self, name: str) -> Kind:
-        return group_configs.find(name).kind
+        return self._groups.find(name).kind
 
     def never_set(self, name: str) -> bool:
         return name in group_configs.NOT_HERE
 
     def default(self, name: str) -> str:
-        settings = self.ctx.services.get(DynamicConfigs).base
-        return self.ctx.services.get(GroupConfigs).node_defaults().get(name) or group_configs.find(name).default(
-            settings, self.name
-        )
+        base = self.ctx.services.get(DynamicConfigs).base
+        return self._groups.node_defaults().get(name) or self._groups.find(name).default(base, self.name)
 
     def alter(self, overrides: Mapping[str, str], *, validate_only: bool) -> int:
         if validate_only:
-            self.ctx.services.get(GroupConfigs).validate(overrides)
+            self._groups.validate(overrides)
             return 0
-        return self.ctx.services.get(GroupConfigs).alter(self.name, overrides)
+        return self._groups.alter(self.name, overrides)
 
     def entries(self) -> list[Entry]:
         self.check_name()

@@ -18,7 +18,7 @@ only some of these at run time (DynamicBrokerConfig); here all can be that do no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -29,7 +29,7 @@ from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, boolean, integer
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfig
+from halfmoon.services.configs.group_configs import GroupConfig, group_configs
 from halfmoon.services.configs.refused_configs import why_refused
 
 LEAST_IDLE_MS = 10_000
@@ -225,15 +225,27 @@ def _of_groups(group: GroupConfig, settings: Settings) -> str:
     return group.default(settings, "")
 
 
-def _rows(topics: TopicConfigs) -> dict[str, BrokerConfig]:
-    rows = {row.name: row for row in _SETTINGS}
+_SERVICES = {
+    "groups.share.": "share", "groups.": "groups", "log.cleaner.": "cleaner", "transactions.": "transactions",
+    "limits.quota_": "quotas",
+}  # fmt: skip
+"""How the settings of a service begin in broker.yaml."""
+
+
+def _is_on(row: BrokerConfig, off: Collection[str]) -> bool:
+    service = next((service for start, service in _SERVICES.items() if row.setting.startswith(start)), None)
+    return service not in off
+
+
+def _rows(topics: TopicConfigs, off: Collection[str]) -> dict[str, BrokerConfig]:
+    rows = {row.name: row for row in _SETTINGS if _is_on(row, off)}
     for topic in topics.rows.values():
         if topic.node_name and topic.node_name not in rows:
             rows[topic.node_name] = BrokerConfig(
                 topic.node_name, topic.kind, topic.default, topic.check,
                 f"Of topics that do not say {topic.name}. {topic.documentation}", topic.setting, topic.read_only, None,
             )  # fmt: skip
-    for group in GROUP_CONFIGS.values():
+    for group in group_configs(off).values():
         if group.node_name:
             rows[group.node_name] = BrokerConfig(
                 group.node_name, group.kind, partial(_of_groups, group), group.check,
@@ -245,9 +257,10 @@ def _rows(topics: TopicConfigs) -> dict[str, BrokerConfig]:
 class BrokerConfigs:
     """The table: every configuration of a node there is; `advertised.listeners` apart, which depends on who asks."""
 
-    def __init__(self, topics: TopicConfigs) -> None:
+    def __init__(self, topics: TopicConfigs, off: Collection[str] = ()) -> None:
+        """`off`: names of services that are off."""
         self.topics = topics
-        self.rows: Mapping[str, BrokerConfig] = _rows(topics)
+        self.rows: Mapping[str, BrokerConfig] = _rows(topics, off)
         """By name, sorted by it."""
 
     def find(self, name: str) -> BrokerConfig:

@@ -17,7 +17,7 @@ from halfmoon.core.features import Feature
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.broker_configs import BrokerConfigs
-from halfmoon.services.configs.group_configs import GROUP_CONFIGS, GroupConfigs
+from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ALL_NODES, BROKER
 
 if TYPE_CHECKING:
@@ -118,6 +118,8 @@ class DynamicConfigs:
     def _check_topics(self, layers: Mapping[str, str]) -> None:
         """Defaults of topics must make sense beside each other."""
         rows = self.table.topics.rows
+        if "min.compaction.lag.ms" not in rows:  # the cleaner is off
+            return
         least, most = (
             layers.get(row.node_name, row.default(self.base))
             for row in (rows["min.compaction.lag.ms"], rows["max.compaction.lag.ms"])
@@ -126,7 +128,7 @@ class DynamicConfigs:
 
     def _check_groups(self, layers: Mapping[str, str]) -> None:
         """Groups' own configurations must still make sense beside the new defaults."""
-        defaults = {row.name: layers[row.node_name] for row in GROUP_CONFIGS.values() if row.node_name in layers}
+        defaults = {row.name: layers[row.node_name] for row in self._groups.rows.values() if row.node_name in layers}
         if defaults != self._groups.node_defaults():
             self._groups.check({}, defaults)
             for contradiction in self._groups.contradictions(defaults):

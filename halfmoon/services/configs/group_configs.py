@@ -13,7 +13,7 @@ reason, since there are no such groups here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -175,6 +175,18 @@ _ROWS = (
 GROUP_CONFIGS: Mapping[str, GroupConfig] = {row.name: row for row in _ROWS}
 """Every configuration of a group there is, sorted by name."""
 
+_OF_SHARE = ("errors.deadletterqueue.", "share.")
+
+
+def group_configs(off: Collection[str] = ()) -> Mapping[str, GroupConfig]:
+    """Those of the services that are not `off`, sorted by name."""
+    return {
+        name: row
+        for name, row in GROUP_CONFIGS.items()
+        if ("share" if name.startswith(_OF_SHARE) else "groups") not in off
+    }
+
+
 NOT_HERE: Mapping[str, str] = {
     **dict.fromkeys(
         (
@@ -190,9 +202,9 @@ NOT_HERE: Mapping[str, str] = {
 """Configurations of groups that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
 
 
-def find(name: str) -> GroupConfig:
+def find(name: str, rows: Mapping[str, GroupConfig] = GROUP_CONFIGS) -> GroupConfig:
     """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it."""
-    config = GROUP_CONFIGS.get(name)
+    config = rows.get(name)
     if config is None:
         reason = NOT_HERE.get(name)
         raise BrokerError(
@@ -208,8 +220,11 @@ class GroupConfigs:
     Create it before those who ask it when the settings change: it must learn of the change first.
     """
 
-    def __init__(self, state: ConfigsState, appender: Appender, settings: Live[Settings]) -> None:
-        """`settings`: as broker.yaml, flags and environment say, so far."""
+    def __init__(
+        self, state: ConfigsState, appender: Appender, settings: Live[Settings], off: Collection[str] = ()
+    ) -> None:
+        """`settings`: as broker.yaml, flags and environment say, so far. `off`: names of services that are off."""
+        self.rows = group_configs(off)
         self._state = state
         self._appender = appender
         self._base = settings.current
@@ -243,9 +258,17 @@ class GroupConfigs:
         """The groups that say anything, sorted."""
         return self._state.names(GROUP)
 
+    def find(self, name: str) -> GroupConfig:
+        """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it."""
+        return find(name, self.rows)
+
+    def hidden(self, group: str) -> dict[str, str]:
+        """What the group says and belongs to services that are off: nobody is shown it, and every change keeps it."""
+        return {name: value for name, value in self.overrides(group).items() if name not in self.rows}
+
     def validate(self, overrides: Mapping[str, str]) -> None:
         """Raise BrokerError(INVALID_CONFIG), naming the key, unless a group may say this."""
-        validate(overrides)
+        validate(overrides, self.rows)
         self.check(overrides, self.node_defaults())
 
     def check(self, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> None:
@@ -276,18 +299,21 @@ class GroupConfigs:
         return list(self.contradictions(self.node_defaults()))
 
     def alter(self, group: str, overrides: Mapping[str, str]) -> int:
-        """Replace all of a group's overrides; returns the log position to wait for. Raises BrokerError."""
-        self.validate(overrides)
-        position = self._appender.append_control(ResourceConfigsSet(GROUP, group, dict(overrides)))
+        """Replace all of a group's overrides, but for what belongs to services that are off; returns the log position
+        to wait for. Raises BrokerError."""
+        hidden = self.hidden(group)
+        given = {name: value for name, value in overrides.items() if hidden.get(name) != value}
+        self.validate(given)
+        position = self._appender.append_control(ResourceConfigsSet(GROUP, group, hidden | given))
         self._rules.clear()
         return position
 
 
-def validate(overrides: Mapping[str, str]) -> None:
+def validate(overrides: Mapping[str, str], rows: Mapping[str, GroupConfig] = GROUP_CONFIGS) -> None:
     """Raise BrokerError(INVALID_CONFIG), naming the key, unless every override is known and its value taken."""
     for name, value in overrides.items():
         try:
-            find(name).check(value.strip())
+            find(name, rows).check(value.strip())
         except ValueError as error:
             raise BrokerError(
                 Fault.INVALID_CONFIG, f"invalid value '{value}' for group config {name}: {error}"

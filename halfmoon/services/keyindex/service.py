@@ -95,6 +95,7 @@ class KeyIndex:
             derived=self,
             families=metrics.FAMILIES,
             read_metrics=partial(metrics.read, self),
+            while_off=without(self._log),
         )
 
     @property

@@ -41,6 +41,8 @@ AT_ONCE = 100
 """So many are aborted in one go that have taken too long, …"""
 IDS_AT_ONCE = 1_000
 """… and so many ids forgotten that nobody has used."""
+NAMED = 5
+"""So many transactional ids a warning names."""
 RETRY_MS = 10_000
 """After so long an end that could not be written is tried again."""
 
@@ -80,6 +82,14 @@ class TransactionService:
             retain=self.retain,
             families=metrics.FAMILIES,
             read_metrics=lambda put: metrics.read(self, len(self._state.by_name), put),
+            while_off=Feature("transactions", warnings=self._left_open),
+        )
+
+    def _left_open(self) -> list[str]:
+        names = ", ".join(list(self._state.ongoing)[:NAMED])
+        more = f" and {len(self._state.ongoing) - NAMED} more" if len(self._state.ongoing) > NAMED else ""
+        return (
+            [f"services.transactions is off, and readers of committed records wait for {names}{more}"] if names else []
         )
 
     def restore(self) -> None:

@@ -60,6 +60,7 @@ class WaitingService:
     ) -> None:
         """`relays`: of the broker's tasks that move messages; those that plugins hand over are given to `use`."""
         self._appender = appender
+        self._catalog = catalog
         self._logger = logger
         self._clock = DueClock(clock)
         messages = WaitingMessages(reader, catalog, attempts, self._clock)
@@ -80,7 +81,6 @@ class WaitingService:
         """What plugins hand over: who inspects produced batches, and who decides what becomes of waiting messages.
         Before the first batch and `start`."""
         self._interception = Interception(interceptors, self._redirecting, self._clock, self._logger)
-        self._appender.interceptor = self._interception
         self._deciding.relays = {relay.source: relay for relay in relays}
 
     def cancelled_by(self, cancels: Cancels) -> None:
@@ -88,6 +88,7 @@ class WaitingService:
         self._redirecting.cancels = self.deliveries.cancels = self.reclaim.cancels = cancels
 
     def feature(self) -> Feature:
+        reserves = TopicPolicy(reserves=lambda name: name in self._interception.waiting_topics)
         return Feature(
             "waiting",
             start=self._start,
@@ -95,10 +96,16 @@ class WaitingService:
             reclaim=self.reclaim.consider,
             families=metrics.FAMILIES,
             read_metrics=partial(metrics.read, self),
-            topics=TopicPolicy(reserves=lambda name: name in self._interception.waiting_topics),
+            topics=reserves,
+            while_off=Feature("waiting", warnings=self._left_waiting),
         )
 
+    def _left_waiting(self) -> list[str]:
+        count = sum(len(partition.pending) for partition in self._catalog.partitions() if partition.pending)
+        return [f"services.waiting is off, and {count} messages wait"] if count else []
+
     def _start(self) -> None:
+        self._appender.interceptor = self._interception
         self.deliveries.start()
         self.reclaim.start()
 

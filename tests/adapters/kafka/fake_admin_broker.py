@@ -107,6 +107,7 @@ class FakeAdminBroker:
             (self.group_configs, self.dynamic_configs, self.client_metrics, self.quotas, self.acls, GroupNames())
         )
         self.catalog = self.administration = self
+        self.topic_defaults = configs.topic_defaults
 
     @property
     def settings(self) -> Settings:

@@ -6,13 +6,23 @@ import pytest
 from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import FindCoordinatorRequest
+from halfmoon.core.services import Services
+from halfmoon.services.groups.service import GroupService
+from halfmoon.services.transactions.service import TransactionService
 
 KEY = 10
 
 
+def client_of(*kinds: type) -> Client:
+    """Of a broker with these services."""
+    broker = FakeAdminBroker()
+    broker.services = Services(object.__new__(kind) for kind in kinds)
+    return Client(broker)
+
+
 @pytest.fixture
 def client() -> Client:
-    return Client(FakeAdminBroker())
+    return client_of(GroupService, TransactionService)
 
 
 def results(client, version, key_type, *keys):
@@ -48,3 +58,11 @@ def test_other_coordinators_are_refused(client, version, key_type, code):
     [(_, error_code, node_id, host, port, message)] = results(client, version, key_type, "x")
     assert (error_code, node_id, host, port) == (code, -1, "", -1)
     assert message
+
+
+@pytest.mark.parametrize("version", range(1, 7))
+@pytest.mark.parametrize(("key_type", "other", "code"), [(0, TransactionService, 35), (1, GroupService, 53)])
+def test_without_the_service_there_is_no_coordinator(version, key_type, other, code):
+    [(_, error_code, node_id, host, port, message)] = results(client_of(other), version, key_type, "x")
+    assert (error_code, node_id, host, port) == (code, -1, "", -1)
+    assert "is off in broker.yaml" in message

@@ -20,8 +20,6 @@ ALWAYS = {
 }  # fmt: skip
 
 ASKED_BESIDE = {
-    (22, "TransactionService"): "InitProducerId without a transactional id needs none",
-    (28, "GroupService"): "transactions commit offsets of groups, and are not there without them",
     (74, "ClientMetrics"): "part of the configurations",
     (74, "GroupConfigs"): "part of the configurations",
 }
@@ -35,7 +33,7 @@ def services_in(api: Api) -> set[str]:
 
 @pytest.mark.parametrize("api", [pytest.param(each, id=each.name) for each in registered().values()])
 def test_what_a_handler_asks_for_is_what_its_api_names(api: Api) -> None:
-    named = {api.service.__name__} if api.service is not None else set()
+    named = {kind.__name__ for kind in api.services}
     assert {name for name in services_in(api) - named if (api.key, name) not in ASKED_BESIDE} == set()
 
 
@@ -47,14 +45,14 @@ def test_each_exception_is_one() -> None:
 def test_without_services_a_log_remains() -> None:
     left = set(offered(registered(), Services()))
     assert left >= ALWAYS
-    assert {registered()[key].service for key in left} == {None}
+    assert {registered()[key].services for key in left} == {()}
 
 
-@pytest.mark.parametrize("kind", sorted({each.service for each in registered().values() if each.service}, key=str))
+@pytest.mark.parametrize("kind", sorted({kind for each in registered().values() for kind in each.services}, key=str))
 def test_without_a_service_its_apis_are_not_offered(kind: type) -> None:
     node = Rig().broker
     assert node.services.find(kind) is not None
     others = Services(each for each in node.services if type(each) is not kind)
     gone = set(registered()) - set(offered(registered(), others))
-    assert gone == {key for key, each in registered().items() if each.service is kind}
+    assert gone == {key for key, each in registered().items() if kind in each.services}
     assert gone

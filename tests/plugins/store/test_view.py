@@ -134,7 +134,7 @@ def test_with_the_plugin_off_there_are_no_views_and_back_on_they_catch_up(tmp_pa
     with halfmoon.testing.Broker(config={"plugins": {"view": False}}, data_dir=str(tmp_path)) as running:
         send(running, "orders", "refunded")
         client = KafkaAdminClient(bootstrap_servers=running.bootstrap_servers)
-        with pytest.raises(InvalidConfigurationError, match=r"unknown topic config name: halfmoon\.view\.source"):
+        with pytest.raises(InvalidConfigurationError, match=r"halfmoon\.view\.source is not supported: view is off"):
             client.create_topics([NewTopic("v", 2, 1, topic_configs={"halfmoon.view.source": "orders"})])
         client.close()
         assert configs(running, "orders.paid")["halfmoon.view.source"] == "orders"

@@ -6,17 +6,25 @@ that of a share group's single partition (KIP-932) is what brokers ask each othe
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import FindCoordinatorResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
+from halfmoon.services.groups.service import GroupService
+from halfmoon.services.transactions.service import TransactionService
 
 GROUP, TRANSACTION = 0, 1
 """Key types; 2 is a share group's partition (KIP-932)."""
 
 NO_NODE = -1
+_COORDINATED_BY: Mapping[int, tuple[type[object], str, Fault]] = {
+    GROUP: (GroupService, "groups", Fault.UNSUPPORTED_VERSION),
+    # librdkafka asks for ever after any error but this.
+    TRANSACTION: (TransactionService, "transactions", Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+}
 
 
 class _Refusal(NamedTuple):
@@ -26,7 +34,7 @@ class _Refusal(NamedTuple):
 
 @api(10, "FindCoordinator", 0, 6)
 def find_coordinator(ctx: Context, request: Any) -> object:
-    refusal = _refusal(request.key_type)
+    refusal = _refusal(ctx, request.key_type)
     node_id, host, port = (ctx.core.node_id, ctx.peer.host, ctx.peer.port) if refusal is None else (NO_NODE, "", -1)
     error_code, message = (NONE, None) if refusal is None else refusal
     if ctx.api_version < 4:
@@ -42,7 +50,11 @@ def find_coordinator(ctx: Context, request: Any) -> object:
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
 
 
-def _refusal(key_type: int) -> _Refusal | None:
-    if key_type in (GROUP, TRANSACTION):
-        return None
-    return _Refusal(code(Fault.INVALID_REQUEST), f"no coordinator for keys of type {key_type}")
+def _refusal(ctx: Context, key_type: int) -> _Refusal | None:
+    service = _COORDINATED_BY.get(key_type)
+    if service is None:
+        return _Refusal(code(Fault.INVALID_REQUEST), f"no coordinator for keys of type {key_type}")
+    kind, name, fault = service
+    if ctx.services.find(kind) is None:
+        return _Refusal(code(fault), f"services.{name} is off in broker.yaml")
+    return None

@@ -36,8 +36,11 @@ def init_producer_id(ctx: Context, request: Any) -> object:
         if request.transactional_id is None:
             (producer_id, position), epoch = ctx.core.allocate_producer_id(), 0
         else:
+            transactions = ctx.services.find(TransactionService)
+            if transactions is None:
+                return _refused(code(Fault.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
             expected = None if request.producer_id == -1 else (request.producer_id, request.producer_epoch)
-            identity, position = ctx.services.get(TransactionService).init_producer_id(
+            identity, position = transactions.init_producer_id(
                 request.transactional_id, request.transaction_timeout_ms, expected
             )
             producer_id, epoch = identity.producer_id, identity.epoch

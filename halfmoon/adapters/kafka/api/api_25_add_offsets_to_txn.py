@@ -13,12 +13,13 @@ from halfmoon.adapters.kafka.protocol import AddOffsetsToTxnResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
 
 KNOWS_FENCING = 2
 
 
-@api(25, "AddOffsetsToTxn", 0, 4, service=TransactionService)
+@api(25, "AddOffsetsToTxn", 0, 4, service=(TransactionService, GroupService))
 def add_offsets_to_txn(ctx: Context, request: Any) -> object:
     def refused(error: Exception) -> object:
         error_code = transaction_code(error, knows_fencing=ctx.api_version >= KNOWS_FENCING)

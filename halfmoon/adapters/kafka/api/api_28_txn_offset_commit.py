@@ -27,7 +27,7 @@ ADDS_GROUP = 5
 _TopicResult = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
 
-@api(28, "TxnOffsetCommit", 0, 5, service=TransactionService)
+@api(28, "TxnOffsetCommit", 0, 5, service=(TransactionService, GroupService))
 def txn_offset_commit(ctx: Context, request: Any) -> object:
     entries: list[Entry] = []
     results, committed = [], []
