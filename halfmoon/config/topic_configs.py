@@ -27,12 +27,25 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, integer, one_of, only
+from halfmoon.config.values import (
+    INT_MAX,
+    LONG_MAX,
+    Kind,
+    always,
+    by_name,
+    checked,
+    integer,
+    one_of,
+    only,
+    stated,
+    unknown,
+)
 from halfmoon.errors import BrokerError, Fault, StartError
 
 if TYPE_CHECKING:
     from halfmoon.config.settings import Settings
 
+LOG_APPEND_TIME = "LogAppendTime"
 NONE: Mapping[str, str] = MappingProxyType({})
 NO_FEATURES: Mapping[str, FeatureConfigs] = MappingProxyType({})
 
@@ -55,7 +68,7 @@ class TopicConfig:
     setting: str = ""
     """Where broker.yaml sets the default; empty: nowhere."""
     rule: str = ""
-    """Of a feature's row: the field of TopicRules that the parsed value goes to, where the core asks for it."""
+    """The field of TopicRules that the parsed value goes to, where the core asks for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,140 +131,87 @@ def _cleanup_policy(value: str) -> str:
     return value
 
 
-def _or_unlimited(limit: int | None) -> str:
-    """broker.yaml says null where Kafka says -1."""
-    return "-1" if limit is None else str(limit)
-
-
-_retention_ms = integer(-1, LONG_MAX)
-_retention_bytes = integer(-1, LONG_MAX)
-_max_message_bytes = integer(0, INT_MAX)
-_timestamp_type = one_of("CreateTime", "LogAppendTime")
-
+_any_timestamp = only(str(LONG_MAX), "records may carry any timestamp")
 
 _ROWS: tuple[TopicConfig, ...] = (
     TopicConfig(
-        "cleanup.policy",
-        Kind.LIST,
-        lambda settings: "delete",
-        _cleanup_policy,
+        "cleanup.policy", Kind.LIST, always("delete"), _cleanup_policy,
         "What happens to old records: they go when their retention is over (delete), or of each key the last one stays "
         "(compact), or both.",
         "log.cleanup.policy",
     ),
     TopicConfig(
-        "compression.type",
-        Kind.STRING,
-        lambda settings: "producer",
+        "compression.type", Kind.STRING, always("producer"),
         only("producer", "batches are kept byte for byte as they came"),
         'The codec batches are kept in. Only "producer": the one they came in.',
         "compression.type",
     ),
     TopicConfig(
-        "max.message.bytes",
-        Kind.INT,
-        lambda settings: str(settings.topics.max_message_bytes),
-        _max_message_bytes,
+        "max.message.bytes", Kind.INT, stated("topics.max_message_bytes"), integer(0, INT_MAX),
         "The largest record batch that is taken, in bytes, as compressed by the producer.",
-        "message.max.bytes",
-        setting="topics.max_message_bytes",
+        "message.max.bytes", setting="topics.max_message_bytes", rule="max_message_bytes",
     ),
     TopicConfig(
-        "message.timestamp.after.max.ms",
-        Kind.LONG,
-        lambda settings: str(LONG_MAX),
-        only(str(LONG_MAX), "records may carry any timestamp"),
+        "message.timestamp.after.max.ms", Kind.LONG, always(LONG_MAX), _any_timestamp,
         "How far a record's timestamp may lie after the broker's clock. Not limited.",
         "log.message.timestamp.after.max.ms",
     ),
     TopicConfig(
-        "message.timestamp.before.max.ms",
-        Kind.LONG,
-        lambda settings: str(LONG_MAX),
-        only(str(LONG_MAX), "records may carry any timestamp"),
+        "message.timestamp.before.max.ms", Kind.LONG, always(LONG_MAX), _any_timestamp,
         "How far a record's timestamp may lie before the broker's clock. Not limited.",
         "log.message.timestamp.before.max.ms",
     ),
     TopicConfig(
-        "message.timestamp.type",
-        Kind.STRING,
-        lambda settings: "CreateTime",
-        _timestamp_type,
+        "message.timestamp.type", Kind.STRING, always("CreateTime"), one_of("CreateTime", LOG_APPEND_TIME),
         "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
         "log.message.timestamp.type",
     ),
     TopicConfig(
-        "min.insync.replicas",
-        Kind.INT,
-        lambda settings: "1",
-        only("1", "a single node keeps one replica"),
+        "min.insync.replicas", Kind.INT, always(1), only("1", "a single node keeps one replica"),
         "How many replicas must have a record before acks=all is answered. A single node keeps one.",
         "min.insync.replicas",
     ),
     TopicConfig(
-        "retention.bytes",
-        Kind.LONG,
-        lambda settings: _or_unlimited(settings.log.retention_bytes),
-        _retention_bytes,
+        "retention.bytes", Kind.LONG, stated("log.retention_bytes"), integer(-1, LONG_MAX),
         "How many bytes of each partition are kept; -1 keeps all.",
-        "log.retention.bytes",
-        setting="log.retention_bytes",
+        "log.retention.bytes", setting="log.retention_bytes", rule="retention_bytes",
     ),
     TopicConfig(
-        "retention.ms",
-        Kind.LONG,
-        lambda settings: _or_unlimited(settings.log.retention_ms),
-        _retention_ms,
+        "retention.ms", Kind.LONG, stated("log.retention_ms"), integer(-1, LONG_MAX),
         "How long records are kept, in milliseconds since they were stored, whatever their timestamps; -1 = for ever.",
-        "log.retention.ms",
-        setting="log.retention",
+        "log.retention.ms", setting="log.retention", rule="retention_ms",
     ),
     TopicConfig(
-        "segment.bytes",
-        Kind.INT,
-        lambda settings: str(settings.log.segment_bytes),
-        integer(1 << 20, INT_MAX),
+        "segment.bytes", Kind.INT, stated("log.segment_bytes"), integer(1 << 20, INT_MAX),
         "Kept and shown, since Kafka Streams sets it for its topics; changes nothing. All topics share one commitlog, "
         "whose files are log.segment_bytes large (broker.yaml).",
         "log.segment.bytes",
     ),
     TopicConfig(
-        "unclean.leader.election.enable",
-        Kind.BOOLEAN,
-        lambda settings: "false",
+        "unclean.leader.election.enable", Kind.BOOLEAN, always("false"),
         only("false", "a single node elects no leaders"),
         "Whether a replica that lags may lead. A single node has none.",
         "unclean.leader.election.enable",
     ),
-)
+)  # fmt: skip
 
 
-_ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
-_NO_TIERS = "tiered storage does not exist here"
-
-NOT_HERE: Mapping[str, str] = {
-    "file.delete.delay.ms": _ONE_LOG,
-    "flush.messages": _ONE_LOG,
-    "flush.ms": _ONE_LOG,
-    "index.interval.bytes": _ONE_LOG,
-    "preallocate": _ONE_LOG,
-    "segment.index.bytes": _ONE_LOG,
-    "segment.jitter.ms": _ONE_LOG,
-    "segment.ms": _ONE_LOG,
-    "local.retention.bytes": _NO_TIERS,
-    "local.retention.ms": _NO_TIERS,
-    "remote.log.copy.disable": _NO_TIERS,
-    "remote.log.delete.on.disable": _NO_TIERS,
-    "remote.storage.enable": _NO_TIERS,
-    "compression.gzip.level": "batches are kept as they came",
-    "compression.lz4.level": "batches are kept as they came",
-    "compression.zstd.level": "batches are kept as they came",
-    "message.downconversion.enable": "only record batches of format 2 are kept and served",
-    "message.format.version": "only record batches of format 2 are kept and served",
-    "message.timestamp.difference.max.ms": "records may carry any timestamp",
-    "follower.replication.throttled.replicas": "a single node keeps one replica",
-    "leader.replication.throttled.replicas": "a single node keeps one replica",
-}
+NOT_HERE: Mapping[str, str] = by_name({
+    "all topics share one commitlog; see the section log of broker.yaml": (
+        "file.delete.delay.ms", "flush.messages", "flush.ms", "index.interval.bytes", "preallocate",
+        "segment.index.bytes", "segment.jitter.ms", "segment.ms",
+    ),
+    "tiered storage does not exist here": (
+        "local.retention.bytes", "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    ),
+    "batches are kept as they came": ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+    "only record batches of format 2 are kept and served": ("message.downconversion.enable", "message.format.version"),
+    "records may carry any timestamp": ("message.timestamp.difference.max.ms",),
+    "a single node keeps one replica": (
+        "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
+    ),
+})  # fmt: skip
 """Topic configurations that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
 
 
@@ -301,11 +261,7 @@ class TopicConfigs:
         """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
         config = self.get(name)
         if config is None:
-            reason = NOT_HERE.get(name) or self._why_off(name)
-            raise BrokerError(
-                Fault.INVALID_CONFIG,
-                f"topic config {name} is not supported: {reason}" if reason else f"unknown topic config name: {name}",
-            )
+            raise unknown("topic", name, NOT_HERE.get(name) or self._why_off(name))
         return config
 
     def _why_off(self, name: str) -> str | None:
@@ -329,13 +285,7 @@ class TopicConfigs:
         for name, value in overrides.items():
             if hidden.get(name) == value:
                 continue
-            config = self.find(name)
-            try:
-                config.check(value.strip())
-            except ValueError as error:
-                raise BrokerError(
-                    Fault.INVALID_CONFIG, f"invalid value '{value}' for topic config {name}: {error}"
-                ) from None
+            checked("topic", name, value, self.find(name).check)
         least, most = overrides.get("min.compaction.lag.ms"), overrides.get("max.compaction.lag.ms")
         if least is not None and most is not None:
             check_lags(least, most)
@@ -361,12 +311,9 @@ class TopicConfigs:
             return self.rows[name].default(settings) if override is None else override.strip()
 
         policies = {part.strip() for part in value("cleanup.policy").split(",")}
-        parsed: dict[str, Any] = {row.rule: row.check(value(row.name)) for row in self._of_features if row.rule}
+        parsed: dict[str, Any] = {row.rule: row.check(value(row.name)) for row in self.rows.values() if row.rule}
         return TopicRules(
-            retention_ms=_retention_ms(value("retention.ms")),
-            retention_bytes=_retention_bytes(value("retention.bytes")),
-            max_message_bytes=_max_message_bytes(value("max.message.bytes")),
-            log_append_time=_timestamp_type(value("message.timestamp.type")) == "LogAppendTime",
+            log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
             deletes="delete" in policies,
             compacts="compact" in policies,
             of_features={row.name: value(row.name) for row in self._of_features if not row.rule},

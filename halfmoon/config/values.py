@@ -1,4 +1,4 @@
-"""Values of configurations: the type that Kafka's tools show, and the checks that say which text is taken.
+"""What the tables of configurations have in common: types as Kafka's tools show them, defaults, checks and refusals.
 
 A check gets the value without outer blanks. It raises ValueError, which says what is expected, and returns the parsed
 value. Syntax: org.apache.kafka.common.config.ConfigDef.
@@ -7,8 +7,11 @@ value. Syntax: org.apache.kafka.common.config.ConfigDef.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
+from operator import attrgetter
+
+from halfmoon.errors import BrokerError, Fault
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -24,6 +27,25 @@ class Kind(Enum):
     LONG = "long"
     DOUBLE = "double"
     LIST = "list"
+
+
+def always(value: object) -> Callable[[object], str]:
+    """A default that no setting changes."""
+    return lambda settings: str(value)
+
+
+def stated(path: str, nothing: object = -1) -> Callable[[object], str]:
+    """A default that stands at this path of Settings (`log.retention_ms`). Kafka writes `nothing` where the setting is
+    None."""
+    read = attrgetter(path)
+
+    def value(settings: object) -> str:
+        found = read(settings)
+        if isinstance(found, bool):
+            return "true" if found else "false"
+        return str(nothing if found is None else found)
+
+    return value
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}\Z")
@@ -79,3 +101,25 @@ def only(truth: str, why: str) -> Callable[[str], str]:
 def read_only(value: str) -> str:
     """A check that takes nothing."""
     raise ValueError("it is read-only")
+
+
+def checked(
+    kind: str, name: str, value: str, check: Callable[[str], object], fault: Fault = Fault.INVALID_CONFIG
+) -> None:
+    """Raise BrokerError, naming the key, unless the check takes the value. `kind`: of what it is a configuration."""
+    try:
+        check(value.strip())
+    except ValueError as error:
+        raise BrokerError(fault, f"invalid value '{value}' for {kind} config {name}: {error}") from None
+
+
+def unknown(kind: str, name: str, reason: str | None, fault: Fault = Fault.INVALID_CONFIG) -> BrokerError:
+    """The refusal of a name: with the `reason` (and its `fault`) if Kafka has it, else since nobody knows it."""
+    if reason is None:
+        return BrokerError(Fault.INVALID_CONFIG, f"unknown {kind} config name: {name}")
+    return BrokerError(fault, f"{kind} config {name} is not supported: {reason}")
+
+
+def by_name(names: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """Reasons by name, from names by reason."""
+    return {name: reason for reason, group in names.items() for name in group}

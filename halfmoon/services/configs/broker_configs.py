@@ -27,7 +27,18 @@ import msgspec
 from halfmoon.config.sections import SettingError
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
-from halfmoon.config.values import INT_MAX, LONG_MAX, Kind, boolean, integer
+from halfmoon.config.values import (
+    INT_MAX,
+    LONG_MAX,
+    Kind,
+    always,
+    boolean,
+    checked,
+    integer,
+    read_only,
+    stated,
+    unknown,
+)
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.configs.group_configs import GroupConfig, group_configs
 from halfmoon.services.configs.refused_configs import why_refused
@@ -62,14 +73,6 @@ class BrokerConfig(NamedTuple):
     """Where it goes once it is changed; None where something else reads the layers itself."""
 
 
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
-def _fixed(value: str) -> object:
-    raise ValueError("it is read-only")
-
-
 def _idle(value: str) -> int:
     number = integer(-1, LONG_MAX)(value)
     if 0 <= number < LEAST_IDLE_MS:
@@ -77,145 +80,145 @@ def _idle(value: str) -> int:
     return number
 
 
-def _setting(
-    name: str,
-    kind: Kind,
-    value: Callable[[Settings], str],
-    documentation: str,
-    setting: str = "",
-    check: Callable[[str], object] = _fixed,
-    field: str = "",
-    parse: Callable[[str], object] | None = None,
+def _shown(
+    name: str, kind: Kind, value: Callable[[Settings], str], documentation: str, setting: str = ""
 ) -> BrokerConfig:
-    """A row of `_SETTINGS`; read-only unless `field` (`section.field` of Settings) is given."""
+    """A row that is read-only."""
+    return BrokerConfig(name, kind, value, read_only, documentation, setting, True, None)
+
+
+def _set(
+    name: str, kind: Kind, field: str, check: Callable[[str], object], documentation: str, setting: str = "",
+    value: Callable[[Settings], str] | None = None, parse: Callable[[str], object] | None = None,
+) -> BrokerConfig:  # fmt: skip
+    """A row that can be changed at run time: `section.field` of Settings. `setting`: what broker.yaml calls it, if that
+    is another name."""
     section, _, attribute = field.partition(".")
-    place = Place(section, attribute, parse or check) if field else None
-    return BrokerConfig(name, kind, value, check, documentation, setting, not field, place)
+    place = Place(section, attribute, parse or check)
+    return BrokerConfig(name, kind, value or stated(field), check, documentation, setting or field, False, place)
 
 
-def _unless(nothing: int, factor: int = 1) -> Callable[[str], int | None]:
-    """Reads a number; `nothing` or less is None."""
+def _none_below_one(value: str) -> int | None:
+    return int(value) if int(value) > 0 else None
 
-    def parse(value: str) -> int | None:
-        return None if int(value) <= nothing else int(value) * factor
 
-    return parse
+def _quota_window_s(settings: Settings) -> str:
+    return str(settings.limits.quota_window_ms // 1000)
+
+
+def _offsets_retention_minutes(settings: Settings) -> str:
+    kept_ms = settings.groups.offsets_retention_ms
+    return str(INT_MAX if kept_ms is None else kept_ms // 60_000)
+
+
+def _offsets_retention_ms(value: str) -> int | None:
+    return None if int(value) == INT_MAX else int(value) * 60_000
 
 
 _SETTINGS = (
-    _setting(
-        "auto.create.topics.enable", Kind.BOOLEAN, lambda s: _truth(s.topics.auto_create),
+    _set(
+        "auto.create.topics.enable", Kind.BOOLEAN, "topics.auto_create", boolean,
         "Whether asking for a missing topic may create it.",
-        "topics.auto_create", boolean, "topics.auto_create",
     ),
-    _setting(
-        "connections.max.idle.ms", Kind.LONG, lambda s: str(s.limits.idle_timeout_ms or -1),
+    _set(
+        "connections.max.idle.ms", Kind.LONG, "limits.idle_timeout_ms", _idle,
         f"How long a connection may be silent before it is closed, {LEAST_IDLE_MS} or more; -1 = for ever.",
-        "limits.idle_timeout", _idle, "limits.idle_timeout_ms", _unless(0),
+        "limits.idle_timeout", parse=_none_below_one,
     ),
-    _setting(
-        "controller.quota.window.num", Kind.INT, lambda s: str(s.limits.quota_windows),
+    _shown(
+        "controller.quota.window.num", Kind.INT, stated("limits.quota_windows"),
         "As quota.window.num, for controller_mutation_rate.", "limits.quota_windows",
     ),
-    _setting(
-        "controller.quota.window.size.seconds", Kind.INT, lambda s: str(s.limits.quota_window_ms // 1000),
+    _shown(
+        "controller.quota.window.size.seconds", Kind.INT, _quota_window_s,
         "As quota.window.size.seconds, for controller_mutation_rate.", "limits.quota_window",
     ),
-    _setting("default.replication.factor", Kind.INT, lambda s: "1", "A single node keeps one replica."),
-    _setting("delete.topic.enable", Kind.BOOLEAN, lambda s: "true", "Topics can be deleted."),
-    _setting(
-        "group.consumer.max.size", Kind.INT, lambda s: str(s.groups.most_members),
+    _shown("default.replication.factor", Kind.INT, always(1), "A single node keeps one replica."),
+    _shown("delete.topic.enable", Kind.BOOLEAN, always("true"), "Topics can be deleted."),
+    _shown(
+        "group.consumer.max.size", Kind.INT, stated("groups.most_members"),
         "As group.max.size, which is for both kinds of groups.", "groups.max_size",
     ),
-    _setting(
-        "group.consumer.migration.policy", Kind.STRING, lambda s: s.groups.migration_policy,
+    _shown(
+        "group.consumer.migration.policy", Kind.STRING, stated("groups.migration_policy"),
         "Whether a group with members may change its protocol.", "groups.migration_policy",
     ),
-    _setting(
-        "group.initial.rebalance.delay.ms", Kind.INT, lambda s: str(s.groups.initial_rebalance_delay_ms),
-        "How long a new group waits for more members.",
-        "groups.initial_rebalance_delay", integer(0, INT_MAX), "groups.initial_rebalance_delay_ms",
+    _set(
+        "group.initial.rebalance.delay.ms", Kind.INT, "groups.initial_rebalance_delay_ms", integer(0, INT_MAX),
+        "How long a new group waits for more members.", "groups.initial_rebalance_delay",
     ),
-    _setting(
-        "group.max.session.timeout.ms", Kind.INT, lambda s: str(s.groups.max_session_timeout_ms),
-        "The longest session timeout a member of a classic group may ask for.",
-        "groups.max_session_timeout", integer(1, INT_MAX), "groups.max_session_timeout_ms",
+    _set(
+        "group.max.session.timeout.ms", Kind.INT, "groups.max_session_timeout_ms", integer(1, INT_MAX),
+        "The longest session timeout a member of a classic group may ask for.", "groups.max_session_timeout",
     ),
-    _setting(
-        "group.max.size", Kind.INT, lambda s: str(s.groups.most_members),
-        "How many members a classic or consumer group may have.",
-        "groups.max_size", integer(1, INT_MAX), "groups.max_size",
+    _set(
+        "group.max.size", Kind.INT, "groups.max_size", integer(1, INT_MAX),
+        "How many members a classic or consumer group may have.", value=stated("groups.most_members"),
     ),
-    _setting(
-        "group.min.session.timeout.ms", Kind.INT, lambda s: str(s.groups.min_session_timeout_ms),
-        "The shortest session timeout a member of a classic group may ask for.",
-        "groups.min_session_timeout", integer(1, INT_MAX), "groups.min_session_timeout_ms",
+    _set(
+        "group.min.session.timeout.ms", Kind.INT, "groups.min_session_timeout_ms", integer(1, INT_MAX),
+        "The shortest session timeout a member of a classic group may ask for.", "groups.min_session_timeout",
     ),
-    _setting(
-        "group.share.max.share.sessions", Kind.INT, lambda s: str(s.groups.share.max_sessions),
+    _shown(
+        "group.share.max.share.sessions", Kind.INT, stated("groups.share.max_sessions"),
         "How many share sessions there may be.", "groups.share.max_sessions",
     ),
-    _setting(
-        "group.share.max.size", Kind.INT, lambda s: str(s.groups.share.max_size),
+    _shown(
+        "group.share.max.size", Kind.INT, stated("groups.share.max_size"),
         "How many members a share group may have.", "groups.share.max_size",
     ),
-    _setting(
-        "halfmoon.log.flush", Kind.STRING, lambda s: s.log.flush,
+    _shown(
+        "halfmoon.log.flush", Kind.STRING, stated("log.flush"),
         "A produced batch is acknowledged after fdatasync (sync) or after the write (interval).", "log.flush",
     ),
-    _setting(
-        "log.segment.bytes", Kind.INT, lambda s: str(s.log.segment_bytes),
+    _shown(
+        "log.segment.bytes", Kind.INT, stated("log.segment_bytes"),
         "How large the files of the commitlog are, which all topics share.", "log.segment_bytes",
     ),
-    _setting(
-        "log.cleaner.backoff.ms", Kind.LONG, lambda s: str(s.log.cleaner.interval_ms),
+    _shown(
+        "log.cleaner.backoff.ms", Kind.LONG, stated("log.cleaner.interval_ms"),
         "How often it is looked whether there is something to clean.", "log.cleaner.interval",
     ),
-    _setting(
-        "log.cleaner.dedupe.buffer.size", Kind.LONG, lambda s: str(s.log.cleaner.memory_bytes),
+    _shown(
+        "log.cleaner.dedupe.buffer.size", Kind.LONG, stated("log.cleaner.memory_bytes"),
         "How much memory keys may take while a partition is compacted.", "log.cleaner.memory_bytes",
     ),
-    _setting(
-        "log.cleaner.enable", Kind.BOOLEAN, lambda s: _truth(s.log.cleaner.enable),
+    _shown(
+        "log.cleaner.enable", Kind.BOOLEAN, stated("log.cleaner.enable"),
         "Whether topics are compacted, and files that are mostly dead emptied.", "log.cleaner.enable",
     ),
-    _setting("log.dirs", Kind.STRING, lambda s: s.node.data_dir, "Where the data lies.", "node.data_dir"),
-    _setting(
-        "max.connections", Kind.INT, lambda s: str(s.limits.max_connections),
+    _shown("log.dirs", Kind.STRING, stated("node.data_dir"), "Where the data lies.", "node.data_dir"),
+    _set(
+        "max.connections", Kind.INT, "limits.max_connections", integer(LEAST_CONNECTIONS, INT_MAX),
         f"Connections of clients at a time, {LEAST_CONNECTIONS} or more; the next one is closed.",
-        "limits.max_connections", integer(LEAST_CONNECTIONS, INT_MAX), "limits.max_connections",
     ),
-    _setting("node.id", Kind.INT, lambda s: str(s.node.id), "This node.", "node.id"),
-    _setting(
-        "num.partitions", Kind.INT, lambda s: str(s.topics.partitions),
+    _shown("node.id", Kind.INT, stated("node.id"), "This node.", "node.id"),
+    _set(
+        "num.partitions", Kind.INT, "topics.partitions", integer(1, INT_MAX),
         "How many partitions a topic gets that does not say.",
-        "topics.partitions", integer(1, INT_MAX), "topics.partitions",
     ),
-    _setting(
-        "offsets.retention.minutes", Kind.INT,
-        lambda s: str(INT_MAX if s.groups.offsets_retention_ms is None else s.groups.offsets_retention_ms // 60_000),
+    _set(
+        "offsets.retention.minutes", Kind.INT, "groups.offsets_retention_ms", integer(1, INT_MAX),
         "How long the offsets of a group without members are kept, in minutes.",
-        "groups.offsets_retention", integer(1, INT_MAX), "groups.offsets_retention_ms",
-        lambda value: None if int(value) == INT_MAX else int(value) * 60_000,
+        "groups.offsets_retention", _offsets_retention_minutes, _offsets_retention_ms,
     ),
-    _setting(
-        "quota.window.num", Kind.INT, lambda s: str(s.limits.quota_windows),
+    _shown(
+        "quota.window.num", Kind.INT, stated("limits.quota_windows"),
         "Over how many windows the rates of client quotas are measured.", "limits.quota_windows",
     ),
-    _setting(
-        "quota.window.size.seconds", Kind.INT, lambda s: str(s.limits.quota_window_ms // 1000),
-        "How long such a window is.", "limits.quota_window",
+    _shown(
+        "quota.window.size.seconds", Kind.INT, _quota_window_s, "How long such a window is.", "limits.quota_window",
     ),
-    _setting(
-        "socket.request.max.bytes", Kind.INT, lambda s: str(s.limits.max_request_bytes),
+    _shown(
+        "socket.request.max.bytes", Kind.INT, stated("limits.max_request_bytes"),
         "The largest request that is read.", "limits.max_request_bytes",
     ),
-    _setting(
-        "transaction.max.timeout.ms", Kind.INT, lambda s: str(s.transactions.max_timeout_ms),
+    _shown(
+        "transaction.max.timeout.ms", Kind.INT, stated("transactions.max_timeout_ms"),
         "The longest time that a producer may take for a transaction.", "transactions.max_timeout",
     ),
-    _setting(
-        "transactional.id.expiration.ms", Kind.INT, lambda s: str(s.transactions.id_expiration_ms or INT_MAX),
+    _shown(
+        "transactional.id.expiration.ms", Kind.INT, stated("transactions.id_expiration_ms", INT_MAX),
         "A transactional id that was not used for so long is forgotten.", "transactions.id_expiration",
     ),
 )  # fmt: skip
@@ -268,10 +271,7 @@ class BrokerConfigs:
         it."""
         config = self.rows.get(name)
         if config is None:
-            reason = why_refused(name)
-            if reason is not None:
-                raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} is not supported: {reason}")
-            raise BrokerError(Fault.INVALID_CONFIG, f"unknown broker config name: {name}")
+            raise unknown("broker", name, why_refused(name), Fault.INVALID_REQUEST)
         return config
 
     def known_elsewhere(self, name: str) -> bool:
@@ -289,12 +289,7 @@ class BrokerConfigs:
             if row.read_only:
                 where = f": it is {row.setting} in broker.yaml, and takes a restart" if row.setting else ""
                 raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} cannot be changed at run time{where}")
-            try:
-                row.check(value.strip())
-            except ValueError as error:
-                raise BrokerError(
-                    Fault.INVALID_REQUEST, f"invalid value '{value}' for broker config {name}: {error}"
-                ) from None
+            checked("broker", name, value, row.check, Fault.INVALID_REQUEST)
 
     def changed(self, settings: Settings, overrides: Mapping[str, str]) -> Settings:
         """The settings with what is set at run time. Raises BrokerError where they contradict each other."""

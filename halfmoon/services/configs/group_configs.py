@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.config.share_settings import reset_ms
-from halfmoon.config.values import Kind, boolean, integer
+from halfmoon.config.values import Kind, always, boolean, by_name, checked, integer, stated, unknown
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
@@ -92,14 +92,13 @@ def _topic_or_none(value: str) -> str:
     return value
 
 
-def _truth(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _row(
-    name: str, kind: Kind, default: Callable[[Settings], object], check: Callable[[str], object], documentation: str
-) -> GroupConfig:
-    return GroupConfig(name, kind, lambda s, group: str(default(s)), check, documentation, f"group.{name}")
+    name: str, kind: Kind, default: Callable[[Settings], str], check: Callable[[str], object], documentation: str,
+    node_name: str | None = None,
+) -> GroupConfig:  # fmt: skip
+    """A row whose default is the same for all groups; the node's configuration is called as it is, after `group.`."""
+    node_name = f"group.{name}" if node_name is None else node_name
+    return GroupConfig(name, kind, lambda settings, group: default(settings), check, documentation, node_name)
 
 
 def _letters(settings: Settings, group: str) -> str:
@@ -108,22 +107,22 @@ def _letters(settings: Settings, group: str) -> str:
 
 _ROWS = (
     _row(
-        "consumer.assignment.interval.ms", Kind.INT, lambda s: 0, _at_once,
+        "consumer.assignment.interval.ms", Kind.INT, always(0), _at_once,
         "How far apart assignments of a consumer group (KIP-848) are made. Only 0: at once.",
     ),
     _row(
-        "consumer.heartbeat.interval.ms", Kind.INT, lambda s: s.groups.consumer_heartbeat_min_ms,
+        "consumer.heartbeat.interval.ms", Kind.INT, stated("groups.consumer_heartbeat_min_ms"),
         integer(100, 15_000),
         "How often members of a consumer group (KIP-848) are told to send a heartbeat. Where nothing is said, from "
         "groups.consumer_heartbeat_min in small groups to groups.consumer_heartbeat_max in large ones.",
     ),
     _row(
-        "consumer.session.timeout.ms", Kind.INT, lambda s: s.groups.consumer_session_timeout_ms,
+        "consumer.session.timeout.ms", Kind.INT, stated("groups.consumer_session_timeout_ms"),
         integer(1_000, 3_600_000),
         "After how long without a heartbeat a member is taken out of a consumer group (KIP-848).",
     ),
-    GroupConfig(
-        "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, lambda s, group: "true", boolean,
+    _row(
+        "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, always("true"), boolean,
         "Whether a dead letter has the key, value and headers of the record; else only what says which one it was.", "",
     ),
     GroupConfig(
@@ -132,42 +131,42 @@ _ROWS = (
         "Empty: none.", "",
     ),
     _row(
-        "share.assignment.interval.ms", Kind.INT, lambda s: 0, _at_once,
+        "share.assignment.interval.ms", Kind.INT, always(0), _at_once,
         "How far apart assignments of a share group are made. Only 0: at once.",
     ),
-    GroupConfig(
-        "share.auto.offset.reset", Kind.STRING, lambda s, group: s.groups.share.auto_offset_reset, _reset,
+    _row(
+        "share.auto.offset.reset", Kind.STRING, stated("groups.share.auto_offset_reset"), _reset,
         "Where a share group begins in a partition it has not read: earliest, latest, or by_duration:PT1H ago.", "",
     ),
     _row(
-        "share.delivery.count.limit", Kind.INT, lambda s: s.groups.share.delivery_count_limit, integer(2, 100),
+        "share.delivery.count.limit", Kind.INT, stated("groups.share.delivery_count_limit"), integer(2, 100),
         "How often a record is delivered to a share group at most.",
     ),
     _row(
-        "share.heartbeat.interval.ms", Kind.INT, lambda s: s.groups.share.heartbeat_interval_ms,
+        "share.heartbeat.interval.ms", Kind.INT, stated("groups.share.heartbeat_interval_ms"),
         integer(100, 15_000),
         "How often members of a share group are told to send a heartbeat.",
     ),
-    GroupConfig(
-        "share.isolation.level", Kind.STRING, lambda s, group: s.groups.share.isolation_level, _isolation,
+    _row(
+        "share.isolation.level", Kind.STRING, stated("groups.share.isolation_level"), _isolation,
         "Whether a share group gets records of transactions that are not committed.", "",
     ),
     _row(
-        "share.partition.max.record.locks", Kind.INT, lambda s: s.groups.share.partition_max_record_locks,
+        "share.partition.max.record.locks", Kind.INT, stated("groups.share.partition_max_record_locks"),
         integer(100, 100_000),
         "How many records of a partition a share group may be working on at a time.",
     ),
     _row(
-        "share.record.lock.duration.ms", Kind.INT, lambda s: s.groups.share.record_lock_duration_ms,
+        "share.record.lock.duration.ms", Kind.INT, stated("groups.share.record_lock_duration_ms"),
         integer(1_000, 3_600_000),
         "How long a member of a share group has for a record before it is delivered again.",
     ),
-    GroupConfig(
-        "share.renew.acknowledge.enable", Kind.BOOLEAN, lambda s, group: _truth(s.groups.share.renew_acknowledge),
+    _row(
+        "share.renew.acknowledge.enable", Kind.BOOLEAN, stated("groups.share.renew_acknowledge"),
         boolean, "Whether members of a share group may ask for more time for a record.", "",
     ),
     _row(
-        "share.session.timeout.ms", Kind.INT, lambda s: s.groups.share.session_timeout_ms, integer(1_000, 3_600_000),
+        "share.session.timeout.ms", Kind.INT, stated("groups.share.session_timeout_ms"), integer(1_000, 3_600_000),
         "After how long without a heartbeat a member is taken out of a share group.",
     ),
 )  # fmt: skip
@@ -187,18 +186,12 @@ def group_configs(off: Collection[str] = ()) -> Mapping[str, GroupConfig]:
     }
 
 
-NOT_HERE: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "streams.assignment.interval.ms",
-            "streams.heartbeat.interval.ms",
-            "streams.initial.rebalance.delay.ms",
-            "streams.num.standby.replicas",
-            "streams.session.timeout.ms",
-        ),
-        "there are no Streams groups (KIP-1071) here; Kafka Streams works with group.protocol=classic",
+NOT_HERE: Mapping[str, str] = by_name({
+    "there are no Streams groups (KIP-1071) here; Kafka Streams works with group.protocol=classic": (
+        "streams.assignment.interval.ms", "streams.heartbeat.interval.ms", "streams.initial.rebalance.delay.ms",
+        "streams.num.standby.replicas", "streams.session.timeout.ms",
     ),
-}
+})  # fmt: skip
 """Configurations of groups that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
 
 
@@ -206,11 +199,7 @@ def find(name: str, rows: Mapping[str, GroupConfig] = GROUP_CONFIGS) -> GroupCon
     """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it."""
     config = rows.get(name)
     if config is None:
-        reason = NOT_HERE.get(name)
-        raise BrokerError(
-            Fault.INVALID_CONFIG,
-            f"group config {name} is not supported: {reason}" if reason else f"unknown group config name: {name}",
-        )
+        raise unknown("group", name, NOT_HERE.get(name))
     return config
 
 
@@ -312,12 +301,7 @@ class GroupConfigs:
 def validate(overrides: Mapping[str, str], rows: Mapping[str, GroupConfig] = GROUP_CONFIGS) -> None:
     """Raise BrokerError(INVALID_CONFIG), naming the key, unless every override is known and its value taken."""
     for name, value in overrides.items():
-        try:
-            find(name, rows).check(value.strip())
-        except ValueError as error:
-            raise BrokerError(
-                Fault.INVALID_CONFIG, f"invalid value '{value}' for group config {name}: {error}"
-            ) from None
+        checked("group", name, value, find(name, rows).check)
 
 
 def _value(name: str, overrides: Mapping[str, str], node_defaults: Mapping[str, str]) -> str | None:

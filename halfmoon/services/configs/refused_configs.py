@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from halfmoon.config.values import by_name
+
 _ONE_NODE = "there is one node"
 _ONE_DIRECTORY = "there is one data directory"
 _ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
@@ -16,7 +18,7 @@ _ONE_LOOP = "one event loop serves all requests"
 _IN_YAML = "it is set in broker.yaml, and takes a restart"
 _SAME = "log.retention.ms says the same"
 
-_BY_REASON: Mapping[str, tuple[str, ...]] = {
+REFUSED_CONFIGS: Mapping[str, str] = by_name({
     _IN_YAML: ("advertised.listeners", "listeners"),
     "there is no authentication yet": (
         "authorizer.class.name", "connection.failed.authentication.delay.ms", "connections.max.reauth.ms",
@@ -71,9 +73,7 @@ _BY_REASON: Mapping[str, tuple[str, ...]] = {
         "socket.connection.*", "socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
         "transaction.abort.*", "transaction.partition.*", "transaction.remove.*", "transaction.two.*", "unstable.*",
     ),
-}  # fmt: skip
-
-REFUSED_CONFIGS: Mapping[str, str] = {name: reason for reason, names in _BY_REASON.items() for name in names}
+})  # fmt: skip
 """The reason, by name; one that ends in * stands for all that begin so."""
 
 _BEGINNINGS = sorted((name[:-1] for name in REFUSED_CONFIGS if name.endswith("*")), key=len, reverse=True)
