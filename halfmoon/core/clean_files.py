@@ -22,24 +22,21 @@ from __future__ import annotations
 import contextlib
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.features import DerivedFiles
 from halfmoon.core.records.batches import HEADER
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import Segment
+from halfmoon.core.storage.commitlog import CommitLog, Segment
+from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError, Frame, Kind
 from halfmoon.core.storage.index import Growing, IndexFile, Key, Run
 from halfmoon.core.storage.scan import candidates, read_header, read_payload
 from halfmoon.schema import control
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.features import DerivedFiles
-    from halfmoon.core.storage.commitlog import CommitLog
-    from halfmoon.core.storage.files import FileSystem
 
 FOLDER = "cleaned"
 INDEX = ".index"

@@ -5,16 +5,12 @@ Key, value and headers are copied byte for byte; the deltas in front of them are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import MAGIC, TRANSACTIONAL, BatchHeader, assemble
 from halfmoon.core.records.batches import LONGEST_DELTA_MS
 from halfmoon.core.records.compression import compress
 from halfmoon.core.records.record_codec import Extent, Record, renumber
 from halfmoon.schema.provenance import SourceRun
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.topics import Partition
 
 MERGE_RECORDS = 1_000
 """Most waiting messages that become one batch."""

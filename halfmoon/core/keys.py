@@ -8,14 +8,11 @@ a topic says so.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import stringzilla
 
 from halfmoon.core.records.header_search import HeaderSearch
-
-if TYPE_CHECKING:
-    from halfmoon.core.records.record_codec import Record
+from halfmoon.core.records.record_codec import Record
 
 KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
 

@@ -21,10 +21,10 @@ import contextlib
 import errno
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from halfmoon.config.settings import Settings
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
@@ -43,9 +43,6 @@ from halfmoon.core.transactions import marker
 from halfmoon.errors import StartError
 from halfmoon.schema import control, provenance
 from halfmoon.schema.snapshot import Snapshot, decode
-
-if TYPE_CHECKING:
-    from halfmoon.config.settings import Settings
 
 CLEAN_MARK = "clean"
 _DISPATCH_FRAMES = 4096

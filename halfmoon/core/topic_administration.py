@@ -7,21 +7,19 @@ who follows topics is told once the change is durable.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from halfmoon.config.settings import Settings
+from halfmoon.core.append import Appender
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import TopicPolicies
+from halfmoon.core.hold import HoldService
+from halfmoon.core.live import Live
 from halfmoon.core.topic_names import check_topic_name
+from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
-
-if TYPE_CHECKING:
-    from halfmoon.config.settings import Settings
-    from halfmoon.core.append import Appender
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.core.hold import HoldService
-    from halfmoon.core.live import Live
-    from halfmoon.core.turn import Turn
 
 TopicChange = Literal["created", "deleted", "grown", "configured"]
 

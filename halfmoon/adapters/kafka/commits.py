@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.group_errors import MAX_METADATA_LENGTH, OFFSET_METADATA_TOO_LARGE
 from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.topics import Partition, Topic
 
 Entry = tuple["Partition", int, int, str]
 """Partition, offset, leader epoch, metadata."""

@@ -7,20 +7,18 @@ resource itself; what was set for this node, or for all nodes, at run time; brok
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.config.settings import Settings
+from halfmoon.config.topic_configs import TopicConfig
 from halfmoon.config.values import Kind
+from halfmoon.core.catalog.topics import Topic
 from halfmoon.services.configs.broker_configs import BrokerConfig
 from halfmoon.services.configs.client_metrics import CLIENT_METRICS_CONFIGS
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ALL_NODES
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.registry import Context
-    from halfmoon.config.topic_configs import TopicConfig
-    from halfmoon.core.catalog.topics import Topic
 
 # org.apache.kafka.common.requests.DescribeConfigsResponse.ConfigSource and .ConfigType
 TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG = 1, 2, 3

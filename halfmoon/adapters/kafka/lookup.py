@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition, Topic
 
 
 def partition_of(topic: Topic | None, index: int) -> Partition:

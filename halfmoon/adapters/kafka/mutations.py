@@ -5,12 +5,8 @@ Clients that know THROTTLING_QUOTA_EXCEEDED are refused once the quota is used u
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.services.quotas.service import Quotas, ThrottledError
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.registry import Context
 
 
 class Mutations:

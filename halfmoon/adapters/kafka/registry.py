@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from halfmoon.adapters.kafka.features import features
+from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.services import Services
 from halfmoon.services.quotas.service import CONSUMED, Quotas
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.services import Services
 
 
 class Deferred:

@@ -10,7 +10,7 @@ Rules: ConfigAdminManager, ControllerConfigurationValidator, ConfigHelper.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from halfmoon.adapters.kafka.config_entries import (
     Entry,
@@ -22,6 +22,7 @@ from halfmoon.adapters.kafka.config_entries import (
     topic_entries,
 )
 from halfmoon.adapters.kafka.lookup import topic_named
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.config import topic_configs
 from halfmoon.config.values import Kind
 from halfmoon.core.topic_names import check_topic_name
@@ -31,9 +32,6 @@ from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ALL_NODES
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.kafka.registry import Context
 
 TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE = 2, 4, 8, 16, 32
 """org.apache.kafka.common.config.ConfigResource.Type"""

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.connection import Connection, Shared
-from halfmoon.adapters.kafka.registry import ApiTable, offered
+from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
+from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.config.settings import Settings
+from halfmoon.core.services import Services
 from halfmoon.errors import StartError
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.share.service import ShareService
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from halfmoon.adapters.kafka.registry import Api
-    from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.config.settings import Settings
-    from halfmoon.core.services import Services
 
 
 class Server(Listener):

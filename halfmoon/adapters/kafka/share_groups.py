@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from halfmoon.adapters.kafka.durable import later
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.share.options import Options
 from halfmoon.services.share.service import ShareService
+from halfmoon.services.share.sessions import Key
 from halfmoon.services.share.share_partition import RENEW, Acknowledgement
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.services.share.options import Options
-    from halfmoon.services.share.sessions import Key
 
 NO_ID = bytes(16)
 

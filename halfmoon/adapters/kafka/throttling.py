@@ -24,18 +24,14 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.fetch_codec import encode as encode_fetch
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
-from halfmoon.services.quotas.service import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Throttle
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from halfmoon.services.quotas.service import Quotas
+from halfmoon.services.quotas.service import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Quotas, Throttle
 
 log = logging.getLogger("halfmoon.kafka")
 

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.group_errors import coordinator_code
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError, Fault
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition
 
 
 def transaction_code(error: Exception, *, knows_fencing: bool) -> int:

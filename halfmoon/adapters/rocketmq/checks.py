@@ -10,22 +10,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from halfmoon.adapters.rocketmq.members import Client, Members
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
-from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window
+from halfmoon.adapters.rocketmq.to_messages import MessageWriter
+from halfmoon.adapters.rocketmq.windows import READ_BYTES, Window, Windows
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import decode_stored, encode_stored
 from halfmoon.remoting.properties import decode
 from halfmoon.schema.group_topics import check_topic
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.members import Client, Members
-    from halfmoon.adapters.rocketmq.to_messages import MessageWriter
-    from halfmoon.adapters.rocketmq.windows import Windows
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.records.batches import build_batch
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.remoting.command import Command
+from halfmoon.remoting.command import Command
 
 END_TOPIC = "halfmoon.transactions"
 """Where every client can say it (plugins/store/transaction.py)."""

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.store_times import frame_at
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import HEADER_BYTES, build_batch, iter_records, parse_header
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Steps
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import place_of
 from halfmoon.services.keyindex.questions import Found
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition
 
 
 class Standing(NamedTuple):

@@ -14,13 +14,11 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
+from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.remoting.command import Command
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.to_messages import MessageWriter
-    from halfmoon.services.groups.allocation import Assignment
+from halfmoon.services.groups.allocation import Assignment
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.checks import CheckBack
@@ -18,21 +17,19 @@ from halfmoon.adapters.rocketmq.queue_locks import QueueLocks
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
+from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.config.settings import RocketmqListener
 from halfmoon.config.units import format_duration
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.services import Services
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
+from halfmoon.services.common.filters import FilterCompiler
+from halfmoon.services.groups.allocation import AnyAllocator
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.config.settings import RocketmqListener
-    from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.services.common.filters import FilterCompiler
-    from halfmoon.services.groups.allocation import AnyAllocator
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError
 from halfmoon.services.groups.service import GroupService
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
+from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.windows import READ_BYTES, Key, OpenBatch, Window
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.filters import Filter
-    from halfmoon.core.catalog.topics import Partition
 
 log = logging.getLogger("halfmoon.rocketmq")
 

@@ -7,28 +7,25 @@ the package registers them all. What is not registered is answered with REQUEST_
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Flag, auto
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
+from halfmoon.adapters.rocketmq.node import Node
+from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.services import Services
 from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
-
-if TYPE_CHECKING:
-    import logging
-
-    from halfmoon.adapters.rocketmq.node import Node
-    from halfmoon.adapters.tcp.core import Core
 
 QUERY_SHARE = 4
 """What a request counts for in connection.MAX_WORKED_OUT that may read anything."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from halfmoon.adapters.rocketmq import names
+from halfmoon.adapters.rocketmq.members import Client
+from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.sending import MOST_AUTO_QUEUES
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.members import Client
-    from halfmoon.adapters.rocketmq.node import Node
-    from halfmoon.core.catalog.topics import Topic
+from halfmoon.core.catalog.topics import Topic
 
 READ, WRITE, INHERIT = 4, 2, 1
 """org.apache.rocketmq.common.constant.PermName."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from stringzilla import find
 
@@ -24,14 +24,12 @@ from halfmoon.adapters.rocketmq.to_records import (
     split_unique,
 )
 from halfmoon.config.units import format_duration
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
 from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.topics import Partition, Topic
 
 MOST_AUTO_QUEUES = 8
 """Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""

@@ -6,21 +6,18 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
+from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.config.settings import RocketmqListener, Settings
 from halfmoon.core.services import Services
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.access import Access
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.config.settings import RocketmqListener, Settings
-    from halfmoon.services.common.filters import FilterCompiler
-    from halfmoon.services.groups.allocation import AnyAllocator
+from halfmoon.services.common.filters import FilterCompiler
+from halfmoon.services.groups.allocation import AnyAllocator
 
 
 class Server(Listener):

@@ -6,14 +6,10 @@ each step reads one, in a thread. (The index knows records' own timestamps; thos
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.steps import Steps
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.storage.commitlog import CommitLog
 
 
 def frame_at(log: CommitLog, partition: Partition, offset: int) -> Steps[WholeFrame | None]:

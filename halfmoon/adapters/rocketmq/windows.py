@@ -17,25 +17,23 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from halfmoon.adapters.rocketmq.filters import Filter
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter, Sheet
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
+from halfmoon.core.storage.reading import Place
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import physical_offset
 from halfmoon.schema import provenance
 from halfmoon.services.common.filtering import matches
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.rocketmq.filters import Filter
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.storage.reading import Place
 
 log = logging.getLogger("halfmoon.rocketmq")
 

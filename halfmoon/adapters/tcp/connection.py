@@ -13,12 +13,10 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.receiving import Receiving
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.listener import Listener
 
 Buffer = bytes | bytearray | memoryview
 

@@ -11,14 +11,12 @@ from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from halfmoon.adapters.tcp.buffers import BufferPool
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
-    from halfmoon.config.settings import LimitSettings, Settings
-    from halfmoon.core.services import Services
+from halfmoon.adapters.tcp.core import Core
+from halfmoon.config.settings import LimitSettings, Settings
+from halfmoon.core.services import Services
 
 SWEEP_MS = 5_000
 """How often connections are looked at; a timeout is late by up to this much."""

@@ -12,12 +12,10 @@ one of three places (see also `buffers`):
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from halfmoon.adapters.tcp.buffers import SMALLEST_BYTES, ReceiveBuffer
-
-if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.adapters.tcp.listener import Listener
 
 CONTROL_TURN_BYTES = 64 << 10
 """After this much of requests that become objects, other connections have their turn. They cost up to ten

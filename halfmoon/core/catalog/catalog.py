@@ -14,10 +14,11 @@ it keeps the other slots of a snapshot as they are.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs, TopicRules
 from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
 from halfmoon.core.catalog.topics import Partition, Topic
@@ -25,9 +26,6 @@ from halfmoon.core.producer_state import Producers
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.snapshot import CLEAN_BASE
-
-if TYPE_CHECKING:
-    from halfmoon.config.settings import Settings
 
 DELETED_KNOWN = 1_000
 """Deleted topics whose names are still known."""

@@ -10,19 +10,15 @@ messages that wait, producers, their transactions, the ranges that compaction ha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from halfmoon.config.topic_configs import TopicRules
 from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
+from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.storage.consume_queue import ConsumeQueue
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.partition import PartitionTransactions
+from halfmoon.schema import control
 from halfmoon.schema.snapshot import CLEAN_BASE
-
-if TYPE_CHECKING:
-    from halfmoon.config.topic_configs import TopicRules
-    from halfmoon.core.records.batch_header import BatchHeader
-    from halfmoon.schema import control
 
 
 class Partition:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
+from halfmoon.core.append import Appender
 from halfmoon.schema.control import AclRule, AclsChanged
 from halfmoon.services.acls.rules import AclFilter
-
-if TYPE_CHECKING:
-    from halfmoon.core.append import Appender
-    from halfmoon.services.acls.state import AclsState
+from halfmoon.services.acls.state import AclsState
 
 
 class AccessRules:

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from halfmoon.config.values import Kind
+from halfmoon.core.append import Appender
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.common.patterns import InvalidPattern, Pattern
-from halfmoon.services.configs.state import CLIENT_METRICS
-
-if TYPE_CHECKING:
-    from halfmoon.core.append import Appender
-    from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.configs.state import CLIENT_METRICS, ConfigsState
 
 LEAST_INTERVAL_MS, MOST_INTERVAL_MS = 100, 3_600_000
 EMPTY_SUBSCRIPTION = 0

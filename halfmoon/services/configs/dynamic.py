@@ -10,21 +10,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
+from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import check_lags
+from halfmoon.core.append import Appender
 from halfmoon.core.features import Feature
+from halfmoon.core.live import Live
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
-from halfmoon.services.configs.state import ALL_NODES, BROKER
-
-if TYPE_CHECKING:
-    from halfmoon.config.settings import Settings
-    from halfmoon.core.append import Appender
-    from halfmoon.core.live import Live
-    from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.configs.state import ALL_NODES, BROKER, ConfigsState
 
 
 class DynamicConfigs:

@@ -13,25 +13,20 @@ reason, since there are no such groups here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from halfmoon.config.settings import Settings
 from halfmoon.config.share_settings import reset_ms
 from halfmoon.config.values import Kind, always, boolean, by_name, checked, integer, stated, unknown
+from halfmoon.core.append import Appender
+from halfmoon.core.live import Live
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic
-from halfmoon.services.configs.state import GROUP
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from halfmoon.config.settings import Settings
-    from halfmoon.core.append import Appender
-    from halfmoon.core.live import Live
-    from halfmoon.services.configs.state import ConfigsState
+from halfmoon.services.configs.state import GROUP, ConfigsState
 
 EARLIEST, LATEST, BY_DURATION = "earliest", "latest", "by_duration:"
 READ_COMMITTED, READ_UNCOMMITTED = "read_committed", "read_uncommitted"

@@ -20,26 +20,24 @@ import logging
 import threading
 from array import array
 from collections.abc import Callable, Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.features import Feature
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
+from halfmoon.core.relay import Load, Relays
 from halfmoon.core.storage import frame_reading
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.scan import Scan
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
+from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError
 from halfmoon.services.following import saved as files
 from halfmoon.services.following.saved import Mark, Saved
 from halfmoon.services.following.types import Batch, Dispatcher
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.relay import Load, Relays
-    from halfmoon.core.storage.commitlog import CommitLog
-    from halfmoon.core.turn import Turn
 
 AT_ONCE = 200
 """Frames that are looked at, and batches that are shown, between two pauses."""

@@ -26,20 +26,18 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from math import isinf
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
+from halfmoon.config.settings import Settings
+from halfmoon.core.append import Appender
+from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
+from halfmoon.core.live import Live
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import QuotasSet
 from halfmoon.services.quotas import metrics
 from halfmoon.services.quotas.rates import Rate, TokenBucket
-
-if TYPE_CHECKING:
-    from halfmoon.config.settings import Settings
-    from halfmoon.core.append import Appender
-    from halfmoon.core.clock import Clock
-    from halfmoon.core.live import Live
-    from halfmoon.services.quotas.state import Entity, QuotasState
+from halfmoon.services.quotas.state import Entity, QuotasState
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 """Types of an entity's parts."""

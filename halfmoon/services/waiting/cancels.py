@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
+from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.errors import BrokerError, Fault
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.schema.control import Cancelled
+from halfmoon.schema.control import Cancelled
 
 
 class Cancels(Protocol):

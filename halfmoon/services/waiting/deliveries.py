@@ -9,27 +9,23 @@ happens; and after a crash the timing wheel is made again from what is pending (
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.gathering import Outgoing
 from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
+from halfmoon.core.relay import Load, Relays
 from halfmoon.errors import BrokerError
-from halfmoon.services.waiting.cancels import NoCancels
-from halfmoon.services.waiting.deciding import RETRY_MS
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.relay import Load, Relays
-    from halfmoon.schema.provenance import Origin
-    from halfmoon.services.waiting.cancels import Cancels
-    from halfmoon.services.waiting.deciding import Deciding
-    from halfmoon.services.waiting.delivering import Delivering
-    from halfmoon.services.waiting.due_clock import DueClock
-    from halfmoon.services.waiting.due_times import Due
-    from halfmoon.services.waiting.messages import WaitingMessages
-    from halfmoon.services.waiting.queues import WaitingQueues
+from halfmoon.schema.provenance import Origin
+from halfmoon.services.waiting.cancels import Cancels, NoCancels
+from halfmoon.services.waiting.deciding import RETRY_MS, Deciding
+from halfmoon.services.waiting.delivering import Delivering
+from halfmoon.services.waiting.due_clock import DueClock
+from halfmoon.services.waiting.due_times import Due
+from halfmoon.services.waiting.messages import WaitingMessages
+from halfmoon.services.waiting.queues import WaitingQueues
 
 AT_ONCE = 256
 """Frames of waiting messages that are read together."""

@@ -7,21 +7,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from halfmoon.core.append import Appender
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.records.batches import build_batch, parse_header, set_log_append_time
+from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema.provenance import SourceRun
-from halfmoon.services.waiting.messages import SingleRecords, still_waiting
-
-if TYPE_CHECKING:
-    from halfmoon.core.append import Appender
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.topic_administration import TopicAdministration
-    from halfmoon.schema.provenance import Origin
-    from halfmoon.services.waiting.messages import WaitingMessages
+from halfmoon.schema.provenance import Origin, SourceRun
+from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, still_waiting
 
 UNDELIVERABLE = "halfmoon.undeliverable"
 """Dead letters that belong to no group: messages whose topic was gone when they were due."""

@@ -7,16 +7,12 @@ made again from what is pending.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.services.waiting.deciding import Deciding
+from halfmoon.services.waiting.due_clock import DueClock
 from halfmoon.services.waiting.due_times import MAX_QUEUES, DueTimes
-
-if TYPE_CHECKING:
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.services.waiting.deciding import Deciding
-    from halfmoon.services.waiting.due_clock import DueClock
-    from halfmoon.services.waiting.state import AttemptsState
+from halfmoon.services.waiting.state import AttemptsState
 
 FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""

@@ -10,27 +10,23 @@ they were. Disk that is kept by waiting messages is thereby at most what they ta
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from halfmoon.core.append import Appender
+from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.gathering import Outgoing
+from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records.batch_header import CODEC_MASK
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
+from halfmoon.core.relay import Load, Relays
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import HEADER_BYTES
-from halfmoon.schema.provenance import ORIGIN_BYTES, SourceRun
-from halfmoon.services.waiting.cancels import NoCancels
+from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, SourceRun
+from halfmoon.services.waiting.cancels import Cancels, NoCancels
+from halfmoon.services.waiting.deliveries import Deliveries
 from halfmoon.services.waiting.messages import parted, place_of
-
-if TYPE_CHECKING:
-    from halfmoon.core.append import Appender
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.partition_reader import PartitionReader
-    from halfmoon.core.relay import Load, Relays
-    from halfmoon.core.storage.commitlog import CommitLog
-    from halfmoon.schema.provenance import Origin
-    from halfmoon.services.waiting.cancels import Cancels
-    from halfmoon.services.waiting.deliveries import Deliveries
-    from halfmoon.services.waiting.state import AttemptsState
+from halfmoon.services.waiting.state import AttemptsState
 
 SEGMENTS_OF_DEAD = 2
 
