@@ -27,7 +27,7 @@ from halfmoon.client.engine.producing import BATCH_BYTES
 from halfmoon.client.engine.pull_consuming import LiteSettings
 from halfmoon.client.making import MAX_GROUP_CHARACTERS
 from halfmoon.client.messages import MAX_BODY_BYTES, MAX_TOPIC_CHARACTERS, MOST_PLAIN_BYTES
-from halfmoon.client.threads.clients import CHECK_THREADS, MOST_IN_FLIGHT
+from halfmoon.client.threads.producers import CHECK_THREADS, MOST_IN_FLIGHT
 from halfmoon.remoting import command, properties
 from halfmoon.testing import Broker
 

@@ -9,14 +9,8 @@ from __future__ import annotations
 
 from halfmoon.client import common
 from halfmoon.client.common import *  # noqa: F403
-from halfmoon.client.threads.clients import (
-    LitePullConsumer,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    TransactionListener,
-    TransactionProducer,
-)
+from halfmoon.client.threads.consumers import LitePullConsumer, PullConsumer, PushConsumer
+from halfmoon.client.threads.producers import Producer, TransactionListener, TransactionProducer
 
 __all__ = [
     "LitePullConsumer",

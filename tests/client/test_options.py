@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-import halfmoon.client.aio.clients as aio_clients
-import halfmoon.client.threads.clients as thread_clients
+import halfmoon.client.aio.consumers as aio_consumers
+import halfmoon.client.threads.consumers as thread_consumers
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.listening import Context, Status
 from halfmoon.client.engine.producing import ProducerSettings
@@ -271,10 +271,10 @@ def test_defaults_that_all_clients_share(kind: Any) -> None:
 @pytest.mark.parametrize(
     "method",
     [
-        thread_clients.PullConsumer.pull,
-        thread_clients.LitePullConsumer.poll,
-        aio_clients.PullConsumer.pull,
-        aio_clients.LitePullConsumer.poll,
+        thread_consumers.PullConsumer.pull,
+        thread_consumers.LitePullConsumer.poll,
+        aio_consumers.PullConsumer.pull,
+        aio_consumers.LitePullConsumer.poll,
     ],
 )
 def test_a_pull_or_poll_asks_for_32_messages(method: Any) -> None:

@@ -6,14 +6,8 @@ from halfmoon.client.aio import Message, Producer, PushConsumer, Status
 from __future__ import annotations
 
 from halfmoon.client import common
-from halfmoon.client.aio.clients import (
-    LitePullConsumer,
-    Producer,
-    PullConsumer,
-    PushConsumer,
-    TransactionListener,
-    TransactionProducer,
-)
+from halfmoon.client.aio.consumers import LitePullConsumer, PullConsumer, PushConsumer
+from halfmoon.client.aio.producers import Producer, TransactionListener, TransactionProducer
 from halfmoon.client.common import *  # noqa: F403
 
 __all__ = [

@@ -7,7 +7,6 @@ gave us to call is called outside the lock.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import selectors
@@ -22,8 +21,8 @@ from halfmoon.client.engine.listening import Work
 from halfmoon.client.engine.network import Connection, Network
 from halfmoon.client.errors import NotRunningError, RequestTimeoutError
 from halfmoon.client.making import now_ms
+from halfmoon.client.threads.sockets import Socket, drain, is_literal, open_socket, read
 
-READ_BYTES = 256 << 10
 LONGEST_SLEEP_S = 3_600.0
 JOINED_BYTES = 256 << 10
 """Small frames are sent together up to this."""
@@ -33,22 +32,6 @@ MOST_UNSENT_BYTES = 256 << 20
 T = TypeVar("T")
 
 log = logging.getLogger("halfmoon.client.network")
-
-
-class _Socket:
-    """The shell's side of a connection."""
-
-    __slots__ = ("connection", "is_closing", "is_connected", "is_full", "out", "out_bytes", "sock")
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self.sock: socket.socket | None = None
-        self.out: deque[bytes] = deque()
-        self.out_bytes = 0
-        self.is_full = False
-        """The socket takes no more for now; the selector says when it does."""
-        self.is_connected = False
-        self.is_closing = False
 
 
 class _Lock:
@@ -85,10 +68,10 @@ class Shell:
         self._selector: selectors.BaseSelector
         self._wake_in: socket.socket
         self._wake_out: socket.socket
-        self._dirty: set[_Socket] = set()
+        self._dirty: set[Socket] = set()
         """Have something to send."""
-        self._to_open: deque[tuple[_Socket, socket.socket | Exception]] = deque()
-        self._to_watch: deque[_Socket] = deque()
+        self._to_open: deque[tuple[Socket, socket.socket | Exception]] = deque()
+        self._to_watch: deque[Socket] = deque()
         """Could not send all."""
         self._after: deque[Callable[[], object]] = deque()
         """What is called outside the lock."""
@@ -212,10 +195,10 @@ class Shell:
     # -- Driver ------------------------------------------------------------------------------------------------------
 
     def connect(self, connection: Connection) -> None:
-        handle = connection.handle = _Socket(connection)
+        handle = connection.handle = Socket(connection)
         host, _, port = connection.address.rpartition(":")
         host = host.strip("[]")
-        if _is_literal(host):
+        if is_literal(host):
             self._open(handle, host, int(port))
         else:  # a look-up may take long
             threading.Thread(
@@ -224,14 +207,14 @@ class Shell:
 
     def write(self, connection: Connection, data: bytes) -> None:
         handle = connection.handle
-        assert isinstance(handle, _Socket)
+        assert isinstance(handle, Socket)
         handle.out.append(data)
         handle.out_bytes += len(data)
         self._dirty.add(handle)
 
     def close(self, connection: Connection) -> None:
         handle = connection.handle
-        assert isinstance(handle, _Socket)
+        assert isinstance(handle, Socket)
         handle.is_closing = True
         self._dirty.add(handle)
 
@@ -240,16 +223,9 @@ class Shell:
 
     # -- sockets -----------------------------------------------------------------------------------------------------
 
-    def _open(self, handle: _Socket, host: str, port: int) -> None:
+    def _open(self, handle: Socket, host: str, port: int) -> None:
         try:
-            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-            sock = socket.socket(family, kind, protocol)
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            code = sock.connect_ex(address)
-            if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK):
-                sock.close()
-                raise OSError(code, os.strerror(code))
+            sock = open_socket(host, port)
         except OSError as error:
             self._to_open.append((handle, error))
         else:
@@ -274,7 +250,7 @@ class Shell:
             if handle.is_closing and (not handle.out or not handle.is_connected):
                 self._shut(handle)
 
-    def _send(self, handle: _Socket, sock: socket.socket) -> None:
+    def _send(self, handle: Socket, sock: socket.socket) -> None:
         out = handle.out
         if handle.out_bytes > MOST_UNSENT_BYTES:
             self._lost(handle, f"the node does not read: {handle.out_bytes} bytes wait for it")
@@ -302,11 +278,11 @@ class Shell:
                 self._to_watch.append(handle)
                 self._wake()
 
-    def _lost(self, handle: _Socket, why: str) -> None:
+    def _lost(self, handle: Socket, why: str) -> None:
         self._shut(handle)
         self.network.closed(handle.connection, why)
 
-    def _shut(self, handle: _Socket) -> None:
+    def _shut(self, handle: Socket) -> None:
         handle.is_connected = False
         handle.out.clear()
         handle.out_bytes = 0
@@ -341,24 +317,24 @@ class Shell:
                 pause_s = min(LONGEST_SLEEP_S, max(0.0, (deadline_ms - now_ms()) / 1e3))
             self._sleeps_until_ms = now_ms() + 1e3 * pause_s
         events = self._selector.select(pause_s)
-        read: list[tuple[_Socket, bytes | None, str]] = []
-        writable: list[_Socket] = []
+        arrived: list[tuple[Socket, bytes | None, str]] = []
+        writable: list[Socket] = []
         for key, mask in events:
             handle = key.data
             if handle is None:
-                _drain(self._wake_in)
+                drain(self._wake_in)
                 continue
             if mask & selectors.EVENT_WRITE:
                 writable.append(handle)
             if mask & selectors.EVENT_READ and handle.is_connected:
-                read.append(_read(handle))
+                arrived.append(read(handle))
         with self.lock:
             self._sleeps_until_ms = 0.0
             kernel = self.kernel
             kernel.now_ms = max(kernel.now_ms, now_ms())
             for handle in writable:
                 self._writable(handle)
-            for handle, data, why in read:
+            for handle, data, why in arrived:
                 if handle.sock is None:
                     continue  # closed meanwhile
                 if data is None:
@@ -394,7 +370,7 @@ class Shell:
             if handle.sock is not None:
                 self._selector.modify(handle.sock, selectors.EVENT_READ | selectors.EVENT_WRITE, handle)
 
-    def _writable(self, handle: _Socket) -> None:
+    def _writable(self, handle: Socket) -> None:
         sock = handle.sock
         if sock is None:
             return
@@ -418,34 +394,3 @@ class Shell:
             self._selector.close()
             self._wake_in.close()
             self._wake_out.close()
-
-
-def _read(handle: _Socket) -> tuple[_Socket, bytes | None, str]:
-    """What has come: nothing yet, bytes, or the end and why."""
-    sock = handle.sock
-    if sock is None:
-        return handle, None, ""
-    try:
-        return handle, sock.recv(READ_BYTES), "the node has closed the connection"
-    except BlockingIOError:
-        return handle, None, ""
-    except OSError as error:
-        return handle, b"", str(error)
-
-
-def _drain(sock: socket.socket) -> None:
-    try:
-        while sock.recv(4_096):
-            pass
-    except BlockingIOError:
-        pass
-
-
-def _is_literal(host: str) -> bool:
-    for family in (socket.AF_INET, socket.AF_INET6):
-        try:
-            socket.inet_pton(family, host)
-        except OSError:
-            continue
-        return True
-    return False

@@ -27,7 +27,7 @@ from halfmoon.client import (
     ReceivedMessage,
     Status,
 )
-from halfmoon.client.threads import clients
+from halfmoon.client.threads import producers
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.command import Command
 from tests.client.live.conftest import Live, until
@@ -55,7 +55,7 @@ def test_a_future_cannot_be_cancelled_and_nothing_breaks(topic: str, producer: A
 
 
 def test_a_callback_may_send_on_and_may_not_wait(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "MOST_IN_FLIGHT", 2)
+    monkeypatch.setattr(producers, "MOST_IN_FLIGHT", 2)
     topic = live.topic()
     producer = live.producer()
     done = threading.Event()
