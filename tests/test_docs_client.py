@@ -22,9 +22,9 @@ from halfmoon.client import ClientError, ConsumeFrom, Context, Message, PullResu
 from halfmoon.client.base import TransactionResult
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.consuming import ConsumerCounters
+from halfmoon.client.engine.lite_pulling import LiteSettings
 from halfmoon.client.engine.producer_settings import Counters, ProducerSettings
 from halfmoon.client.engine.producing import BATCH_BYTES
-from halfmoon.client.engine.pull_consuming import LiteSettings
 from halfmoon.client.making import MAX_GROUP_CHARACTERS
 from halfmoon.client.messages import MAX_BODY_BYTES, MAX_TOPIC_CHARACTERS, MOST_PLAIN_BYTES
 from halfmoon.client.threads.producers import CHECK_THREADS, MOST_IN_FLIGHT

@@ -10,8 +10,9 @@ import yaml
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.sections import decode_section
-from halfmoon.config.settings import RocketmqListener, load_settings
+from halfmoon.config.settings import load_settings
 
 TEXT = (Path(__file__).parents[1] / "docs" / "rocketmq.md").read_text(encoding="utf-8")
 WHERE = {Port.BROKER: "broker", Port.NAMES: "name service", Port.BROKER | Port.NAMES: "broker and name service"}

@@ -16,10 +16,11 @@ from halfmoon.client.engine.consuming import ConsumerCounters
 from halfmoon.client.engine.driver import Driver
 from halfmoon.client.engine.kernel import Kernel
 from halfmoon.client.engine.listening import Listener
+from halfmoon.client.engine.lite_pulling import LitePulling, LiteSettings
 from halfmoon.client.engine.network import Network
 from halfmoon.client.engine.offsets import BrokerOffsets
 from halfmoon.client.engine.producer_settings import Counters, ProducerSettings
-from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
+from halfmoon.client.engine.pull_consuming import Pulling
 from halfmoon.client.engine.subscriptions import Subscription, by_language, by_sql, by_tags
 from halfmoon.client.engine.transactions import TransactionState
 from halfmoon.client.errors import ConfigError, NotRunningError

@@ -23,7 +23,8 @@ import uvloop
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
-from halfmoon.config.settings import RocketmqListener, Settings
+from halfmoon.config.listener_settings import RocketmqListener
+from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
 from halfmoon.core.hold import Policy

@@ -14,8 +14,8 @@ import halfmoon.client.aio.consumers as aio_consumers
 import halfmoon.client.threads.consumers as thread_consumers
 from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.listening import Context, Status
+from halfmoon.client.engine.lite_pulling import LiteSettings
 from halfmoon.client.engine.producing import ProducerSettings
-from halfmoon.client.engine.pull_consuming import LiteSettings
 from halfmoon.client.errors import ConfigError
 from halfmoon.client.messages import ReceivedMessage
 from tests.client.fake_broker import (

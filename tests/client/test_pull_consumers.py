@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from halfmoon.client.engine.group_queries import ConsumeFrom
+from halfmoon.client.engine.lite_pulling import LitePulling, LiteSettings
 from halfmoon.client.engine.offsets import BrokerOffsets
-from halfmoon.client.engine.pull_consuming import LitePulling, LiteSettings, Pulling
+from halfmoon.client.engine.pull_consuming import Pulling
 from halfmoon.client.engine.pulling import PullResult, PullStatus
 from halfmoon.client.engine.subscriptions import Subscription, by_language, by_sql, by_tags
 from halfmoon.client.errors import BrokerRefusedError, ConfigError, RouteError

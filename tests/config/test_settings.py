@@ -10,9 +10,10 @@ import msgspec
 import pytest
 import yaml
 
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.sections import decode_section, unit_of
 from halfmoon.config.sections import leaves as leaves_of
-from halfmoon.config.settings import RocketmqListener, Settings, environment_names, load_settings, setting_paths
+from halfmoon.config.settings import Settings, environment_names, load_settings, setting_paths
 from halfmoon.config.units import Address
 from halfmoon.errors import StartError
 from halfmoon.plugins import BUILT_IN

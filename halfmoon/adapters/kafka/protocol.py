@@ -144,20 +144,16 @@ from halfmoon.adapters.kafka.schema import Decode, Elements, message_decoder
 from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, TRUNCATED
 
 
-class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
-    pass
+class ConsumerGroupHeartbeatRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
 
 
-class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
-    pass
+class ConsumerGroupHeartbeatResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
 
 
-class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
-    pass
+class ConsumerGroupDescribeRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
 
 
-class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__):  # type: ignore[call-arg]
-    pass
+class ConsumerGroupDescribeResponse(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
 
 
 class GetTelemetrySubscriptionsRequest(ApiMessage, load_json=schemas.__name__): ...  # type: ignore[call-arg]
@@ -310,134 +306,3 @@ def encode_response(api_version: int, response: Any) -> bytearray:
     """The body of a response (without its header) in the version of its request."""
     encoded: bytearray = response.encode(version=api_version)
     return encoded
-
-
-__all__ = [
-    "REQUESTS",
-    "RESPONSES",
-    "AddOffsetsToTxnRequest",
-    "AddOffsetsToTxnResponse",
-    "AddPartitionsToTxnRequest",
-    "AddPartitionsToTxnResponse",
-    "AlterClientQuotasRequest",
-    "AlterClientQuotasResponse",
-    "AlterConfigsRequest",
-    "AlterConfigsResponse",
-    "AlterPartitionReassignmentsRequest",
-    "AlterPartitionReassignmentsResponse",
-    "AlterReplicaLogDirsRequest",
-    "AlterReplicaLogDirsResponse",
-    "AlterShareGroupOffsetsRequest",
-    "AlterShareGroupOffsetsResponse",
-    "AlterUserScramCredentialsRequest",
-    "AlterUserScramCredentialsResponse",
-    "ApiVersionsRequest",
-    "ApiVersionsResponse",
-    "ConsumerGroupDescribeRequest",
-    "ConsumerGroupDescribeResponse",
-    "ConsumerGroupHeartbeatRequest",
-    "ConsumerGroupHeartbeatResponse",
-    "CreateAclsRequest",
-    "CreateAclsResponse",
-    "CreatePartitionsRequest",
-    "CreatePartitionsResponse",
-    "CreateTopicsRequest",
-    "CreateTopicsResponse",
-    "DeleteAclsRequest",
-    "DeleteAclsResponse",
-    "DeleteGroupsRequest",
-    "DeleteGroupsResponse",
-    "DeleteRecordsRequest",
-    "DeleteRecordsResponse",
-    "DeleteShareGroupOffsetsRequest",
-    "DeleteShareGroupOffsetsResponse",
-    "DeleteTopicsRequest",
-    "DeleteTopicsResponse",
-    "DescribeAclsRequest",
-    "DescribeAclsResponse",
-    "DescribeClientQuotasRequest",
-    "DescribeClientQuotasResponse",
-    "DescribeClusterRequest",
-    "DescribeClusterResponse",
-    "DescribeConfigsRequest",
-    "DescribeConfigsResponse",
-    "DescribeGroupsRequest",
-    "DescribeGroupsResponse",
-    "DescribeLogDirsRequest",
-    "DescribeLogDirsResponse",
-    "DescribeProducersRequest",
-    "DescribeProducersResponse",
-    "DescribeQuorumRequest",
-    "DescribeQuorumResponse",
-    "DescribeShareGroupOffsetsRequest",
-    "DescribeShareGroupOffsetsResponse",
-    "DescribeTopicPartitionsRequest",
-    "DescribeTopicPartitionsResponse",
-    "DescribeTransactionsRequest",
-    "DescribeTransactionsResponse",
-    "DescribeUserScramCredentialsRequest",
-    "DescribeUserScramCredentialsResponse",
-    "ElectLeadersRequest",
-    "ElectLeadersResponse",
-    "EndTxnRequest",
-    "EndTxnResponse",
-    "FetchRequest",
-    "FetchResponse",
-    "FindCoordinatorRequest",
-    "FindCoordinatorResponse",
-    "GetTelemetrySubscriptionsRequest",
-    "GetTelemetrySubscriptionsResponse",
-    "HeartbeatRequest",
-    "HeartbeatResponse",
-    "IncrementalAlterConfigsRequest",
-    "IncrementalAlterConfigsResponse",
-    "InitProducerIdRequest",
-    "InitProducerIdResponse",
-    "JoinGroupRequest",
-    "JoinGroupResponse",
-    "LeaveGroupRequest",
-    "LeaveGroupResponse",
-    "ListConfigResourcesRequest",
-    "ListConfigResourcesResponse",
-    "ListGroupsRequest",
-    "ListGroupsResponse",
-    "ListOffsetsRequest",
-    "ListOffsetsResponse",
-    "ListPartitionReassignmentsRequest",
-    "ListPartitionReassignmentsResponse",
-    "ListTransactionsRequest",
-    "ListTransactionsResponse",
-    "MetadataRequest",
-    "MetadataResponse",
-    "OffsetCommitRequest",
-    "OffsetCommitResponse",
-    "OffsetDeleteRequest",
-    "OffsetDeleteResponse",
-    "OffsetFetchRequest",
-    "OffsetFetchResponse",
-    "OffsetForLeaderEpochRequest",
-    "OffsetForLeaderEpochResponse",
-    "ProduceRequest",
-    "ProduceResponse",
-    "PushTelemetryRequest",
-    "PushTelemetryResponse",
-    "ShareAcknowledgeRequest",
-    "ShareAcknowledgeResponse",
-    "ShareFetchRequest",
-    "ShareFetchResponse",
-    "ShareGroupDescribeRequest",
-    "ShareGroupDescribeResponse",
-    "ShareGroupHeartbeatRequest",
-    "ShareGroupHeartbeatResponse",
-    "SyncGroupRequest",
-    "SyncGroupResponse",
-    "TxnOffsetCommitRequest",
-    "TxnOffsetCommitResponse",
-    "UpdateFeaturesRequest",
-    "UpdateFeaturesResponse",
-    "WriteTxnMarkersRequest",
-    "WriteTxnMarkersResponse",
-    "decode_request",
-    "encode_response",
-    "is_flexible",
-]

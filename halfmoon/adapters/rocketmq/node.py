@@ -19,7 +19,7 @@ from halfmoon.adapters.rocketmq.to_records import RecordMaker
 from halfmoon.adapters.rocketmq.windows import Windows
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
-from halfmoon.config.settings import RocketmqListener
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.units import format_duration
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.services import Services

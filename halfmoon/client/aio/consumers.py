@@ -20,7 +20,8 @@ from halfmoon.client.base import (
     PushConsumerParts,
 )
 from halfmoon.client.engine.kernel import Pending
-from halfmoon.client.engine.pull_consuming import LitePulling, Pulling
+from halfmoon.client.engine.lite_pulling import LitePulling
+from halfmoon.client.engine.pull_consuming import Pulling
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.messages import ReceivedMessage
 from halfmoon.plugin import Queue

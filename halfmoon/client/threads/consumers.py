@@ -16,7 +16,8 @@ from halfmoon.client.base import (
 )
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.listening import Status, Work
-from halfmoon.client.engine.pull_consuming import LitePulling, Pulling
+from halfmoon.client.engine.lite_pulling import LitePulling
+from halfmoon.client.engine.pull_consuming import Pulling
 from halfmoon.client.engine.pulling import PullResult
 from halfmoon.client.messages import ReceivedMessage
 from halfmoon.client.threads.life import Life

@@ -1,4 +1,4 @@
-"""A tree of `sql_grammar` as a function of a record's properties, with the values and conversions of RocketMQ's Java.
+"""A tree of `sql_tree` as a function of a record's properties, with the values and conversions of RocketMQ's Java.
 
 Properties are texts. Compared with a number or with TRUE or FALSE, they are read as such: with a whole number as an int
 or a long, as large as the number itself is; with a floating-point number as a double; with a truth value by
@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping
 from math import copysign, inf, isnan, nan
 from operator import ge, gt, le, lt
 
-from halfmoon.plugins.filter.sql_grammar import (
+from halfmoon.plugins.filter.sql_like import like
+from halfmoon.plugins.filter.sql_tree import (
     And,
     Cast,
     Compare,
@@ -33,7 +34,6 @@ from halfmoon.plugins.filter.sql_grammar import (
     Property,
     Scalar,
 )
-from halfmoon.plugins.filter.sql_like import like
 
 Properties = Mapping[str, bytes | None]
 Evaluate = Callable[[Properties], Scalar]

@@ -1,4 +1,4 @@
-"""A compiled SQL92 condition: from the tree (sql_grammar.py) to what is asked of each record (sql_evaluation.py)."""
+"""A compiled SQL92 condition: from the tree (sql_tree.py) to what is asked of each record (sql_evaluation.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from halfmoon.plugins.filter.header_needle import Header, needle
 from halfmoon.plugins.filter.sql_evaluation import NoMatchError, evaluator
-from halfmoon.plugins.filter.sql_grammar import (
+from halfmoon.plugins.filter.sql_tree import (
     And,
     Compare,
     Constant,

@@ -21,98 +21,32 @@ import re
 from collections.abc import Callable
 from typing import Literal, NamedTuple, cast
 
-from msgspec import Struct
-
 from halfmoon.plugin import FilterSyntaxError
 from halfmoon.plugins.filter.expression import check_length
+from halfmoon.plugins.filter.sql_tree import (
+    And,
+    Cast,
+    Compare,
+    Constant,
+    Contains,
+    Equal,
+    In,
+    IsNull,
+    Like,
+    Long,
+    Negative,
+    Node,
+    Not,
+    Or,
+    Order,
+    Property,
+)
 
 MAX_NESTING = 40
 """Parentheses, NOTs and signs within one another."""
 
 MAX_CHAINED = 40
 """Comparisons of a comparison (`a = b = c` has one), all in all."""
-
-Scalar = str | int | float | bool | None
-
-
-class Long(int):
-    """A whole number that Java keeps in 64 bits: properties compared with it are read as such."""
-
-
-class Constant(Struct, frozen=True):
-    value: Scalar
-
-
-class Property(Struct, frozen=True):
-    name: str
-
-
-class Negative(Struct, frozen=True):
-    """−operand; null unless the operand is a number."""
-
-    operand: Node
-
-
-class Cast(Struct, frozen=True):
-    """A property where a condition stands. Properties are texts, so it is never true."""
-
-    operand: Property
-
-
-class Not(Struct, frozen=True):
-    operand: Node
-
-
-class And(Struct, frozen=True):
-    operands: tuple[Node, ...]
-
-
-class Or(Struct, frozen=True):
-    operands: tuple[Node, ...]
-
-
-class Equal(Struct, frozen=True):
-    left: Node
-    right: Node
-
-
-class IsNull(Struct, frozen=True):
-    operand: Node
-
-
-Order = Literal[">", ">=", "<", "<="]
-
-
-class Compare(Struct, frozen=True):
-    symbol: Order
-    left: Node
-    right: Node
-
-
-class In(Struct, frozen=True):
-    operand: Property
-    texts: frozenset[str]
-    negated: bool
-
-
-class Contains(Struct, frozen=True):
-    """CONTAINS, STARTSWITH or ENDSWITH; false, negated or not, where the operand is no text, or `text` is empty."""
-
-    keyword: str
-    operand: Node
-    text: str
-    negated: bool
-
-
-class Like(Struct, frozen=True):
-    operand: Property
-    pattern: str
-    escape: str
-    negated: bool
-
-
-Node = Constant | Property | Negative | Cast | Not | And | Or | Equal | IsNull | Compare | In | Contains | Like
-
 
 Kind = Literal["text", "int", "float", "name", "keyword", "symbol", "end"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.server import Server
-from halfmoon.config.settings import RocketmqListener
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.remoting import command as wire
 from halfmoon.remoting import properties
 from halfmoon.remoting.command import JSON, ONEWAY, Command

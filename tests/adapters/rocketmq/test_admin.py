@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rocketmq_rig import Rig, RigClient, sending, text_of
 
-from halfmoon.config.settings import RocketmqListener
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.units import Address
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code

@@ -8,7 +8,7 @@ import logging
 import pytest
 from rocketmq_rig import Rig, RigClient
 
-from halfmoon.config.settings import RocketmqListener
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.core.records.batches import build_batch
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code

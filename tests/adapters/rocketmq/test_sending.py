@@ -8,7 +8,7 @@ import cramjam
 import pytest
 from rocketmq_rig import Rig, properties_of, sending, text_of
 
-from halfmoon.config.settings import RocketmqListener
+from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import iter_records
 from halfmoon.core.records.record_codec import Record

@@ -1,0 +1,59 @@
+"""`$.listeners`: where clients connect, and what each protocol's door lets through."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from halfmoon.config.sections import Section
+from halfmoon.config.units import DURATION, SIZE, Address, Duration, HostPort
+
+
+class KafkaListener(Section, frozen=True, kw_only=True):
+    """Where Kafka clients connect; `advertise` None answers with the address the client reached us at."""
+
+    bind: HostPort = Address("127.0.0.1", 9092)
+    advertise: HostPort | None = None
+
+
+RocketmqName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_@-]{1,100}$")]
+
+
+class RocketmqListener(Section, frozen=True, kw_only=True):
+    """Where RocketMQ clients connect: `namesrv` is what they are configured with (namesrvAddr), `bind` what they are
+    sent to. `advertise` None sends them to the address they reached us at."""
+
+    bind: HostPort = Address("127.0.0.1", 10911)
+    namesrv: HostPort = Address("127.0.0.1", 9876)
+    advertise: HostPort | None = None
+    broker_name: RocketmqName = "halfmoon"
+    cluster: RocketmqName = "DefaultCluster"
+    max_delay_ms: Duration = 3 * 86_400_000
+    """Longest delay by time that RocketMQ clients may ask for (RocketMQ: timerMaxDelaySec)."""
+    pull_messages: Annotated[int, Meta(ge=1, le=512)] = 32
+    """Most messages of one answer to a pull (RocketMQ: maxTransferCountOnMessageInMemory, …"""
+    pull_bytes: Annotated[int, Meta(ge=1, le=8 << 20, extra={"unit": SIZE})] = 256 << 10
+    """… and maxTransferBytesOnMessageInMemory); one message at least, however large. Clients take 16 MiB."""
+    queue_lock_ms: Annotated[int, Meta(ge=30_000, le=86_400_000, extra={"unit": DURATION})] = 60_000
+    """How long a member keeps a queue that it has locked, if it does not ask again (RocketMQ:
+    rocketmq.broker.rebalance.lockMaxLiveTime). Clients trust a lock for 30 s: a shorter one has two owners."""
+    client_timeout_ms: Annotated[int, Meta(ge=1_000, le=86_400_000, extra={"unit": DURATION})] = 120_000
+    """A client without a heartbeat for so long is dropped (RocketMQ: ClientManager's channelExpiredTimeout)."""
+    memory_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.4
+    """A group without progress begins at a queue's first message if that lies within so much of the machine's memory
+    of the log's end (RocketMQ: accessMessageInMemoryMaxRatio)."""
+
+
+class HttpListener(Section, frozen=True, kw_only=True):
+    """Where /healthz and /metrics are served."""
+
+    bind: HostPort = Address("127.0.0.1", 8080)
+
+
+class ListenerSettings(Section, frozen=True, kw_only=True):
+    """The doors. A door that is None is shut."""
+
+    kafka: KafkaListener = KafkaListener()
+    rocketmq: RocketmqListener | None = None
+    http: HttpListener | None = None
