@@ -32,10 +32,10 @@ def _group() -> None:
 @app.command()
 def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> int:
     """Verify the checksums of all data in DIR, and its index files. Exit code 1 on corruption."""
-    from halfmoon.offline import inspect
+    from halfmoon.offline import verifying
 
     with _named(directory), output.progress("verifying") as progress:
-        report = inspect.verify(directory, progress.update)
+        report = verifying.verify(directory, progress.update)
     facts = dataclasses.asdict(report)
     if result is Output.JSON:
         output.json_document({"directory": str(directory), "ok": report.ok, **facts})
@@ -58,10 +58,10 @@ def dump(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Print the frames of DIR in order, one per line."""
-    from halfmoon.offline import inspect
+    from halfmoon.offline import dumping
 
     with _named(directory):
-        for info in inspect.dump(directory, topic=topic, from_position=position, limit=count):
+        for info in dumping.dump(directory, topic=topic, from_position=position, limit=count):
             if result is Output.JSON:
                 output.write(output.json_line(_frame(info)))
             else:

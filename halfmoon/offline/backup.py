@@ -34,7 +34,7 @@ from halfmoon.core.storage.files import OsFileSystem, read_file, write_all, writ
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.scan import Scan
 from halfmoon.errors import StartError
-from halfmoon.offline.inspect import open_segments
+from halfmoon.offline.opening import open_segments
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import Snapshot, encode
 from halfmoon.services.keyindex import key_file

@@ -29,8 +29,8 @@ import msgspec
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import HalfmoonError
 from halfmoon.services.cleaner import cleaning
-from halfmoon.services.cleaner.cleaning import Output, Task
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.services.cleaner.tasks import Output, Task
 
 NICE = 10
 _LENGTH = struct.Struct("<I")

@@ -12,7 +12,8 @@ from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.offline.backup import backup
-from halfmoon.offline.inspect import dump_files, verify, verify_files
+from halfmoon.offline.dumping import dump_files
+from halfmoon.offline.verifying import verify, verify_files
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn, values

@@ -13,7 +13,7 @@ from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
 from halfmoon.offline import backup as module
 from halfmoon.offline.backup import backup
-from halfmoon.offline.inspect import verify
+from halfmoon.offline.verifying import verify
 from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, open_broker, partition_of, read_all, send, turn, values
 

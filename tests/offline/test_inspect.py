@@ -10,7 +10,8 @@ from halfmoon.core.storage import frame as frames
 from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import StartError
-from halfmoon.offline.inspect import FrameInfo, Report, dump, dump_files, verify, verify_files
+from halfmoon.offline.dumping import FrameInfo, dump, dump_files
+from halfmoon.offline.verifying import Report, verify, verify_files
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, relay, send, turn
@@ -185,7 +186,7 @@ def test_a_gap_is_told(broker: BareNode, fs: FaultyFileSystem) -> None:
 
 
 def test_progress_is_told(broker: BareNode, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halfmoon.offline.inspect._PROGRESS_FRAMES", 20)
+    monkeypatch.setattr("halfmoon.offline.verifying._PROGRESS_FRAMES", 20)
     told: list[tuple[int, int]] = []
     verify_files(fs, lambda done, total: told.append((done, total)))
     assert len(told) > 5

@@ -17,8 +17,8 @@ import pytest
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.server.cleaning import CleaningError, CleaningProcess, Pace, command
 from halfmoon.services.cleaner import cleaning
-from halfmoon.services.cleaner.cleaning import Task, Work
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.services.cleaner.tasks import Task, Work
 from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, turn
 from tests.core.clean_bench import COMPACT, clean, pairs, put, seal, state
 
@@ -139,7 +139,7 @@ def test_modules_are_not_taken_from_the_working_directory(tmp_path: Path, monkey
 BROKER = """
 import subprocess, sys, time
 from pathlib import Path
-from halfmoon.services.cleaner.cleaning import Task
+from halfmoon.services.cleaner.tasks import Task
 from halfmoon.server.cleaning import CleaningProcess
 
 begun = subprocess.Popen

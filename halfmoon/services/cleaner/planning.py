@@ -31,7 +31,7 @@ from halfmoon.core.storage.commitlog import CommitLog, segment_path
 from halfmoon.core.storage.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
 from halfmoon.core.storage.index import IndexFile, Key, Run
 from halfmoon.schema.snapshot import CLEAN_BASE
-from halfmoon.services.cleaner.cleaning import Task, Work
+from halfmoon.services.cleaner.tasks import Task, Work
 
 FILE_BYTES = 512 << 20
 """Compacted segments are no larger than this, nor than a segment: a partition is replaced in steps of so much."""

@@ -30,9 +30,9 @@ from halfmoon.core.live import Live
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.errors import BrokerError
 from halfmoon.services.cleaner import cleaning, metrics, planning
-from halfmoon.services.cleaner.cleaning import Counts, Output, Task
 from halfmoon.services.cleaner.planning import NoRoomError, Plan, Planner, check_room
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.services.cleaner.tasks import Counts, Output, Task
 
 _OVER = object()
 

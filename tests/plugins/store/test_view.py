@@ -13,7 +13,7 @@ from kafka.errors import InvalidConfigurationError
 
 import halfmoon.testing
 from halfmoon.errors import StartError
-from halfmoon.offline.inspect import dump
+from halfmoon.offline.dumping import dump
 
 PAID = {"source": "orders", "tag": "paid || refunded"}
 

@@ -17,6 +17,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.provenance import Origin
 from halfmoon.services.cleaner import cleaning, planning
 from halfmoon.services.cleaner.reading import SourceGoneError
+from halfmoon.services.cleaner.tasks import Output, Task
 from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, cleaning_job, flip, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, Pair, batches, clean, fresh, keyed, pairs, put, seal, state
@@ -695,9 +696,9 @@ def test_what_reads_differently_the_second_time_ends_the_task() -> None:
     put(broker, "t", (b"end", b""))
     seal(broker)
     run = next(partition_of(broker, "t").queue.runs())
-    tasks: list[cleaning.Task] = []
+    tasks: list[Task] = []
 
-    def execute(task: cleaning.Task) -> Iterator[cleaning.Output]:
+    def execute(task: Task) -> Iterator[Output]:
         tasks.append(task)
         return iter(())
 

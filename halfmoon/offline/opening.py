@@ -1,0 +1,51 @@
+"""Opening the files of a data directory for reading, its broker running or not: what has expired meanwhile is left
+out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from halfmoon.core import clean_files
+from halfmoon.core.storage.commitlog import Segment, list_segments
+from halfmoon.core.storage.files import FileSystem, read_file
+from halfmoon.errors import StartError
+
+
+@contextmanager
+def open_segments(fs: FileSystem) -> Iterator[list[Segment]]:
+    """The segments that are there, opened for reading. Raises StartError where this is no data directory."""
+    if read_file(fs, "meta.json") is None:
+        raise StartError("no data directory: there is no meta.json in it")
+    segments: list[Segment] = []
+    try:
+        for start, path in list_segments(fs):
+            try:
+                file = fs.open(path)
+            except FileNotFoundError:  # expired since the folder was read
+                continue
+            size = file.size()
+            if size:
+                segments.append(Segment(start, size, file, file.map()))
+            else:
+                file.close()
+        yield segments
+    finally:
+        for segment in segments:
+            segment.mapping.release()
+            segment.file.close()
+
+
+@contextmanager
+def clean_segment(fs: FileSystem, start: int) -> Iterator[Segment | None]:
+    """A clean file, opened; None where it has been replaced meanwhile, or is none."""
+    try:
+        segment = clean_files.open_segment(fs, start)
+    except (FileNotFoundError, ValueError):
+        yield None
+        return
+    try:
+        yield segment
+    finally:
+        segment.mapping.release()
+        segment.file.close()
