@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_left, insort
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence, Set
 from itertools import pairwise
 from operator import attrgetter
+
+from sortedcontainers import SortedKeyList
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.storage import index
@@ -22,7 +24,7 @@ class IndexFiles:
 
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
-        self.files: list[IndexFile] = []
+        self.files: SortedKeyList[IndexFile] = SortedKeyList(key=_start)
         self._look_for_merges = False
         """A file came since `mergeable` found nothing."""
         self.named: Set[str] = frozenset()
@@ -53,7 +55,7 @@ class IndexFiles:
             unwanted.append(path)
         for path in unwanted:
             self._fs.remove(path)
-        self.files = found
+        self.files.update(found)
         self._look_for_merges = True
 
     def gaps(self, start: int, upto: int) -> Iterator[tuple[int, int, list[IndexFile]]]:
@@ -69,7 +71,7 @@ class IndexFiles:
         yield start, upto, passed
 
     def add(self, file: IndexFile) -> None:
-        insort(self.files, file, key=_start)
+        self.files.add(file)
         self._look_for_merges = True
 
     def within(self, segment: Segment) -> list[IndexFile]:
@@ -77,7 +79,7 @@ class IndexFiles:
 
     def between(self, start: int, end: int) -> list[IndexFile]:
         """The files that begin in [start, end)."""
-        return self.files[bisect_left(self.files, start, key=_start) : bisect_left(self.files, end, key=_start)]
+        return list(self.files.irange_key(start, end, inclusive=(True, False)))
 
     def mergeable(self, segments: Sequence[Segment]) -> list[IndexFile]:
         """The files of a sealed segment (not the last) that is wholly indexed, but by several; newest segment first.
@@ -111,7 +113,8 @@ class IndexFiles:
             partition = catalog.partition(*key)
             if partition is not None:
                 partition.queue.replace(lambda each: each.file in old, run)
-        self.files = [file for file in self.files if file not in old]
+        for file in old:
+            self.files.remove(file)
         self.add(new)
         for file in old:
             file.close()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import insort
 from operator import attrgetter
 from typing import NamedTuple
+
+from sortedcontainers import SortedKeyList
 
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.files import FileSystem
@@ -29,7 +30,7 @@ class KeyFiles:
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
-        self.all: list[KeyFile] = []
+        self.all: SortedKeyList[KeyFile] = SortedKeyList(key=_start)
         """Opened, sorted by where they start."""
 
     def open(self) -> Missing:
@@ -48,7 +49,7 @@ class KeyFiles:
             inside = any(segment.start <= begin and end <= segment.end for segment in log.segments)
             if at <= begin < end <= log.end and inside:
                 try:
-                    self.all.append(key_file.open_file(fs, path))
+                    self.all.add(key_file.open_file(fs, path))
                 except ValueError:
                     pass
                 else:
@@ -64,7 +65,7 @@ class KeyFiles:
             try:
                 if found is None:
                     raise ValueError("there is none")
-                self.all.append(key_file.open_file(fs, found))
+                self.all.add(key_file.open_file(fs, found))
             except ValueError:
                 missing.compacted.append(segment.start)
             else:
@@ -82,7 +83,7 @@ class KeyFiles:
 
     def add(self, file: KeyFile) -> None:
         if file.end > self._log.start:
-            insort(self.all, file, key=_start)
+            self.all.add(file)
         else:  # it has expired while it was written
             self._log.fs.remove(file.path)
 
@@ -99,8 +100,9 @@ class KeyFiles:
 
     def went(self, start: int) -> list[str]:
         """As `forget`, of a compacted segment."""
-        gone = [file for file in self.all if file.start == start]
-        self.all = [file for file in self.all if file.start != start]
+        gone = list(self.all.irange_key(start, start))
+        for file in gone:
+            self.all.remove(file)
         return [file.path for file in gone]
 
     def between(self, from_ms: int, to_ms: int) -> list[KeyFile]:

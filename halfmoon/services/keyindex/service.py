@@ -100,7 +100,8 @@ class KeyIndex:
 
     @property
     def files(self) -> list[KeyFile]:
-        return self._files.all
+        """Sorted by where they start."""
+        return list(self._files.all)
 
     def open(self) -> None:
         """Take in the files there are; the log is recovered and ends where the first frame will be noted."""
@@ -108,7 +109,7 @@ class KeyIndex:
         last, end = self._files.last(), self._log.end
         self._begin(end)
         if last is not None and last.end == end < self._segment_end and self._may_go_on(last):
-            self.files.remove(last)
+            self._files.all.remove(last)
             self._superseded = last.path
             self._tail = Stretch.going_on(last)
             self._limit()
