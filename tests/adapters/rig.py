@@ -17,17 +17,7 @@ from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.now_ms = 1_700_000_000_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def mono_ms(self) -> int:
-        return self.now_ms
+from tests.core.bench import VirtualClock, sync
 
 
 class FakeLoop:
@@ -185,14 +175,7 @@ class BrokerRig:
         """A turn of the loop: write, sync, make visible, answer."""
         broker = self.broker
         broker.write()
-        job = broker.log.sync_job()
-        if job is not None:
-            error = None
-            try:
-                job.run()
-            except OSError as failure:
-                error = failure
-            broker.finish_sync(job, error)
+        sync(broker)
         broker.settle()
         self.loop.run()
 

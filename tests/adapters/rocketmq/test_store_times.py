@@ -13,22 +13,13 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import build_batch
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-
-
-class Clock:
-    now_ms = 1_000
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-    def mono_ms(self) -> int:
-        return self.now_ms
+from tests.core.bench import VirtualClock
 
 
 @pytest.fixture
 def broker() -> BareNode:
     settings = load_settings(None, {}, {"log.segment_bytes": "1MiB", "log.low_disk_bytes": 0})
-    made = BareNode(FaultyFileSystem(random.Random(1)), settings, Clock(), random.Random(2).randbytes)
+    made = BareNode(FaultyFileSystem(random.Random(1)), settings, VirtualClock(), random.Random(2).randbytes)
     made.open()
     return made
 

@@ -13,11 +13,9 @@ Commands (key=value, in any order; group=g unless said). Shares are written t:0,
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from halfmoon.errors import Fault
 from halfmoon.plugins.allocate.averagely import averagely
 from halfmoon.plugins.allocate.range import range_
 from halfmoon.plugins.allocate.uniform import uniform
@@ -32,12 +30,11 @@ from halfmoon.services.groups.messages import (
     ConsumerHeartbeatResult,
     Effect,
     GroupSettings,
-    Join,
     JoinResult,
     Persist,
-    Sync,
     SyncResult,
 )
+from tests.services.groups.group_script import GroupScript, fault
 
 
 class FakeTopics:
@@ -136,43 +133,30 @@ def indexes(numbers: Iterable[int]) -> str:
     return f"{found[0]}…({len(found)})" if len(found) > 20 else ",".join(map(str, found))
 
 
-def fault(value: Fault | None) -> str:
-    return "ok" if value is None else value.name
-
-
-class Script:
-    """Commands in, lines out. `check` asserts the groups' invariants after each."""
+class Script(GroupScript):
+    """Both coordinators."""
 
     def __init__(self) -> None:
-        self.now = 0
+        super().__init__()
         self.topics = FakeTopics()
         self.topics.make("t", 4)
         self.settings = ConsumerSettings(default_assignor="uniform")
         self.remembered = Remembered()
         self.failing = False
-        self.ids = itertools.count(1)
-        self.coordination = self.new_coordination()
+        self.coordinator = self.new_coordinator()
 
-    def new_coordination(self) -> Coordination:
-        made = Coordination(GroupSettings(), self.settings, self.topics, lambda prefix: f"{prefix}-{next(self.ids)}")
+    def new_coordinator(self) -> Coordination:
+        made = Coordination(GroupSettings(), self.settings, self.topics, self.new_id)
         allocators: dict[str, AnyAllocator] = {"averagely": averagely, "range": range_, "uniform": uniform}
         made.rebalancing.allocators = {name: breakable(each, lambda: self.failing) for name, each in allocators.items()}
         return made
 
-    def run(self, line: str) -> list[str]:
-        command, *words = line.split()
-        options = dict(word.split("=", 1) for word in words if "=" in word)
-        flags = [word for word in words if "=" not in word]
-        output: list[str] = getattr(self, "do_" + command.replace("-", "_"))(flags, options)
-        self.check()
-        return output or ["(nothing)"]
-
     def check(self) -> None:
-        for group in self.coordination.rebalancing.groups.values():
+        for group in self.coordinator.rebalancing.groups.values():
             group.check()
-        for classic in self.coordination.classic._groups.values():
+        for classic in self.coordinator.classic._groups.values():
             classic.check()
-        both = set(self.coordination.rebalancing.groups) & set(self.coordination.classic._groups)
+        both = set(self.coordinator.rebalancing.groups) & set(self.coordinator.classic._groups)
         assert not both, "a name is one group"
 
     # -- places
@@ -224,27 +208,13 @@ class Script:
             client_id=options.get("client", "c"),
             client_host="/h",
         )
-        return self.show(self.coordination.consumer_heartbeat(beat, member, self.now))
+        return self.show(self.coordinator.consumer_heartbeat(beat, member, self.now))
 
     # -- the classic protocol
 
     def do_join(self, flags: list[str], options: dict[str, str]) -> list[str]:
         protocols: Protocols = tuple(self.protocol(item) for item in options.get("protocols", "range:t").split(","))
-        version = int(options.get("v", "3"))
-        join = Join(
-            group=options.get("group", "g"),
-            member_id=options.get("member", ""),
-            instance_id=options.get("instance"),
-            client_id=options.get("client", "c"),
-            client_host="/h",
-            session_timeout_ms=int(options.get("session", "10000")),
-            rebalance_timeout_ms=int(options.get("rebalance", "60000")),
-            protocol_type=options.get("type", "consumer"),
-            protocols=protocols,
-            require_known_member=version >= 4,
-            can_skip_assignment=version >= 9,
-        )
-        return self.show(self.coordination.join(join, flags[0], self.now))
+        return self.join(flags[0], options, protocols, int(options.get("v", "3")))
 
     def protocol(self, item: str) -> tuple[str, bytes]:
         """`range:t/u!t:0;1` is a subscription of the protocol range to t and u, owning t-0 and t-1; `range:?` is
@@ -268,16 +238,7 @@ class Script:
             for each in options.get("assign", "").split("|")
             if each
         }
-        sync = Sync(
-            group=options.get("group", "g"),
-            generation=int(options["gen"]),
-            member_id=options["member"],
-            instance_id=options.get("instance"),
-            protocol_type=options.get("type"),
-            protocol=options.get("protocol"),
-            assignments=assignments,
-        )
-        return self.show(self.coordination.sync(sync, flags[0], self.now))
+        return self.sync(flags[0], options, assignments)
 
     def assignment(self, text: str) -> bytes:
         """`t:0,1+u:0`; `t:0!more` has user data."""
@@ -292,20 +253,15 @@ class Script:
         return body + (struct.pack(">i", len(user_data)) + user_data.encode() if user_data else struct.pack(">i", -1))
 
     def do_alive(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        found, effects = self.coordination.heartbeat(
+        found, effects = self.coordinator.heartbeat(
             options.get("group", "g"), int(options["gen"]), options["member"], options.get("instance"), self.now
         )
         return [fault(found), *self.show(effects)]
 
-    def do_leave(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        members = [(member, options.get("instance")) for member in options.get("member", "").split(",")]
-        results, effects = self.coordination.leave(options.get("group", "g"), members, self.now)
-        return [f"{member or instance}: {fault(why)}" for member, instance, why in results] + self.show(effects)
-
     # -- commits
 
     def do_commit(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        found = self.coordination.check_commit(
+        found = self.coordinator.check_commit(
             options.get("group", "g"), int(options.get("epoch", "-1")), options.get("member", ""),
             options.get("instance"), self.now, has_offsets=True, transactional="transactional" in flags,
             knows_epochs="old" not in flags,
@@ -314,29 +270,16 @@ class Script:
 
     def do_stale(self, flags: list[str], options: dict[str, str]) -> list[str]:
         places = self.places(options["places"])
-        found = self.coordination.stale("g", int(options["epoch"]), options["member"], sorted(places))
+        found = self.coordinator.stale("g", int(options["epoch"]), options["member"], sorted(places))
         return [f"{self.share([place])} {fault(why)}" for place, why in found.items()]
 
     def do_fetch(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        return [fault(self.coordination.check_fetch("g", options.get("member"), int(options.get("epoch", "-1"))))]
-
-    # -- time
-
-    def do_tick(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        end, output = self.now + int(flags[0]), []
-        while (deadline := self.coordination.next_deadline()) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            output += self.show(self.coordination.expire(self.now))
-            after = self.coordination.next_deadline()
-            assert after is None or after > self.now
-            self.check()
-        self.now = end
-        return output
+        return [fault(self.coordinator.check_fetch("g", options.get("member"), int(options.get("epoch", "-1"))))]
 
     def do_restart(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        self.coordination = self.new_coordination()
+        self.coordinator = self.new_coordinator()
         wholes = [group.whole() for group in self.remembered.consumer.values()]
-        self.coordination.restore(list(self.remembered.classic.values()), wholes, self.now)
+        self.coordinator.restore(list(self.remembered.classic.values()), wholes, self.now)
         return []
 
     def do_settings(self, flags: list[str], options: dict[str, str]) -> list[str]:
@@ -344,7 +287,7 @@ class Script:
         values |= {key: value for key, value in options.items() if not value.isdecimal()}
         values |= {key.removeprefix("no-"): False for key in flags}
         self.settings = ConsumerSettings(**({"default_assignor": "uniform"} | values))  # type: ignore[arg-type]
-        self.coordination = self.new_coordination()
+        self.coordinator = self.new_coordinator()
         return []
 
     def do_fail(self, flags: list[str], options: dict[str, str]) -> list[str]:
@@ -359,9 +302,9 @@ class Script:
 
     def do_describe(self, flags: list[str], options: dict[str, str]) -> list[str]:
         name = options.get("group", "g")
-        group = self.coordination.describe_consumer(name)
+        group = self.coordinator.describe_consumer(name)
         if group is None:
-            classic = self.coordination.describe(name)
+            classic = self.coordinator.describe(name)
             if classic is None:
                 return ["no such group"]
             return [f"classic {classic.state} generation={classic.generation} protocol={classic.protocol or '-'}"] + [
@@ -377,23 +320,23 @@ class Script:
                 f"  {m.member_id}{kind}{static} epoch={m.epoch} {m.state} has {self.share(m.assigned)}{waits}"
                 f" target {self.share(each.target)}"
             )
-        return lines + [f"  yellow: {warning}" for warning in self.coordination.warnings()]
+        return lines + [f"  yellow: {warning}" for warning in self.coordinator.warnings()]
 
     def do_list(self, flags: list[str], options: dict[str, str]) -> list[str]:
         states, types = ([each for each in options.get(key, "").split(",") if each] for key in ("states", "types"))
-        found = self.coordination.list(states, types, ["offsets-only"])
+        found = self.coordinator.list(states, types, ["offsets-only"])
         return [f"{each.group} {each.protocol_type or '-'} {each.state} {each.type}" for each in found]
 
     def do_delete(self, flags: list[str], options: dict[str, str]) -> list[str]:
         name = options.get("group", "g")
-        found = self.coordination.delete(name, "offsets" in flags)
+        found = self.coordinator.delete(name, "offsets" in flags)
         if found is None:
             self.remembered.forget(name)
         return [fault(found)]
 
     def do_subscribed(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        found = self.coordination.subscribed_topics("g")
-        active = "active" if self.coordination.is_active("g") else "not active"
+        found = self.coordinator.subscribed_topics("g")
+        active = "active" if self.coordinator.is_active("g") else "not active"
         return [" ".join(sorted(found or ())) or "none", active]
 
     # -- output

@@ -36,7 +36,7 @@ def test_who_names_many_topics_says_so_to_the_log_once() -> None:
         beat = ConsumerHeartbeat(
             "g", member_id, epoch, topics=names, owned=frozenset(), rebalance_timeout_ms=60_000 if joins else -1
         )
-        for effect in script.coordination.consumer_heartbeat(beat, member_id, script.now):
+        for effect in script.coordinator.consumer_heartbeat(beat, member_id, script.now):
             if isinstance(effect, Persist):
                 assert isinstance(effect.record, ConsumerGroupChange)
                 written.append(len(control.encode(control.ConsumerGroupSaved(effect.record, 0))))
@@ -47,7 +47,7 @@ def test_who_names_many_topics_says_so_to_the_log_once() -> None:
 
     beat("a", 0, names())
     beat("b", 0, names())
-    group = script.coordination.rebalancing.groups["g"]
+    group = script.coordinator.rebalancing.groups["g"]
     assert group.members["a"].topics is group.members["b"].topics
     joined = len(written)
     assert min(written) > 3_000
@@ -60,4 +60,4 @@ def test_who_names_many_topics_says_so_to_the_log_once() -> None:
     assert sum(written[joined:]) < 150 * 2 * 10, "places, and no names"
     assert script.remembered.consumer["g"].members == group.members
     script.run("restart")
-    assert script.coordination.rebalancing.groups["g"].members == group.members
+    assert script.coordinator.rebalancing.groups["g"].members == group.members

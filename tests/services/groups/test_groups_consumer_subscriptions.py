@@ -86,7 +86,7 @@ def test_members_get_the_topics_as_they_are_found(monkeypatch: pytest.MonkeyPatc
     everything = "t:0,1,2,3+" + "+".join(f"t{number}:0" for number in range(9))
     assert everything not in script.run("beat a regex=t.*")[1]
     for _ in range(9):
-        described = script.coordination.describe_consumer("g")
+        described = script.coordinator.describe_consumer("g")
         assert described is not None
         script.run("tick 200")
         script.run(f"beat a epoch={described.members[0].member.epoch}")

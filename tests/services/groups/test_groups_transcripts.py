@@ -16,24 +16,21 @@ Commands (key=value, in any order; group=g unless said):
 
 from __future__ import annotations
 
-import itertools
 import struct
 from pathlib import Path
 
-from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord, Protocols
 from halfmoon.services.groups.coordinator import GroupCoordinator
 from halfmoon.services.groups.messages import (
     Effect,
     GroupSettings,
     HeartbeatResult,
-    Join,
     JoinResult,
     Persist,
     Reply,
-    Sync,
     SyncResult,
 )
+from tests.services.groups.group_script import GroupScript, fault
 from tests.transcript import check, transcripts
 
 
@@ -47,28 +44,24 @@ def subscription(topics: str) -> bytes:
     return struct.pack(">hi", 1, names.count("+") + 1) + body + user_data
 
 
-class Script:
-    """A coordinator at a certain time, driven by lines of text."""
+class Script(GroupScript):
+    """The classic coordinator alone."""
+
+    client_host = "h"
 
     def __init__(self) -> None:
-        self.now = 0
+        super().__init__()
         self.settings = GroupSettings()
         self.records: dict[str, GroupRecord] = {}
         self.coordinator = self.new_coordinator()
         self.names: dict[bytes, str] = {}
-        self.ids = itertools.count(1)
 
     def new_coordinator(self) -> GroupCoordinator:
-        return GroupCoordinator(self.settings, lambda prefix: f"{prefix}-{next(self.ids)}")
+        return GroupCoordinator(self.settings, self.new_id)
 
-    def run(self, line: str) -> list[str]:
-        command, *words = line.split()
-        options = dict(word.split("=", 1) for word in words if "=" in word)
-        flags = [word for word in words if "=" not in word]
-        output: list[str] = getattr(self, "do_" + command.replace("-", "_"))(flags, options)
+    def check(self) -> None:
         for group in self.coordinator._groups.values():
             group.check()
-        return output or ["(nothing)"]
 
     # -- members
 
@@ -81,33 +74,11 @@ class Script:
         )
         for item in options.get("protocols", "range:t").split(","):
             self.names[subscription(item.partition(":")[2])] = item.partition(":")[2]
-        join = Join(
-            group=options.get("group", "g"),
-            member_id=options.get("member", ""),
-            instance_id=options.get("instance"),
-            client_id=options.get("client", "c"),
-            client_host="h",
-            session_timeout_ms=int(options.get("session", "10000")),
-            rebalance_timeout_ms=int(options.get("rebalance", "60000")),
-            protocol_type=options.get("type", "consumer"),
-            protocols=protocols,
-            require_known_member=version >= 4,
-            can_skip_assignment=version >= 9,
-        )
-        return self.show(self.coordinator.join(join, flags[0], self.now))
+        return self.join(flags[0], options, protocols, version)
 
     def do_sync(self, flags: list[str], options: dict[str, str]) -> list[str]:
         shares = [item.split(":") for item in options.get("assign", "").split(",") if item]
-        sync = Sync(
-            group=options.get("group", "g"),
-            generation=int(options["gen"]),
-            member_id=options["member"],
-            instance_id=options.get("instance"),
-            protocol_type=options.get("type"),
-            protocol=options.get("protocol"),
-            assignments={member: share.encode() for member, share in shares},
-        )
-        return self.show(self.coordinator.sync(sync, flags[0], self.now))
+        return self.sync(flags[0], options, {member: share.encode() for member, share in shares})
 
     def do_heartbeat(self, flags: list[str], options: dict[str, str]) -> list[str]:
         group, gen, member = options.get("group", "g"), int(options.get("gen", "-1")), options.get("member", "")
@@ -127,22 +98,7 @@ class Script:
         )
         return [fault(checked)]
 
-    def do_leave(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        members = [(member, options.get("instance")) for member in options.get("member", "").split(",")]
-        results, effects = self.coordinator.leave(options.get("group", "g"), members, self.now)
-        return [f"{member or instance}: {fault(why)}" for member, instance, why in results] + self.show(effects)
-
     # -- time and restarts
-
-    def do_tick(self, flags: list[str], options: dict[str, str]) -> list[str]:
-        end, output = self.now + int(flags[0]), []
-        while (deadline := self.coordinator.next_deadline()) is not None and deadline <= end:
-            self.now = max(self.now, deadline)
-            output += self.show(self.coordinator.expire(self.now))
-            after = self.coordinator.next_deadline()
-            assert after is None or after > self.now
-        self.now = end
-        return output
 
     def do_restart(self, flags: list[str], options: dict[str, str]) -> list[str]:
         self.coordinator = self.new_coordinator()
@@ -223,10 +179,6 @@ class Script:
             f"ok generation={result.generation} protocol={result.protocol} member={result.member_id}"
             f" leader={result.leader}{skip}" + (f" members=[{members}]" if members else "")
         )
-
-
-def fault(value: Fault | None) -> str:
-    return "ok" if value is None else value.name
 
 
 def record(record: GroupRecord) -> str:

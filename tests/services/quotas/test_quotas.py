@@ -26,7 +26,8 @@ from halfmoon.services.quotas.service import (
 )
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-from tests.adapters.rig import BrokerRig, VirtualClock
+from tests.adapters.rig import BrokerRig
+from tests.core.bench import VirtualClock
 
 
 @pytest.fixture
