@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +26,16 @@ QUEUES = st.lists(
 )
 
 
-def golden(strategy: str) -> list[Any]:
-    """RocketMQ's results of one strategy, as pytest's parameters."""
-    cases = [case for case in VECTORS["allocations"] if case["strategy"] == strategy]
-    assert len(cases) == 25
-    return [pytest.param(case, id=f"{case['queuesPerBroker']}x{len(case['consumers'])}") for case in cases]
+def golden(strategies: Iterable[str]) -> list[Any]:
+    """RocketMQ's results of these strategies, 25 each, as pytest's parameters."""
+    cases = [case for case in VECTORS["allocations"] if case["strategy"] in strategies]
+    assert Counter(case["strategy"] for case in cases) == dict.fromkeys(strategies, 25)
+    return [
+        pytest.param(
+            case["strategy"], case, id=f"{case['strategy']}-{case['queuesPerBroker']}x{len(case['consumers'])}"
+        )
+        for case in cases
+    ]
 
 
 def results(allocator: Allocator, case: dict[str, Any]) -> dict[str, list[str]]:
