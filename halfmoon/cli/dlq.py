@@ -24,14 +24,7 @@ from halfmoon.cli.connect import admin, consumer, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.formats import as_json, in_short
-from halfmoon.cli.options import (
-    DEFAULT_BOOTSTRAP_SERVER,
-    BootstrapOption,
-    Output,
-    OutputOption,
-    SqlOption,
-    TagOption,
-)
+from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, SqlOption, TagOption
 from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
 from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
 

@@ -19,12 +19,7 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import (  # type: ignore[attr-defined,unused-ignore]
-    AdminClient,
-    ConfigResource,
-    OffsetSpec,
-    ResourceType,
-)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType  # type: ignore[attr-defined,unused-ignore]
 from confluent_kafka.cimpl import NewTopic
 
 from halfmoon.pipeline.errors import PipelineError

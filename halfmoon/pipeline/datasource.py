@@ -36,15 +36,7 @@ try:
     from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 except ImportError as missing:
     raise ImportError('format("halfmoon") needs Spark 4.0 or later; read_topic does the same with any') from missing
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import BooleanType, DataType, DoubleType, IntegerType, LongType, StringType, StructType
 
 from halfmoon.pipeline.admin import REQUEST_TIMEOUT_S, Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError

@@ -9,14 +9,7 @@ import pytest
 
 from halfmoon.cli import rocketmq_lanes
 from halfmoon.cli.rocketmq_lanes import BATCH_BYTES, Lanes
-from halfmoon.client import (
-    BrokerRefusedError,
-    Message,
-    Queue,
-    RequestTimeoutError,
-    SendResult,
-    SendStatus,
-)
+from halfmoon.client import BrokerRefusedError, Message, Queue, RequestTimeoutError, SendResult, SendStatus
 
 QUEUES = [Queue("t", "b", 0), Queue("t", "b", 1)]
 

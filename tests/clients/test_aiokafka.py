@@ -13,12 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import (
-    KafkaError,
-    MessageSizeTooLargeError,
-    OffsetOutOfRangeError,
-    TopicAlreadyExistsError,
-)
+from aiokafka.errors import KafkaError, MessageSizeTooLargeError, OffsetOutOfRangeError, TopicAlreadyExistsError
 from aiokafka.structs import OffsetAndTimestamp
 
 from halfmoon.testing import Broker

@@ -10,12 +10,7 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import AlterConfigOp, ConfigResource, KafkaAdminClient, OffsetSpec
-from kafka.errors import (
-    KafkaError,
-    MessageSizeTooLargeError,
-    OffsetOutOfRangeError,
-    TopicAlreadyExistsError,
-)
+from kafka.errors import KafkaError, MessageSizeTooLargeError, OffsetOutOfRangeError, TopicAlreadyExistsError
 from kafka.structs import OffsetAndMetadata, OffsetAndTimestamp
 
 from halfmoon.testing import Broker

@@ -12,13 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from halfmoon.client.aio.life import Life
 from halfmoon.client.aio.shell import Shell
-from halfmoon.client.base import (
-    POLL_S,
-    PULL_BATCH,
-    LitePullConsumerParts,
-    PullConsumerParts,
-    PushConsumerParts,
-)
+from halfmoon.client.base import POLL_S, PULL_BATCH, LitePullConsumerParts, PullConsumerParts, PushConsumerParts
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.lite_pulling import LitePulling
 from halfmoon.client.engine.pull_consuming import Pulling

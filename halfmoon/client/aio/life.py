@@ -8,9 +8,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from halfmoon.client.aio.shell import Shell
-from halfmoon.client.base import (
-    Client,
-)
+from halfmoon.client.base import Client
 from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.errors import NotRunningError
 

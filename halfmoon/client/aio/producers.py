@@ -12,13 +12,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from halfmoon.client.aio.life import Life
-from halfmoon.client.base import (
-    ProducerParts,
-    TransactionResult,
-    checked_state,
-    log,
-    refused_by,
-)
+from halfmoon.client.base import ProducerParts, TransactionResult, checked_state, log, refused_by
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError
 from halfmoon.client.making import chosen_delay

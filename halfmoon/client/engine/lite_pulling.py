@@ -14,13 +14,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from halfmoon.client.engine.consumer_settings import MOST_HOLD_MS, check_limits
-from halfmoon.client.engine.group_queries import (
-    ConsumeFrom,
-    first_offset,
-    max_offset,
-    min_offset,
-    offset_for_time,
-)
+from halfmoon.client.engine.group_queries import ConsumeFrom, first_offset, max_offset, min_offset, offset_for_time
 from halfmoon.client.engine.instance import CLIENT_LIMITS, HEARTBEAT_MS, Instance
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.offsets import OffsetStore

@@ -8,12 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from halfmoon.client.engine.group_queries import (
-    ConsumeFrom,
-    max_offset,
-    min_offset,
-    offset_for_time,
-)
+from halfmoon.client.engine.group_queries import ConsumeFrom, max_offset, min_offset, offset_for_time
 from halfmoon.client.engine.instance import Instance
 from halfmoon.client.engine.offsets import OffsetStore
 from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull

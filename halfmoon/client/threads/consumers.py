@@ -7,13 +7,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, TypeVar
 
-from halfmoon.client.base import (
-    POLL_S,
-    PULL_BATCH,
-    LitePullConsumerParts,
-    PullConsumerParts,
-    PushConsumerParts,
-)
+from halfmoon.client.base import POLL_S, PULL_BATCH, LitePullConsumerParts, PullConsumerParts, PushConsumerParts
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.listening import Status, Work
 from halfmoon.client.engine.lite_pulling import LitePulling

@@ -7,9 +7,7 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, TypeVar
 
-from halfmoon.client.base import (
-    Client,
-)
+from halfmoon.client.base import Client
 from halfmoon.client.engine.kernel import Cancelled, Pending
 from halfmoon.client.errors import NotRunningError
 from halfmoon.client.threads.shell import Shell

@@ -9,13 +9,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from halfmoon.client.base import (
-    ProducerParts,
-    TransactionResult,
-    checked_state,
-    log,
-    refused_by,
-)
+from halfmoon.client.base import ProducerParts, TransactionResult, checked_state, log, refused_by
 from halfmoon.client.engine.kernel import Pending
 from halfmoon.client.engine.transactions import Check, Transactions, TransactionState
 from halfmoon.client.errors import ClientError

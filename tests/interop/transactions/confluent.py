@@ -5,13 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from confluent_kafka import (
-    OFFSET_BEGINNING,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka import Producer as Client
 
 from tests.interop.transactions.kit import DEADLINE_S, POLL_S, Kit, Member, Producer, Taken

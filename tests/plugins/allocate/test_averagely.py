@@ -6,10 +6,7 @@ from hypothesis import given
 
 from halfmoon.plugin import Queue, sorted_queues
 from halfmoon.plugins.allocate.averagely import averagely
-from tests.plugins.allocate.allocation_cases import (
-    MEMBERS,
-    QUEUES,
-)
+from tests.plugins.allocate.allocation_cases import MEMBERS, QUEUES
 
 
 @given(MEMBERS, QUEUES)

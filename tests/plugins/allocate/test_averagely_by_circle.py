@@ -8,11 +8,7 @@ from hypothesis import given
 
 from halfmoon.plugin import Queue, sorted_queues
 from halfmoon.plugins.allocate.averagely_by_circle import averagely_by_circle
-from tests.plugins.allocate.allocation_cases import (
-    MEMBERS,
-    QUEUES,
-    owners,
-)
+from tests.plugins.allocate.allocation_cases import MEMBERS, QUEUES, owners
 
 
 @given(MEMBERS, QUEUES)

@@ -7,12 +7,7 @@ from hypothesis import strategies as st
 
 from halfmoon.plugin import Queue
 from halfmoon.plugins.allocate.consistent_hash import consistent_hash
-from tests.plugins.allocate.allocation_cases import (
-    MEMBERS,
-    QUEUES,
-    check_all_owned,
-    owners,
-)
+from tests.plugins.allocate.allocation_cases import MEMBERS, QUEUES, check_all_owned, owners
 
 
 @given(MEMBERS, QUEUES)

@@ -7,12 +7,7 @@ from hypothesis import given
 
 from halfmoon.plugin import Queue
 from halfmoon.plugins.allocate.machine_room import machine_room
-from tests.plugins.allocate.allocation_cases import (
-    MEMBERS,
-    QUEUES,
-    check_all_owned,
-    shares_differ_by_one_at_most,
-)
+from tests.plugins.allocate.allocation_cases import MEMBERS, QUEUES, check_all_owned, shares_differ_by_one_at_most
 
 
 @given(MEMBERS, QUEUES)

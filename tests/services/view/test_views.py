@@ -23,17 +23,7 @@ from halfmoon.services.view.updater import WHOLE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.chance import trying
-from tests.core.bench import (
-    ValueFilter,
-    VirtualClock,
-    flip,
-    open_broker,
-    partition_of,
-    relay,
-    send,
-    turn,
-    values,
-)
+from tests.core.bench import ValueFilter, VirtualClock, flip, open_broker, partition_of, relay, send, turn, values
 from tests.core.log_bench import new_fs
 from tests.core.relay_bench import deaths, lose_derived
 
