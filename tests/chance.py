@@ -10,6 +10,7 @@ state machines, and takes the time it needs:
 from __future__ import annotations
 
 import os
+import random
 
 from hypothesis import HealthCheck, settings
 
@@ -31,3 +32,10 @@ def trying(examples: int, steps: int = 50) -> settings:
         stateful_step_count=steps * (2 if TIMES else 1),
         suppress_health_check=list(HealthCheck),
     )
+
+
+def seeded() -> random.Random:
+    """Dice for a test that leaves moments to chance; the seed is printed, and HALFMOON_TEST_SEED=N brings it again."""
+    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
+    print(f"HALFMOON_TEST_SEED={seed}")
+    return random.Random(seed)

@@ -11,7 +11,6 @@ The moments are left to chance; HALFMOON_TEST_SEED=N brings the same ones again,
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections import defaultdict
@@ -24,6 +23,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Message,
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from halfmoon.kafka import Nack
+from tests.chance import seeded
 from tests.crash.load import DEADLINE_S, DOOMED_MS, PARTITIONS, QUICK, TOPIC, Load, number_in
 from tests.crash.serving import Serving, wait_until
 
@@ -201,9 +201,7 @@ def stored(servers: str, topic: str, expected: int) -> list[list[int]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "interval"])
 def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> None:
-    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
-    print(f"HALFMOON_TEST_SEED={seed}")
-    dice = random.Random(seed)
+    dice = seeded()
     serving = Serving(tmp_path, log_flush=flush)
     serving.start()
     admin = AdminClient({"bootstrap.servers": serving.address, **QUICK})
@@ -215,7 +213,7 @@ def test_nothing_is_lost_doubled_or_out_of_order(tmp_path: Path, flush: str) -> 
         (f"retry.{GROUP}", PARTITIONS),
     ):  # fmt: skip
         admin.create_topics([NewTopic(name, partitions, 1)])[name].result(10)
-    load = Load(serving.address, random.Random(seed), LATER, TRANSACTIONAL, DOOMED)
+    load = Load(serving.address, random.Random(dice.getrandbits(32)), LATER, TRANSACTIONAL, DOOMED)
     reader = Reader(serving.address)
     threads: list[Any] = [load, reader]
     try:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import threading
 import time
 from collections import Counter
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chance import seeded
 from tests.crash.serving import Serving, free_port, wait_until
 from tests.fuzz import remoting
 from tests.fuzz.peer import ClosedError
@@ -171,9 +170,7 @@ def read_all(remote: Remote, topic: str, queue: int) -> list[remoting.Stored]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "interval"])
 def test_nothing_acknowledged_is_lost(tmp_path: Path, flush: str) -> None:
-    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
-    print(f"HALFMOON_TEST_SEED={seed}")
-    dice = random.Random(seed)
+    dice = seeded()
     port = free_port()
     serving = Serving(
         tmp_path, log_flush=flush, listeners_rocketmq_bind=f"127.0.0.1:{port}",

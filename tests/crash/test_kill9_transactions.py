@@ -10,8 +10,6 @@ HALFMOON_TEST_SEED=N brings the same moments again, as far as threads allow.
 
 from __future__ import annotations
 
-import os
-import random
 import threading
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.chance import seeded
 from tests.crash.load import DEADLINE_S, PARTITIONS, QUICK
 from tests.crash.serving import Serving, wait_until
 
@@ -136,9 +135,7 @@ def read(servers: str, isolation: str) -> list[list[bytes]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("flush", ["sync", "interval"])
 def test_transactions_are_there_as_a_whole_or_not_at_all(tmp_path: Path, flush: str) -> None:
-    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
-    print(f"HALFMOON_TEST_SEED={seed}")
-    dice = random.Random(seed)
+    dice = seeded()
     serving = Serving(tmp_path, log_flush=flush)
     serving.start()
     admin = AdminClient({"bootstrap.servers": serving.address, **QUICK})

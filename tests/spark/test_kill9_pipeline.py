@@ -30,6 +30,7 @@ from halfmoon.pipeline.jobs.replay import MARK
 from halfmoon.pipeline.jobs.report_kinds import SuccessRate
 from halfmoon.pipeline.jobs.reporting import report_stream
 from halfmoon.pipeline.orders import Record, Shop
+from tests.chance import seeded
 from tests.crash.load import QUICK
 from tests.crash.serving import Serving, wait_until
 from tests.spark.driver import Driver
@@ -152,9 +153,7 @@ def deck(dice: random.Random) -> Iterator[str]:
 
 @pytest.fixture
 def dice() -> random.Random:
-    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
-    print(f"HALFMOON_TEST_SEED={seed}")
-    return random.Random(seed)
+    return seeded()
 
 
 @pytest.mark.parametrize(

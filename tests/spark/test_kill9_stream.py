@@ -5,7 +5,6 @@ The stream keeps `failOnDataLoss`, Spark's default: an offset that came back sma
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.chance import seeded
 from tests.crash.load import PARTITIONS, QUICK, TOPIC, Load
 from tests.crash.serving import Serving, wait_until
 
@@ -53,14 +53,12 @@ def rows(query: StreamingQuery) -> int:
 
 
 def test_a_stream_goes_on_after_each_kill(spark: SparkSession, tmp_path: Path) -> None:
-    seed = int(os.environ.get("HALFMOON_TEST_SEED", random.randrange(1 << 32)))
-    print(f"HALFMOON_TEST_SEED={seed}")
-    dice = random.Random(seed)
+    dice = seeded()
     serving = Serving(tmp_path)
     serving.start()
     admin = AdminClient({"bootstrap.servers": serving.address, **QUICK})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(10)
-    load = Load(serving.address, random.Random(seed))
+    load = Load(serving.address, random.Random(dice.getrandbits(32)))
     query = stream(spark, serving.address, tmp_path)
     try:
         load.start()

@@ -19,11 +19,6 @@ READ, ALLOW, DENY = 3, 3, 2
 
 
 @pytest.fixture
-def rig() -> Rig:
-    return Rig()
-
-
-@pytest.fixture
 def client(rig: Rig) -> RigClient:
     return rig.client()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from kafka_rig import Rig, batch
+from kafka_rig import batch
 
 from halfmoon.adapters.kafka.api import api_00_produce as produce
 from halfmoon.adapters.kafka.errors import MalformedRequest
@@ -15,11 +15,6 @@ from halfmoon.core.records.batches import iter_records
 Topic = ProduceRequest.TopicProduceData
 VERSIONS = range(3, 14)
 BY_ID = 13
-
-
-@pytest.fixture
-def rig():
-    return Rig()
 
 
 def fields(*parts, topic="t", topic_id=None, acks=-1, transactional_id=None):

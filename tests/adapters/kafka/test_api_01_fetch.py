@@ -6,7 +6,6 @@ import errno
 import uuid
 
 import pytest
-from kafka_rig import Rig
 
 from halfmoon.adapters.kafka import fetch_codec
 from halfmoon.adapters.kafka.errors import MalformedRequest
@@ -17,11 +16,6 @@ from halfmoon.errors import BrokerError, Fault
 Topic = FetchRequest.FetchTopic
 VERSIONS = range(4, 19)
 BY_ID = 13
-
-
-@pytest.fixture
-def rig():
-    return Rig()
 
 
 def wanted(index, offset=0, *, max_bytes=1 << 20, epoch=-1, last_epoch=-1):

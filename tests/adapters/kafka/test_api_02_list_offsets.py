@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import ListOffsetsRequest
 from halfmoon.errors import BrokerError, Fault
@@ -21,11 +21,6 @@ def broker():
     partition.start_offset, partition.stable_offset, partition.high_watermark = 5, 40, 50
     partition.epochs = [(1, 0), (2, 10), (3, 30)]
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def asking(timestamp: int, *, topic: str = "t", index: int = 0, epoch: int = -1) -> list[object]:

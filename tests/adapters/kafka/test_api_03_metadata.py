@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from halfmoon.adapters.kafka.protocol import MetadataRequest, MetadataResponse
@@ -31,11 +31,6 @@ def broker():
     broker.add("many", 20)
     broker.add("hidden", 1, internal=True)
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 @pytest.mark.parametrize("version", versions(KEY))

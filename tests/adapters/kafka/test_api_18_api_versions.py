@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 import pytest
-from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.api import api_18_api_versions, registered
 from halfmoon.adapters.kafka.features import Feature
@@ -28,11 +27,6 @@ REQUEST_V3 = bytes.fromhex(
 
 def table(answer):
     return {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
-
-
-@pytest.fixture
-def rig():
-    return Rig()
 
 
 def offered():

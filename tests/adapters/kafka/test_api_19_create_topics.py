@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
 from halfmoon.errors import BrokerError, Fault
@@ -18,11 +18,6 @@ def broker():
     broker = FakeAdminBroker(topics__partitions=6)
     broker.add("old")
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def wanted(name="new", partitions=-1, factor=-1, assignments=(), **configs: str | None) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import DeleteTopicsRequest
 from halfmoon.errors import BrokerError, Fault
@@ -22,11 +22,6 @@ def broker():
         broker.add(name)
     broker.add("hidden", internal=True)
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def request(version: int, *names: str) -> DeleteTopicsRequest:

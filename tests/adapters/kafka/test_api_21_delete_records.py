@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import DeleteRecordsRequest
 from halfmoon.errors import BrokerError, Fault
@@ -19,11 +19,6 @@ def broker():
         partition.start_offset, partition.high_watermark = 5, 50
     broker.add("hidden", internal=True)
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def before(*offsets: tuple[int, int], topic: str = "t") -> list[object]:

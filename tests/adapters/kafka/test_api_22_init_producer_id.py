@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import InitProducerIdRequest
 from halfmoon.errors import BrokerError, Fault
@@ -14,11 +14,6 @@ KEY = 22
 @pytest.fixture
 def broker():
     return FakeAdminBroker()
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def told(answer) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.errors import BrokerError, Fault
@@ -18,11 +18,6 @@ def broker():
     broker = FakeAdminBroker()
     broker.add("t", retention_ms="5", max_message_bytes="1000")
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def resource(key: int, kind: int, name: str, *configs: tuple[str, str | None]) -> object:

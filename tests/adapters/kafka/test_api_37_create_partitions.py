@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import CreatePartitionsRequest
 from halfmoon.errors import BrokerError, Fault
@@ -20,11 +20,6 @@ def broker():
     broker.add("u", 1)
     broker.add("hidden", internal=True)
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def wanted(name: str, count: int, assignments: list[list[int]] | None = None) -> object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker, versions
+from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import IncrementalAlterConfigsRequest
 
@@ -19,11 +19,6 @@ def broker():
     broker = FakeAdminBroker()
     broker.add("t", retention_ms="5", max_message_bytes="1000")
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def change(*operations: tuple[int, str, str | None]) -> list[object]:

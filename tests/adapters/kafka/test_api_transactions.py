@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 
 import pytest
-from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.records.batches import iter_records, parse_header
@@ -31,11 +30,6 @@ def struct(key: int, path: str, **fields):
     for name in path.split("."):
         found = getattr(found, name)
     return found(**fields)
-
-
-@pytest.fixture
-def rig():
-    return Rig()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_admin_broker import Client, FakeAdminBroker
+from fake_admin_broker import FakeAdminBroker
 
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.schema.control import ResourceConfigsSet
@@ -21,11 +21,6 @@ def broker():
     broker = FakeAdminBroker(off=("view", "keyindex"))
     broker.add("v", retention_ms="5").configs.update(VIEW)
     return broker
-
-
-@pytest.fixture
-def client(broker):
-    return Client(broker)
 
 
 def described(client, kind, name):

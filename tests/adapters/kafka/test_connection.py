@@ -18,11 +18,6 @@ from halfmoon.adapters.tcp.listener import SWEEP_MS
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 
 
-@pytest.fixture
-def rig():
-    return Rig()
-
-
 def versions(client):
     return client.encode(API_VERSIONS, 3, client_software_name="rig", client_software_version="1")
 
