@@ -343,15 +343,7 @@ def test_a_position_that_the_log_has_not_is_not_believed(far: bool) -> None:
 
 
 def test_what_was_deleted_before_it_was_shown_is_reported() -> None:
-    fs = disk()
-    notes = Notebook()
-    broker, following = opened(fs, notes)
-    broker.create_topic("orders", 1)
-    send(broker, "orders", b"a")
-    relay(broker)
-    following.stop()
-    broker.close()
-    broker = open_broker(fs, VirtualClock())
+    broker = open_broker(saved_run(), VirtualClock())
     for _ in range(500):
         send(broker, "orders", b"x" * 500)
         turn(broker)

@@ -188,6 +188,19 @@ def cold_bench(**share: Any) -> Bench:
     return bench
 
 
+def take_away(broker: BareNode, how: str, partition: Partition, offset: int) -> None:
+    """Have the share partition of GROUP replaced, by one that begins at the offset, or by none."""
+    shares = broker.shares
+    if how == "reset":
+        shares.reset(GROUP, [(partition, offset)])
+    elif how == "forget":
+        shares.forget(GROUP, [partition])
+    elif how == "delete group":
+        shares.delete(GROUP)
+    else:
+        broker.delete_topic(partition.topic)
+
+
 @pytest.mark.parametrize("how", ["reset", "forget", "delete group", "delete topic"])
 def test_a_share_partition_that_was_replaced_while_it_was_read_for_is_of_no_effect(how: str) -> None:
     bench = cold_bench()
@@ -196,14 +209,7 @@ def test_a_share_partition_that_was_replaced_while_it_was_read_for_is_of_no_effe
     shares.reset(GROUP, [(partition, 10)])
     part = part_of(broker, "t")
     loading, demand = load(bench, part)
-    if how == "reset":
-        shares.reset(GROUP, [(partition, 0)])
-    elif how == "forget":
-        shares.forget(GROUP, [partition])
-    elif how == "delete group":
-        shares.delete(GROUP)
-    else:
-        broker.delete_topic(partition.topic)
+    take_away(broker, how, partition, 0)
     turn(broker)
     assert loaded(bench, part, loading, demand) == {}
     shares.delivery.release(GROUP, "a")
@@ -565,7 +571,7 @@ def step(broker: BareNode) -> None:
 def test_what_an_operator_takes_away_is_owed_no_letters(how: str, steps: int) -> None:
     """At any moment of the mover, which is the only one of all groups."""
     bench = Bench()
-    broker, shares = bench.broker, bench.broker.shares
+    broker = bench.broker
     broker.create_topic("other", 1)
     turn(broker)
     bench.send(300)
@@ -577,14 +583,7 @@ def test_what_an_operator_takes_away_is_owed_no_letters(how: str, steps: int) ->
     for _ in range(steps):
         step(broker)
     partition = partition_of(broker, "t")
-    if how == "reset":
-        shares.reset(GROUP, [(partition, 300)])
-    elif how == "forget":
-        shares.forget(GROUP, [partition])
-    elif how == "delete group":
-        shares.delete(GROUP)
-    else:
-        broker.delete_topic(partition.topic)
+    take_away(broker, how, partition, 300)
     other = part_of(broker, "other", group="h")
     fetch(broker, other, "a")
     acknowledge(broker, other, "a", 0, 0, REJECT)
