@@ -14,18 +14,21 @@ from halfmoon.plugin import AnyAllocator, Assignment, PluginContext, Queue, hook
 api_version = 1
 
 
-def averagely(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
-    """Every queue has one owner; shares differ by one at most."""
-    ordered = sorted_members(members)
-    run = sorted_queues(queues)
-    share, larger = divmod(len(run), len(ordered)) if ordered else (0, 0)
+def runs(members: Sequence[str], queues: Sequence[Queue]) -> Assignment:
+    """Neighbouring queues for each member, both in the order given; the first members get one more."""
+    share, larger = divmod(len(queues), len(members)) if members else (0, 0)
     assignment: Assignment = {}
     at = 0
-    for index, member in enumerate(ordered):
+    for index, member in enumerate(members):
         size = share + (index < larger)
-        assignment[member] = run[at : at + size]
+        assignment[member] = list(queues[at : at + size])
         at += size
     return assignment
+
+
+def averagely(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
+    """Every queue has one owner; shares differ by one at most."""
+    return runs(sorted_members(members), sorted_queues(queues))
 
 
 @hookimpl

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfmoon.plugin import AnyAllocator, Assignment, PluginContext, Queue, hookimpl, sorted_members, sorted_queues
+from halfmoon.plugins.allocate.averagely import runs
 
 api_version = 1
 
@@ -24,13 +25,9 @@ def range_(members: Sequence[str], queues: Sequence[Queue], /) -> Assignment:
     for queue in sorted_queues(queues):
         topics.setdefault(queue.topic, []).append(queue)
     assignment: Assignment = {member: [] for member in ordered}
-    for run in topics.values() if ordered else ():
-        share, larger = divmod(len(run), len(ordered))
-        at = 0
-        for index, member in enumerate(ordered):
-            size = share + (index < larger)
-            assignment[member] += run[at : at + size]
-            at += size
+    for theirs in topics.values():
+        for member, run in runs(ordered, theirs).items():
+            assignment[member] += run
     return assignment
 
 

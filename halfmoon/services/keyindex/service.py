@@ -4,7 +4,8 @@ It follows the log behind the appends, as a relay task (core/relay.py), and cost
 flags a frame that is to be looked into (INDEXED) and notes its position here. Entries gather in memory until there are
 many, or their segment ends; then they become a file (key_file.py). Where files are missing, after a crash or because
 somebody deleted them, the log is scanned again, in the background; and so is each compacted segment
-(core/clean_files.py) once, when it comes.
+(core/clean_files.py) once, when it comes. Following and scanning stand in one module: a scan lets the following go on
+between its steps, and both fill the same files.
 
 All of it is derived: while the service is off frames are flagged all the same, and its next start indexes them
 (`without`).
