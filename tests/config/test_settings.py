@@ -297,7 +297,7 @@ def test_the_pages_about_plugins_say_their_settings_with_their_defaults(page: st
 
 def test_the_documentation_says_every_setting_with_its_default() -> None:
     text = (ROOT / "docs/configuration.md").read_text(encoding="utf-8")
-    before, after = text.split("## Kafka's configurations")[0], text.split("## Plugins")[1]
+    before, after = text.split("## Services")[0], text.split("## Plugins")[1]
     rows = [line.split("|") for line in (before + after).splitlines()]
     table = {row[1].strip(" `"): row[2].strip(" `") for row in rows if len(row) > 3 and row[1].startswith(" `")}
     settings = {".".join(leaf.path): leaf for leaf in leaves_of(Settings) if leaf.path[0] != "plugins"}
