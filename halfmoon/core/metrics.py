@@ -1,4 +1,4 @@
-"""What a feature tells of itself in numbers: families of metrics beside the function that reads them.
+"""A feature's metrics: families of metrics beside the function that reads them.
 
 Names follow Prometheus' rules: base units (seconds, bytes), `_total` for what only grows. Reading is done in the event
 loop and takes microseconds; who serves the numbers makes text of them elsewhere.
@@ -12,12 +12,14 @@ Kind = Literal["counter", "gauge", "histogram"]
 
 
 class Family(NamedTuple):
-    """One metric. `name` is the one in the text; a histogram's without `_bucket`, `_sum` and `_count`."""
+    """One metric. `name` is as /metrics shows it; a histogram's is without `_bucket`, `_sum` and `_count`."""
 
     name: str
     kind: Kind
     meaning: str
     labels: tuple[str, ...] = ()
+    old_name: str | None = None
+    """Its name in the version before: exported beside `name` for one version, then this goes."""
 
 
 class Put(Protocol):

@@ -1,4 +1,4 @@
-"""Every metric that is exported: its name, kind, labels and meaning, once. docs/metrics.md says it at more length.
+"""Every metric of the broker itself: name, kind, labels and meaning. docs/metrics.md describes each at more length.
 
 The names follow Prometheus' rules: base units (seconds, bytes), `_total` for what only grows. Those that begin with
 `kafka_` are kafka_exporter's (github.com/danielqsj/kafka_exporter), names and labels alike, so that its dashboards and
@@ -16,42 +16,63 @@ _EXPORTER_GROUP = ("consumergroup", "topic", "partition")
 NARROW: dict[str, Family] = {
     family.name: family
     for family in (
-        Family("halfmoon_info", "gauge", "Always 1; the labels say who this is.", ("version", "cluster_id", "node_id")),
+        Family(
+            "halfmoon_info", "gauge", "Always 1; the labels identify the broker.", ("version", "cluster_id", "node_id")
+        ),
         Family("halfmoon_healthy", "gauge", "1 while /healthz answers 200, else 0."),
-        Family("halfmoon_health_problems", "gauge", "Reasons that /healthz gives now."),
-        Family("halfmoon_health_warnings", "gauge", "Warnings that /healthz gives now."),
+        Family("halfmoon_health_problems", "gauge", "Number of reasons that /healthz gives now."),
+        Family("halfmoon_health_warnings", "gauge", "Number of warnings that /healthz gives now."),
         Family("halfmoon_generation", "gauge", "Raised at every start; the leader epoch of all partitions."),
         Family("halfmoon_flush_seconds", "histogram", "Time of an fdatasync of the log, queueing included."),
-        Family("halfmoon_tick_seconds", "histogram", "Time that a turn of the loop takes to write, settle and answer."),
+        Family("halfmoon_tick_seconds", "histogram", "Time that a turn of the loop takes."),
         Family("halfmoon_log_start_position", "gauge", "Log position of the oldest byte kept."),
-        Family("halfmoon_log_flushed_position", "gauge", "Log position below which all survives power loss."),
-        Family("halfmoon_log_written_position", "gauge", "Log position below which all survives a kill."),
+        Family("halfmoon_log_flushed_position", "gauge", "Log position below which everything survives power loss."),
+        Family("halfmoon_log_written_position", "gauge", "Log position below which everything survives a kill."),
         Family("halfmoon_log_end_position", "gauge", "Log position of the next frame."),
         Family("halfmoon_disk_log_bytes", "gauge", "Bytes of disk that the log's segments take."),
         Family("halfmoon_disk_segments", "gauge", "Segments of the log."),
-        Family("halfmoon_disk_clean_bytes", "gauge", "Bytes of disk that clean files take."),
-        Family("halfmoon_disk_clean_files", "gauge", "Clean files beside the log."),
-        Family("halfmoon_disk_free_bytes", "gauge", "Bytes free on the data directory's disk."),
-        Family("halfmoon_disk_low", "gauge", "1 while record batches are refused for want of disk, else 0."),
-        Family("halfmoon_cold_reads_total", "counter", "Reads that had to wait for the disk, in a thread."),
+        Family(
+            "halfmoon_disk_compacted_bytes",
+            "gauge",
+            "Bytes of disk that compacted segments take.",
+            old_name="halfmoon_disk_clean_bytes",
+        ),
+        Family(
+            "halfmoon_disk_compacted_segments", "gauge", "Compacted segments.", old_name="halfmoon_disk_clean_files"
+        ),
+        Family("halfmoon_disk_free_bytes", "gauge", "Free bytes on the data directory's disk."),
+        Family("halfmoon_disk_low", "gauge", "1 while the broker refuses batches for lack of disk, else 0."),
+        Family("halfmoon_cold_reads_total", "counter", "Reads of data outside the page cache, done in a thread."),
         Family("halfmoon_start_offset_moves_total", "counter", "Times that retention moved a start offset."),
-        Family("halfmoon_refused_batches_total", "counter", "Produced batches that were refused.", ("reason",)),
-        Family("halfmoon_held_requests", "gauge", "Requests that wait for messages now."),
-        Family("halfmoon_holds_total", "counter", "Requests that were made to wait for messages."),
-        Family("halfmoon_holds_ended_total", "counter", "Waiting requests by what ended the wait.", ("by",)),
+        Family("halfmoon_refused_batches_total", "counter", "Produced batches that the broker refused.", ("reason",)),
+        Family("halfmoon_held_requests", "gauge", "Requests held now (long polling)."),
+        Family("halfmoon_holds_total", "counter", "Requests that were held."),
+        Family("halfmoon_holds_ended_total", "counter", "Held requests by what ended the hold.", ("by",)),
         Family("halfmoon_requests_total", "counter", "Requests.", ("listener", "api")),
-        Family("halfmoon_request_errors_total", "counter", "Requests that could not be handled.", ("listener",)),
-        Family("halfmoon_malformed_requests_total", "counter", "Connections closed for a bad request.", ("listener",)),
-        Family("halfmoon_connections", "gauge", "Connections open now.", ("listener",)),
-        Family("halfmoon_connections_accepted_total", "counter", "Connections taken in.", ("listener",)),
+        Family("halfmoon_request_errors_total", "counter", "Requests that failed.", ("listener",)),
+        Family(
+            "halfmoon_malformed_requests_total",
+            "counter",
+            "Connections closed after a malformed request.",
+            ("listener",),
+        ),
+        Family("halfmoon_connections", "gauge", "Open connections.", ("listener",)),
+        Family("halfmoon_connections_accepted_total", "counter", "Accepted connections.", ("listener",)),
         Family("halfmoon_connections_refused_total", "counter", "Connections over the limit.", ("listener",)),
-        Family("halfmoon_connections_idle_closed_total", "counter", "Connections closed for silence.", ("listener",)),
+        Family(
+            "halfmoon_connections_idle_closed_total", "counter", "Connections closed after inactivity.", ("listener",)
+        ),
         Family("halfmoon_received_bytes_total", "counter", "Bytes received.", ("listener",)),
         Family("halfmoon_sent_bytes_total", "counter", "Bytes sent.", ("listener",)),
         Family("halfmoon_rocketmq_members", "gauge", "RocketMQ clients connected.", ("group", "role")),
-        Family("halfmoon_rocketmq_messages_out_total", "counter", "Messages handed out to RocketMQ clients."),
-        Family("halfmoon_rocketmq_checks_total", "counter", "Half messages that producers were asked about."),
-        Family("halfmoon_rocketmq_locked_queues", "gauge", "Queues that consumers have locked now."),
+        Family("halfmoon_rocketmq_messages_out_total", "counter", "Messages delivered to RocketMQ clients."),
+        Family(
+            "halfmoon_rocketmq_check_backs_total",
+            "counter",
+            "Check-backs sent to RocketMQ producers.",
+            old_name="halfmoon_rocketmq_checks_total",
+        ),
+        Family("halfmoon_rocketmq_locked_queues", "gauge", "Queues that consumers have locked."),
         Family(
             "halfmoon_rocketmq_subscription_conflicts_total",
             "counter",
@@ -64,7 +85,7 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_service_failures_total", "counter", "Times that a plugin's service failed.", ("service",)),
         Family("halfmoon_plugin_total", "counter", "Plugins' own counters.", ("plugin", "name")),
         Family("kafka_brokers", "gauge", "Number of brokers in the cluster."),
-        Family("kafka_broker_info", "gauge", "Always 1; the labels say where the broker is.", ("id", "address")),
+        Family("kafka_broker_info", "gauge", "Always 1; the labels give the broker's address.", ("id", "address")),
     )
 }
 """Metrics with a handful of series each."""
@@ -76,7 +97,7 @@ WIDE: dict[str, Family] = {
     family.name: family
     for family in (
         Family("halfmoon_topic_bytes", "gauge", "Bytes of a topic's record batches.", ("topic",)),
-        Family("halfmoon_group_lag", "gauge", "Records between a group's progress and the high watermark.", _GROUP),
+        Family("halfmoon_group_lag", "gauge", "Records between committed offset and high watermark.", _GROUP),
         Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", ("topic",)),
         Family("kafka_topic_partition_current_offset", "gauge", "A partition's high watermark.", _PARTITION),
         Family("kafka_topic_partition_oldest_offset", "gauge", "A partition's start offset.", _PARTITION),

@@ -42,8 +42,11 @@ class NarrowCollector(Collector):
         for family in self._readings.families:
             if family.kind == "histogram":
                 yield _histogram(family, self._readings.histograms[family.name])
-            else:
-                yield _numbers(family, self._readings.samples.get(family.name, []))
+                continue
+            samples = self._readings.samples.get(family.name, [])
+            yield _numbers(family, samples)
+            if family.old_name is not None:
+                yield _numbers(family._replace(name=family.old_name, meaning=f"Deprecated: {family.name}."), samples)
 
 
 def _numbers(family: Family, samples: list[Sample]) -> Metric:

@@ -182,8 +182,8 @@ def _read_log(kernel: Kernel, readings: Readings) -> None:
     put("halfmoon_log_end_position", log.end)
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
-    put("halfmoon_disk_clean_bytes", kernel.clean_files.bytes)
-    put("halfmoon_disk_clean_files", len(kernel.clean_files))
+    put("halfmoon_disk_compacted_bytes", kernel.clean_files.bytes)
+    put("halfmoon_disk_compacted_segments", len(kernel.clean_files))
     put("halfmoon_disk_free_bytes", kernel.fs.free_bytes())
     put("halfmoon_disk_low", log.low_disk)
     put("halfmoon_cold_reads_total", kernel.reader.cold_reads)
@@ -231,7 +231,7 @@ def _read_rocketmq(server: RocketmqServer, readings: Readings) -> None:
     _read_listener("rocketmq", server.counters, {code: each.name for code, each in server.requests.items()}, readings)
     node = server.node
     put("halfmoon_rocketmq_messages_out_total", node.messages_out)
-    put("halfmoon_rocketmq_checks_total", node.checks.asked)
+    put("halfmoon_rocketmq_check_backs_total", node.checks.asked)
     put("halfmoon_rocketmq_locked_queues", node.locks.held(server.mono_ms()))
     for group, members in node.members.producer_groups().items():
         put("halfmoon_rocketmq_members", len(members), group, "producer")

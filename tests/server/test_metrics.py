@@ -22,6 +22,7 @@ from server_rig import batch, in_loop, node, until
 
 import halfmoon.testing
 from halfmoon import services
+from halfmoon.core.metrics import Family
 from halfmoon.remoting import command as wire
 from halfmoon.server import metrics, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
@@ -78,6 +79,18 @@ def test_the_documentation_lists_exactly_what_is_exported() -> None:
 @pytest.mark.parametrize("family", [*NARROW.values(), *OF_FEATURES, *WIDE.values()], ids=lambda family: family.name)
 def test_the_documentation_lists_the_labels(family: object) -> None:
     assert documented()[family.name][1] == list(family.labels)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "family", [family for family in [*NARROW.values(), *OF_FEATURES] if family.old_name], ids=lambda family: family.name
+)
+def test_a_renamed_metric_has_both_names_for_one_version(family: Family) -> None:
+    taken = made_up()
+    taken.put(family.name, 7, *("x" for _ in family.labels))
+    found = parsed(metrics.render(taken).decode())
+    assert family.old_name is not None
+    assert found[family.old_name] == found[family.name] == {labels(**dict.fromkeys(family.labels, "x")): 7}
+    assert f"| `{family.old_name}` | {family.kind} |" in DOCS.partition("## Deprecated names")[2]
 
 
 # -- readings made up --------------------------------------------------------------------------------------------------
@@ -242,7 +255,7 @@ def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
         }  # fmt: skip
         conflict = labels(group="billing", topic="orders", client="c1", other="c2")
         assert found["halfmoon_rocketmq_subscription_conflicts_total"] == {conflict: 1}
-        assert found["halfmoon_rocketmq_checks_total"] == found["halfmoon_rocketmq_locked_queues"] == {labels(): 0}
+        assert found["halfmoon_rocketmq_check_backs_total"] == found["halfmoon_rocketmq_locked_queues"] == {labels(): 0}
 
 
 @in_loop

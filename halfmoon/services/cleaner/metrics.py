@@ -1,4 +1,4 @@
-"""What the cleaner tells in numbers."""
+"""Metrics of the cleaner."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Cleaner(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_cleaner_tasks_total", "counter", "Times that the cleaner found something to do."),
-    Family("halfmoon_cleaner_failures_total", "counter", "Times that it could not be done."),
+    Family("halfmoon_cleaner_tasks_total", "counter", "Tasks of the cleaner."),
+    Family("halfmoon_cleaner_failures_total", "counter", "Tasks of the cleaner that failed."),
     Family("halfmoon_cleaner_read_bytes_total", "counter", "Bytes that the cleaner has read."),
-    Family("halfmoon_cleaner_written_bytes_total", "counter", "Bytes of clean files that it has written."),
-    Family("halfmoon_cleaner_records_total", "counter", "Records that it has looked at, to compact them."),
-    Family("halfmoon_cleaner_kept_records_total", "counter", "Records that were left, of those."),
+    Family("halfmoon_cleaner_written_bytes_total", "counter", "Bytes that the cleaner has written."),
+    Family("halfmoon_cleaner_records_total", "counter", "Records of compacted topics that the cleaner has processed."),
+    Family("halfmoon_cleaner_kept_records_total", "counter", "Records of those that the cleaner has kept."),
 )
 
 

@@ -1,4 +1,4 @@
-"""What cancelling delayed messages tells in numbers."""
+"""Metrics of cancelled messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Cancelling(Protocol):
     completed: int
 
 
-FAMILIES = (Family("halfmoon_cancelled_messages_total", "counter", "Waiting messages that were cancelled."),)
+FAMILIES = (Family("halfmoon_cancelled_messages_total", "counter", "Scheduled messages that were cancelled."),)
 
 
 def read(cancelling: Cancelling, put: Put) -> None:

@@ -1,4 +1,4 @@
-"""What the key index tells in numbers."""
+"""Metrics of the key index."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class KeyIndex(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_key_index_entries", "gauge", "Keys and messages that the key index knows."),
-    Family("halfmoon_key_index_behind_bytes", "gauge", "Bytes of the log that the key index has still to look at."),
+    Family("halfmoon_key_index_entries", "gauge", "Keys and moved messages in the key index."),
+    Family("halfmoon_key_index_behind_bytes", "gauge", "Bytes of the log that are not indexed yet."),
 )
 
 

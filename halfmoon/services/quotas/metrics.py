@@ -1,4 +1,4 @@
-"""What client quotas tell in numbers."""
+"""Metrics of client quotas."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Throttling(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_throttled_total", "counter", "Times that a quota made a client wait.", ("quota",)),
-    Family("halfmoon_throttle_seconds_total", "counter", "Time that quotas made clients wait.", ("quota",)),
+    Family("halfmoon_throttled_total", "counter", "Times that a quota throttled a client.", ("quota",)),
+    Family("halfmoon_throttle_seconds_total", "counter", "Total throttle time of all clients.", ("quota",)),
 )
 
 

@@ -1,4 +1,4 @@
-"""What share groups tell in numbers."""
+"""Metrics of share groups."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Shares(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_share_sessions", "gauge", "Share sessions that are open: one for each member that fetches."),
+    Family("halfmoon_share_sessions", "gauge", "Open share sessions: one for each member that fetches."),
     Family(
         "halfmoon_share_dead_letters_total",
         "counter",
-        "Dead letters of share groups, by what became of them.",
+        "Dead letters of share groups, by outcome.",
         ("outcome",),
     ),
 )

@@ -1,4 +1,4 @@
-"""What producers' transactions tell in numbers."""
+"""Metrics of producers' transactions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Transactions(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_transactions_ongoing", "gauge", "Transactions of Kafka producers that are open."),
-    Family("halfmoon_transaction_oldest_seconds", "gauge", "Since when the oldest of them is open; 0 where none is."),
-    Family("halfmoon_transactions_ended_total", "counter", "Transactions that have ended.", ("result",)),
-    Family("halfmoon_transactional_ids", "gauge", "Transactional ids that are known."),
+    Family("halfmoon_transactions_ongoing", "gauge", "Open transactions of Kafka producers."),
+    Family("halfmoon_transaction_oldest_seconds", "gauge", "Age of the oldest open transaction; 0 without one."),
+    Family("halfmoon_transactions_ended_total", "counter", "Transactions that have ended, by result.", ("result",)),
+    Family("halfmoon_transactional_ids", "gauge", "Known transactional ids."),
 )
 
 

@@ -1,4 +1,4 @@
-"""What views tell in numbers."""
+"""Metrics of views."""
 
 from __future__ import annotations
 
@@ -26,12 +26,18 @@ class Reading(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_view_lag", "gauge", "Source offsets that a view has still to look at.", ("view",)),
-    Family("halfmoon_view_looked_at_total", "counter", "Records of its source that a view looked at.", ("view",)),
-    Family("halfmoon_view_matched_total", "counter", "Records that matched, of those.", ("view",)),
-    Family("halfmoon_view_skipped_total", "counter", "Source offsets that a view came too late for.", ("view",)),
-    Family("halfmoon_view_malformed_batches_total", "counter", "Batches that a view cannot read.", ("view",)),
-    Family("halfmoon_view_filter_errors_total", "counter", "Records at which a view's filter raised.", ("view",)),
+    Family("halfmoon_view_lag", "gauge", "Source offsets that a view has not processed.", ("view",)),
+    Family(
+        "halfmoon_view_inspected_total",
+        "counter",
+        "Records of the source that a view has processed.",
+        ("view",),
+        old_name="halfmoon_view_looked_at_total",
+    ),
+    Family("halfmoon_view_matched_total", "counter", "Records of those that matched.", ("view",)),
+    Family("halfmoon_view_skipped_total", "counter", "Source offsets removed before a view processed them.", ("view",)),
+    Family("halfmoon_view_malformed_batches_total", "counter", "Batches that a view cannot decode.", ("view",)),
+    Family("halfmoon_view_filter_errors_total", "counter", "Records for which the filter raised.", ("view",)),
 )
 
 
@@ -39,7 +45,7 @@ def read(views: Iterable[Reading], put: Put) -> None:
     for view in views:
         name, counters = view.name, view.counters
         put("halfmoon_view_lag", view.lag, name)
-        put("halfmoon_view_looked_at_total", counters.looked_at, name)
+        put("halfmoon_view_inspected_total", counters.looked_at, name)
         put("halfmoon_view_matched_total", counters.matched, name)
         put("halfmoon_view_skipped_total", counters.skipped, name)
         put("halfmoon_view_malformed_batches_total", counters.malformed, name)

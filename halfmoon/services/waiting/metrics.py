@@ -1,4 +1,4 @@
-"""What messages that wait tell in numbers."""
+"""Metrics of scheduled messages."""
 
 from __future__ import annotations
 
@@ -22,17 +22,24 @@ class Waiting(Protocol):
 
 
 FAMILIES = (
-    Family("halfmoon_waiting_messages", "gauge", "Messages that wait for their time."),
-    Family("halfmoon_delivery_late_seconds", "gauge", "How late the next message is that is due now."),
-    Family("halfmoon_delivered_messages_total", "counter", "Messages that were delivered after their wait."),
-    Family("halfmoon_undeliverable_messages_total", "counter", "Messages whose topic was gone when they were due."),
-    Family("halfmoon_rolled_messages_total", "counter", "Waiting messages that were moved out of old segments."),
+    Family("halfmoon_scheduled_messages", "gauge", "Scheduled messages.", old_name="halfmoon_waiting_messages"),
+    Family("halfmoon_delivery_late_seconds", "gauge", "Lateness of the next due message."),
+    Family("halfmoon_delivered_messages_total", "counter", "Scheduled messages that were delivered."),
+    Family(
+        "halfmoon_undeliverable_messages_total", "counter", "Messages whose topic did not exist when they were due."
+    ),
+    Family(
+        "halfmoon_reclaim_moved_messages_total",
+        "counter",
+        "Scheduled messages moved out of old segments, to reclaim these.",
+        old_name="halfmoon_rolled_messages_total",
+    ),
 )
 
 
 def read(waiting: Waiting, put: Put) -> None:
-    put("halfmoon_waiting_messages", waiting.waiting())
+    put("halfmoon_scheduled_messages", waiting.waiting())
     put("halfmoon_delivery_late_seconds", waiting.late_ms / 1000)
     put("halfmoon_delivered_messages_total", waiting.delivered)
     put("halfmoon_undeliverable_messages_total", waiting.undeliverable)
-    put("halfmoon_rolled_messages_total", waiting.moved)
+    put("halfmoon_reclaim_moved_messages_total", waiting.moved)
