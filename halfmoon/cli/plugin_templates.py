@@ -121,12 +121,12 @@ def halfmoon_hold(ctx):
     ),
     "halfmoon_relays": Template(
         "Messages that wait in `NAME.waiting` are delivered, or kept where their topic is gone.",
-        "Deliver, Relay, Settle",
+        "Deliver, Relay, Complete",
         """
 @hookimpl
 def halfmoon_relays(ctx):
     def decide(message):
-        return Deliver() if message.origin is not None else Settle("NAME.lost")
+        return Deliver() if message.origin is not None else Complete("NAME.lost")
 
     return [Relay("NAME", "NAME.waiting", decide)]
 """,

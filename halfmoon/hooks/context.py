@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -49,16 +50,15 @@ class PluginHost(Protocol):
         ...
 
     def catch_up(self, topic: str) -> None:
-        """Have the relay of this internal topic told of all that waits there and is on disk (`Relay.begin`)."""
+        """Call `begin` of this internal topic's relay with all scheduled messages that are on disk."""
         ...
 
-    def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether a message waits there: an interceptor has put it there, it is stored (so whoever sent it may know
-        that), and it is not dealt with."""
+    def is_scheduled(self, topic: str, partition: int, offset: int) -> bool:
+        """Whether a scheduled message is stored there that is not completed yet. The producer may have its answer."""
         ...
 
-    def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
-        """Whether the group has handed this message back, and not committed its offset since."""
+    def was_nacked(self, group: str, topic: str, partition: int, offset: int) -> bool:
+        """Whether the group has negatively acknowledged this message, and not committed its offset since."""
         ...
 
     def count(self, plugin: str, name: str, amount: int) -> None:
@@ -143,13 +143,23 @@ class PluginContext:
         """See PluginHost.catch_up."""
         self._running().catch_up(topic)
 
+    def is_scheduled(self, topic: str, partition: int, offset: int) -> bool:
+        """See PluginHost.is_scheduled."""
+        return self._running().is_scheduled(topic, partition, offset)
+
+    def was_nacked(self, group: str, topic: str, partition: int, offset: int) -> bool:
+        """See PluginHost.was_nacked."""
+        return self._running().was_nacked(group, topic, partition, offset)
+
     def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
-        """See PluginHost.is_waiting."""
-        return self._running().is_waiting(topic, partition, offset)
+        """Deprecated: `is_scheduled`. Goes with the next version."""
+        warnings.warn("PluginContext.is_waiting is called is_scheduled now", DeprecationWarning, stacklevel=2)
+        return self.is_scheduled(topic, partition, offset)
 
     def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
-        """See PluginHost.was_handed_back."""
-        return self._running().was_handed_back(group, topic, partition, offset)
+        """Deprecated: `was_nacked`. Goes with the next version."""
+        warnings.warn("PluginContext.was_handed_back is called was_nacked now", DeprecationWarning, stacklevel=2)
+        return self.was_nacked(group, topic, partition, offset)
 
     def count(self, name: str, amount: int = 1) -> None:
         """Add to one of the plugin's counters in /metrics."""

@@ -70,7 +70,7 @@ def halfmoon_features(ctx: FeatureContext) -> Sequence[Feature]:
 
 @hookspec
 def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
-    """Change, divert or refuse batches before they are stored.
+    """Change, redirect or refuse batches before they are stored.
 
     Called: in the loop, for each produced batch in whose bytes a declared header name is found. Cost: a byte search per
     batch and name (30 GB/s; names that begin alike count once; compressed batches are decompressed first) for topics

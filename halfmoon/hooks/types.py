@@ -18,16 +18,16 @@ from halfmoon.services.common.filters import FilterSyntaxError as FilterSyntaxEr
 from halfmoon.services.common.filters import MessageFilter as MessageFilter
 from halfmoon.services.following.types import Batch as Batch
 from halfmoon.services.following.types import Dispatcher as Dispatcher
+from halfmoon.services.waiting.types import Complete as Complete
 from halfmoon.services.waiting.types import Deliver as Deliver
-from halfmoon.services.waiting.types import Diverted as Diverted
-from halfmoon.services.waiting.types import HandedBack as HandedBack
+from halfmoon.services.waiting.types import Nacked as Nacked
 from halfmoon.services.waiting.types import Put as Put
 from halfmoon.services.waiting.types import PutInterceptor as PutInterceptor
-from halfmoon.services.waiting.types import PutOff as PutOff
 from halfmoon.services.waiting.types import Redirect as Redirect
+from halfmoon.services.waiting.types import Redirected as Redirected
 from halfmoon.services.waiting.types import Relay as Relay
-from halfmoon.services.waiting.types import Settle as Settle
-from halfmoon.services.waiting.types import Waiting as Waiting
+from halfmoon.services.waiting.types import Reschedule as Reschedule
+from halfmoon.services.waiting.types import Scheduled as Scheduled
 
 if TYPE_CHECKING:
     from halfmoon.core.hold import Arrival, Held

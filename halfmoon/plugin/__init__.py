@@ -13,6 +13,9 @@ The hooks are listed, with what they cost and what an error does, in docs/hooks.
 
 from __future__ import annotations
 
+import warnings
+from typing import Any
+
 import pluggy
 
 from halfmoon.config.sections import Section, SettingError
@@ -43,27 +46,27 @@ from halfmoon.hooks.specs import PROJECT
 from halfmoon.hooks.types import (
     Batch,
     Command,
+    Complete,
     ConfigSection,
     Deliver,
     Dispatcher,
-    Diverted,
     FilterCompiler,
     FilterSyntaxError,
-    HandedBack,
     HoldPolicy,
     KafkaApi,
     KafkaRequest,
     MessageFilter,
+    Nacked,
     Observer,
     Put,
     PutInterceptor,
-    PutOff,
     Redirect,
+    Redirected,
     Relay,
+    Reschedule,
+    Scheduled,
     Service,
-    Settle,
     TopicChange,
-    Waiting,
 )
 from halfmoon.schema.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.common.record_edit import rewrite
@@ -86,6 +89,24 @@ from halfmoon.services.groups.allocation import (
 hookimpl = pluggy.HookimplMarker(PROJECT)
 """Marks a function as an implementation of the hook it is named after."""
 
+_OLD_NAMES = {
+    "Diverted": "Redirected",
+    "HandedBack": "Nacked",
+    "PutOff": "Reschedule",
+    "Settle": "Complete",
+    "Waiting": "Scheduled",
+}
+"""Names of the version before; they go with the next version."""
+
+
+def __getattr__(name: str) -> Any:
+    new = _OLD_NAMES.get(name)
+    if new is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(f"halfmoon.plugin.{name} is called {new} now", DeprecationWarning, stacklevel=2)
+    return globals()[new]
+
+
 __all__ = [
     "API_VERSION",
     "RETRY_PREFIX",
@@ -96,10 +117,10 @@ __all__ = [
     "Batch",
     "BrokerError",
     "Command",
+    "Complete",
     "ConfigSection",
     "Deliver",
     "Dispatcher",
-    "Diverted",
     "Duration",
     "Fault",
     "Feature",
@@ -107,7 +128,6 @@ __all__ = [
     "FilterCompiler",
     "FilterSyntaxError",
     "GroupMember",
-    "HandedBack",
     "HeaderSearch",
     "Headers",
     "Held",
@@ -116,28 +136,29 @@ __all__ = [
     "KafkaApi",
     "KafkaRequest",
     "MessageFilter",
+    "Nacked",
     "Observer",
     "PluginContext",
     "PositiveDuration",
     "PositiveSize",
     "Put",
     "PutInterceptor",
-    "PutOff",
     "Queue",
     "Record",
     "Redirect",
+    "Redirected",
     "Relay",
+    "Reschedule",
+    "Scheduled",
     "Section",
     "Service",
     "SettingError",
-    "Settle",
     "Size",
     "StickyAllocator",
     "TopicChange",
     "TopicConfig",
     "TopicConfigKind",
     "TopicPolicy",
-    "Waiting",
     "allocate",
     "build_batch",
     "check_assignment",

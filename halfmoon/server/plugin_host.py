@@ -75,13 +75,13 @@ class Host:
         if found is not None:
             self._node.waiting.catch_up(found)
 
-    def is_waiting(self, topic: str, partition: int, offset: int) -> bool:
+    def is_scheduled(self, topic: str, partition: int, offset: int) -> bool:
         found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False
         return self._node.waiting.is_waiting(found.partitions[partition], offset)
 
-    def was_handed_back(self, group: str, topic: str, partition: int, offset: int) -> bool:
+    def was_nacked(self, group: str, topic: str, partition: int, offset: int) -> bool:
         found = self._kernel.catalog.topic(topic)
         if found is None or not 0 <= partition < len(found.partitions):
             return False

@@ -14,6 +14,7 @@ from halfmoon.config.settings import Settings, load_settings
 from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.hooks.plugins import Plugins, installed_plugins, load_plugins
 from halfmoon.plugin import (
+    Complete,
     ConfigSection,
     Dispatcher,
     Duration,
@@ -25,7 +26,6 @@ from halfmoon.plugin import (
     Section,
     Service,
     SettingError,
-    Settle,
     hookimpl,
     moving,
 )
@@ -204,7 +204,7 @@ def test_a_name_offered_twice() -> None:
     assert refused(first, second) == (
         "plugin second (a test): halfmoon_filters offers sql, and so does plugin first (a test); switch one off"
     )
-    relay = Relay("r", "topic", lambda message: Settle("seen"))
+    relay = Relay("r", "topic", lambda message: Complete("seen"))
     one, other = (plugin(name, halfmoon_relays=lambda ctx: [relay]) for name in ("first", "second"))
     assert "halfmoon_relays offers r, and so does plugin first" in refused(one, other)
 
@@ -337,7 +337,7 @@ def test_everything_given_is_resolved_into_tuples_and_dicts() -> None:
         "halfmoon_commitlog": PutInterceptor("i", ("DELAY",), lambda put: put.batch),
         "halfmoon_dispatch": Dispatcher("d", lambda batches: None, lambda: b""),
         "halfmoon_hold": HoldPolicy("h", lambda held: None, lambda held, partition, arrival: True, lambda held: None),
-        "halfmoon_relays": Relay("r", "source", lambda message: Settle("seen")),
+        "halfmoon_relays": Relay("r", "source", lambda message: Complete("seen")),
         "halfmoon_services": Service("s", lambda: None),
         "halfmoon_observers": Observer("o"),
     }

@@ -26,7 +26,6 @@ from msgspec import Meta
 from halfmoon.plugin import (
     BrokerError,
     ConfigSection,
-    Diverted,
     Duration,
     Fault,
     Headers,
@@ -36,6 +35,7 @@ from halfmoon.plugin import (
     PutInterceptor,
     Record,
     Redirect,
+    Redirected,
     Section,
     SettingError,
     build_batch,
@@ -102,7 +102,7 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     settings = ctx.settings_as(DelaySettings)
     delays = Delays(settings.level_ms(), settings.max_delay_ms)
-    return [PutInterceptor("delay", (*NAMES, CANCEL), delays.before_put, waiting_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
+    return [PutInterceptor("delay", (*NAMES, CANCEL), delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
 
 
 class Delays:
@@ -139,12 +139,12 @@ class Delays:
         kept = rewrite(put.batch, _search, change)
         if not waiting and not cancelled:
             return put.batch
-        diverted = []
+        redirected = []
         for (topic, partition, due_ms), rows in waiting.items():
             left = [row for index, row in rows if not cancelled or index > cancelled.get(_key(row), -1)]
             if left:
-                diverted.append(Diverted(topic, partition, build_batch(left), due_ms))
-        return Redirect(kept, tuple(diverted), cancel=tuple(cancelled))
+                redirected.append(Redirected(topic, partition, build_batch(left), due_ms))
+        return Redirect(kept, tuple(redirected), cancel=tuple(cancelled))
 
     def _place(self, index: int, name: str, number: int, now_ms: int) -> Waiting | None:
         """None: it does not wait. Raises BrokerError(INVALID_RECORD)."""

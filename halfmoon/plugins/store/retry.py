@@ -30,15 +30,15 @@ from halfmoon.plugin import (
     RETRY_PREFIX,
     BrokerError,
     ConfigSection,
-    Diverted,
     Fault,
-    HandedBack,
     Headers,
+    Nacked,
     PluginContext,
     Put,
     PutInterceptor,
     Record,
     Redirect,
+    Redirected,
     Section,
     build_batch,
     dead_letter_topic,
@@ -79,14 +79,14 @@ def halfmoon_config() -> ConfigSection:
 
 @hookimpl(tryfirst=True)  # before delays, which act on the level that is set here
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
-    retries = Retries(ctx.settings_as(RetrySettings).max_reconsume_times, ctx.was_handed_back)
+    retries = Retries(ctx.settings_as(RetrySettings).max_reconsume_times, ctx.was_nacked)
     return [PutInterceptor("retry", (), retries.before_put, topic_prefixes=(RETRY_PREFIX,))]
 
 
 class Retries:
-    def __init__(self, max_reconsume_times: int, was_handed_back: Callable[[str, str, int, int], bool]) -> None:
+    def __init__(self, max_reconsume_times: int, was_nacked: Callable[[str, str, int, int], bool]) -> None:
         self._max = max_reconsume_times
-        self._was_handed_back = was_handed_back
+        self._was_nacked = was_nacked
 
     def before_put(self, put: Put) -> memoryview | Redirect:
         group = retrying_group(put.topic)
@@ -100,7 +100,7 @@ class Retries:
                 raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_RECORDS} records are handed back in one batch")
             place = _place(index, record)
             if place is not None:
-                if place in places or self._was_handed_back(group, *place):
+                if place in places or self._was_nacked(group, *place):
                     continue
                 places[place] = None
             reason, headers = self._headers(index, record, place)
@@ -109,8 +109,8 @@ class Retries:
                 again.append((*row, headers))
             else:
                 given_up.append((*row, (*headers, (REASON, reason.encode()))))
-        dead = (Diverted(dead_letter_topic(group), 0, build_batch(given_up)),) if given_up else ()
-        back = HandedBack(group, tuple(places)) if places else None
+        dead = (Redirected(dead_letter_topic(group), 0, build_batch(given_up)),) if given_up else ()
+        back = Nacked(group, tuple(places)) if places else None
         return Redirect(build_batch(again) if again else None, dead, back)
 
     def _headers(self, index: int, record: Record, place: Place | None) -> tuple[str | None, Headers]:

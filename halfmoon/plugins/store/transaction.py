@@ -26,8 +26,8 @@ from msgspec import Meta
 
 from halfmoon.plugin import (
     BrokerError,
+    Complete,
     ConfigSection,
-    Diverted,
     Fault,
     Headers,
     HeaderSearch,
@@ -35,13 +35,13 @@ from halfmoon.plugin import (
     PositiveDuration,
     Put,
     PutInterceptor,
-    PutOff,
     Record,
     Redirect,
+    Redirected,
     Relay,
+    Reschedule,
+    Scheduled,
     Section,
-    Settle,
-    Waiting,
     build_batch,
     check_topic,
     check_topic_name,
@@ -92,7 +92,7 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     transactions = _transactions(ctx)
     return [
-        PutInterceptor("transaction-half", (HALF,), transactions.divert_halves, waiting_topics=(HALF_TOPIC,)),
+        PutInterceptor("transaction-half", (HALF,), transactions.redirect_halves, scheduled_topics=(HALF_TOPIC,)),
         PutInterceptor("transaction-end", (), transactions.end, topic_prefixes=(END_TOPIC,)),
     ]
 
@@ -123,7 +123,7 @@ class Transactions:
 
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
-    def divert_halves(self, put: Put) -> memoryview | Redirect:
+    def redirect_halves(self, put: Put) -> memoryview | Redirect:
         rows: list[Row] = []
         names: dict[Name, None] = {}
         if self._ctx.topic_configs(END_TOPIC) is None:
@@ -151,7 +151,7 @@ class Transactions:
         kept = rewrite(put.batch, _search, change)
         if not rows:
             return Redirect(kept)
-        half = Diverted(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms, known=True)
+        half = Redirected(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms, known=True)
 
         def appended(places: tuple[Place, ...]) -> None:
             ((topic, partition, first),) = places
@@ -160,12 +160,12 @@ class Transactions:
 
         return Redirect(kept, (half,), appended=appended)
 
-    def begin(self, message: Waiting) -> None:
+    def begin(self, message: Scheduled) -> None:
         name = _known_name(message.record)
         if name is None:
             return
         known = self._open.get(name)
-        if known is None or not self._ctx.is_waiting(*known):  # one that was moved waits elsewhere now
+        if known is None or not self._ctx.is_scheduled(*known):  # one that was moved waits elsewhere now
             self._open[name] = message.topic, message.partition, message.offset
 
     # -- 2: ends -----------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ class Transactions:
             if state != UNKNOWN:
                 ended.setdefault(name, state == COMMIT)
         self._ctx.catch_up(HALF_TOPIC)
-        places = {name: place for name in ended if (place := self._open.get(name)) and self._ctx.is_waiting(*place)}
+        places = {name: place for name in ended if (place := self._open.get(name)) and self._ctx.is_scheduled(*place)}
 
         def appended(_: tuple[Place, ...]) -> None:
             for name in places:
@@ -199,25 +199,25 @@ class Transactions:
         return Redirect(
             None,
             release=tuple(place for name, place in places.items() if ended[name]),
-            settle=tuple(place for name, place in places.items() if not ended[name]),
+            complete=tuple(place for name, place in places.items() if not ended[name]),
             appended=appended,
         )
 
     # -- 3, 4: checks ------------------------------------------------------------------------------------------------
 
-    def decide(self, message: Waiting) -> PutOff | Settle:
+    def decide(self, message: Scheduled) -> Reschedule | Complete:
         settings = self._settings
         name = _known_name(message.record)
         age_ms = settings.timeout_ms + message.attempts * settings.check_interval_ms
         if name is None or message.attempts >= settings.check_max or age_ms >= settings.max_age_ms:
             if name is not None:
                 self._open.pop(name, None)
-            return Settle(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
+            return Complete(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
         headers = ((CHECK_TIMES, b"%d" % (message.attempts + 1)), *_real_topic(message))
-        return PutOff(message.now_ms + settings.check_interval_ms, check_topic(name[0].decode()), headers)
+        return Reschedule(message.now_ms + settings.check_interval_ms, check_topic(name[0].decode()), headers)
 
 
-def _real_topic(message: Waiting) -> Headers:
+def _real_topic(message: Scheduled) -> Headers:
     return () if message.origin is None else ((REAL_TOPIC, message.origin.encode()),)
 
 

@@ -15,7 +15,7 @@ from halfmoon.errors import BrokerError
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.services.waiting.messages import still_waiting
-from halfmoon.services.waiting.types import PutOff, Settle
+from halfmoon.services.waiting.types import Complete, Reschedule
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from halfmoon.schema.provenance import Origin
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.messages import WaitingMessages
-    from halfmoon.services.waiting.types import Relay, Waiting
+    from halfmoon.services.waiting.types import Relay, Scheduled
 
 RETRY_MS = 10_000
 """A message that could not be dealt with is tried again after so long."""
@@ -93,7 +93,7 @@ class Deciding:
                 yield None
         return look_again_ms
 
-    def _carry_out(self, relay: Relay, source: Partition, message: Waiting) -> int | None:
+    def _carry_out(self, relay: Relay, source: Partition, message: Scheduled) -> int | None:
         """Ask about a message, and do as the relay says; when to ask again, if it waits on."""
         try:
             decision = relay.decide(message)
@@ -101,10 +101,10 @@ class Deciding:
             self._logger.exception("event=relay_failed relay=%s topic=%s", relay.name, message.topic)
             return message.now_ms + RETRY_MS
         try:
-            if isinstance(decision, PutOff):
+            if isinstance(decision, Reschedule):
                 self._reschedule(source, message, decision)
                 return decision.due_ms
-            if isinstance(decision, Settle):
+            if isinstance(decision, Complete):
                 self._complete(source, message, decision)
             else:
                 for out in self._delivering.release([(source, message.offset)]):
@@ -116,7 +116,7 @@ class Deciding:
             return message.now_ms + RETRY_MS
         return None
 
-    def _reschedule(self, source: Partition, message: Waiting, decision: PutOff) -> None:
+    def _reschedule(self, source: Partition, message: Scheduled, decision: Reschedule) -> None:
         run = SourceRun(source.topic.number, source.index, message.offset, message.attempts + 1)
         if decision.topic is not None:
             batch = _copy(message, decision.headers)
@@ -124,7 +124,7 @@ class Deciding:
         else:
             self._catalog.prove(Provenance(attempts=(run,)))
 
-    def _complete(self, source: Partition, message: Waiting, decision: Settle) -> None:
+    def _complete(self, source: Partition, message: Scheduled, decision: Complete) -> None:
         run = SourceRun(source.topic.number, source.index, message.offset, 1)
         if decision.topic is not None:
             batch = _copy(message, decision.headers)
@@ -133,7 +133,7 @@ class Deciding:
             self._appender.append_control(control.Settled([(run.topic_number, run.partition, run.first_offset)]))
 
 
-def _copy(message: Waiting, headers: Headers) -> bytearray:
+def _copy(message: Scheduled, headers: Headers) -> bytearray:
     """A batch of the message alone, with more headers."""
     record = message.record
     return bytearray(build_batch([(record.key, record.value, message.now_ms, (*record.headers, *headers))]))

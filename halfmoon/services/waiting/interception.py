@@ -23,7 +23,7 @@ from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.record_edit import without_headers
 from halfmoon.services.waiting.taken import Appended, Taken, check_not_redirected
-from halfmoon.services.waiting.types import Diverted, HandedBack, Put, PutInterceptor, Redirect
+from halfmoon.services.waiting.types import Nacked, Put, PutInterceptor, Redirect, Redirected
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from halfmoon.services.waiting.due_clock import DueClock
     from halfmoon.services.waiting.redirecting import Redirecting
     from halfmoon.services.waiting.taken import Place
-    from halfmoon.services.waiting.types import Diverted, HandedBack, PutInterceptor
+    from halfmoon.services.waiting.types import Nacked, PutInterceptor, Redirected
 
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""
@@ -53,7 +53,7 @@ class Interception:
         self._logger = logger
         self._interceptors = [(HeaderSearch(each.header_names), each) for each in interceptors]
         self._prefixes = tuple(prefix for each in interceptors for prefix in each.topic_prefixes)
-        self.waiting_topics = frozenset(name for each in interceptors for name in each.waiting_topics)
+        self.scheduled_topics = frozenset(name for each in interceptors for name in each.scheduled_topics)
         """Names of internal topics that nobody else makes."""
         self._own = HeaderSearch((), [OWN_PREFIX])
         self._any = HeaderSearch([name for each in interceptors for name in each.header_names], [OWN_PREFIX])
@@ -69,8 +69,8 @@ class Interception:
         name = partition.topic.name
         body = batch_body(batch)
         kept: memoryview | None = batch
-        redirected: list[Diverted] = []
-        nacked: HandedBack | None = None
+        redirected: list[Redirected] = []
+        nacked: Nacked | None = None
         release: list[Place] = []
         complete: list[Place] = []
         cancel: list[bytes] = []
@@ -81,10 +81,10 @@ class Interception:
             result = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
             if isinstance(result, Redirect):
                 first = len(redirected)
-                redirected += result.diverted
-                nacked = result.handed_back or nacked
+                redirected += result.redirected
+                nacked = result.nacked or nacked
                 release += result.release
-                complete += result.settle
+                complete += result.complete
                 cancel += result.cancel
                 if result.appended is not None:
                     appended.append(Appended(result.appended, first, len(redirected)))

@@ -13,7 +13,7 @@ from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.records.record_codec import Extent, Record
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, decode_origin
-from halfmoon.services.waiting.types import Waiting
+from halfmoon.services.waiting.types import Scheduled
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
@@ -77,12 +77,12 @@ class WaitingMessages:
             found[at] = parted(memoryview(piece))
         return found
 
-    def message(self, partition: Partition, offset: int, record: Record, origin: Origin) -> Waiting:
+    def message(self, partition: Partition, offset: int, record: Record, origin: Origin) -> Scheduled:
         """What a relay is told of a message."""
         topic = self._catalog.by_number.get(origin.topic_number)
         attempts = self._attempts.attempts.get((partition.topic.number, partition.index, offset), 0)
         name = None if topic is None else topic.name
-        return Waiting(partition.topic.name, partition.index, offset, record, name, attempts, self._clock.now_ms())
+        return Scheduled(partition.topic.name, partition.index, offset, record, name, attempts, self._clock.now_ms())
 
 
 class SingleRecords:

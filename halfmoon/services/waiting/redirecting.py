@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.queues import WaitingQueues
     from halfmoon.services.waiting.taken import Taken
-    from halfmoon.services.waiting.types import Diverted, HandedBack
+    from halfmoon.services.waiting.types import Nacked, Redirected
 
 MAX_PIECES = 32_000
 """Most parts a batch is taken apart into, and most waiting messages it completes."""
@@ -201,7 +201,7 @@ class Redirecting:
             )
         )  # fmt: skip
 
-    def _known(self, nacked: HandedBack) -> SentBack | None:
+    def _known(self, nacked: Nacked) -> SentBack | None:
         """Those of the messages that are, or were, where a group says it had them from."""
         runs = []
         for name, index, offset in nacked.places:
@@ -210,7 +210,7 @@ class Redirecting:
                 runs.append(SourceRun(topic.number, index, offset, 1))
         return SentBack(nacked.group, tuple(runs)) if runs else None
 
-    def _target(self, each: Diverted) -> Partition:
+    def _target(self, each: Redirected) -> Partition:
         if each.due_ms:
             return self._waiting_partition(each.topic, each.partition)
         return self._administration.first_partition(each.topic)

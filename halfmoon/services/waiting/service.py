@@ -88,7 +88,7 @@ class WaitingService:
         self._redirecting.cancels = self.deliveries.cancels = self.reclaim.cancels = cancels
 
     def feature(self) -> Feature:
-        reserves = TopicPolicy(reserves=lambda name: name in self._interception.waiting_topics)
+        reserves = TopicPolicy(reserves=lambda name: name in self._interception.scheduled_topics)
         return Feature(
             "waiting",
             start=self._start,

@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.services.waiting.types import Diverted, HandedBack
+from halfmoon.services.waiting.types import Nacked, Redirected
 
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
@@ -28,8 +28,8 @@ class Taken(Struct, frozen=True):
 
     kept: memoryview | None
     """The records that stay, as one batch that may be written to; None where none does."""
-    redirected: tuple[Diverted, ...]
-    nacked: HandedBack | None
+    redirected: tuple[Redirected, ...]
+    nacked: Nacked | None
     release: tuple[Place, ...]
     complete: tuple[Place, ...]
     cancel: tuple[bytes, ...]

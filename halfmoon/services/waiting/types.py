@@ -1,21 +1,32 @@
-"""What interceptors and relays are asked, and what they answer: batches on their way in, and messages that wait.
+"""What interceptors and relays are asked, and what they answer: produced batches, and scheduled messages.
 
-A plugin's author gets these from `halfmoon.plugin`; docs/hooks.md says when each is used.
+Plugins import these from `halfmoon.plugin`; docs/hooks.md says when each is used. Fields whose comment begins with
+"Deprecated" are the names of the version before, and go with the next version.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
 
 if TYPE_CHECKING:
     from halfmoon.core.records.record_codec import Record
 
 
+def _renamed(struct: Struct, names: Mapping[str, str]) -> None:
+    """Move what was given under old names to the new ones, with a DeprecationWarning."""
+    for old, new in names.items():
+        if given := getattr(struct, old):
+            warnings.warn(f"{type(struct).__name__}.{old} is called {new} now", DeprecationWarning, stacklevel=3)
+            force_setattr(struct, new, given)
+
+
 class Put(Struct, frozen=True):
-    """A produced batch that carries a header somebody declared. `batch` has passed the header-level checks."""
+    """A produced batch that has a header of the interceptor's list. `batch` has passed the header-level checks."""
 
     topic: str
     partition: int
@@ -24,42 +35,52 @@ class Put(Struct, frozen=True):
     """Wall clock, Unix ms."""
 
 
-class Diverted(Struct, frozen=True):
-    """A batch that goes elsewhere instead: to wait in an internal topic until `due_ms` (Unix ms), and then to be
-    delivered where it was sent; or, where that is 0, to stay in an ordinary topic. Either is made if need be."""
+class Redirected(Struct, frozen=True):
+    """A batch that goes to another topic instead: to an internal topic until `due_ms` (Unix ms), and from there to the
+    topic it was sent to; or, if `due_ms` is 0, to an ordinary topic. The broker creates the topic if need be."""
 
     topic: str
     partition: int
     batch: bytes
     due_ms: int = 0
     known: bool = False
-    """Whoever diverts it learns by `Redirect.appended` where it waits: `Relay.begin` is not told before a restart."""
+    """The interceptor learns its place by `Redirect.appended`: `Relay.begin` is not called for it before a restart."""
 
 
-class HandedBack(Struct, frozen=True):
-    """Messages that a group hands back: (topic, partition, offset) of each, where it had consumed it."""
+class Nacked(Struct, frozen=True):
+    """Messages that a group negatively acknowledges: (topic, partition, offset) of each, where it was consumed."""
 
     group: str
     places: tuple[tuple[str, int, int], ...]
 
 
 class Redirect(Struct, frozen=True):
-    """What became of a batch that does not go as a whole where it was sent."""
+    """What becomes of a batch that does not go to its topic as a whole."""
 
     kept: memoryview | bytes | None
     """The records that stay, as one batch; None where none does."""
-    diverted: tuple[Diverted, ...] = ()
-    handed_back: HandedBack | None = None
-    """Noted together with the batch, so that `PluginContext.was_handed_back` knows of it."""
+    redirected: tuple[Redirected, ...] = ()
+    nacked: Nacked | None = None
+    """Stored together with the batch, so that `PluginContext.was_nacked` knows of it."""
     release: tuple[tuple[str, int, int], ...] = ()
-    """Waiting messages (topic, partition, offset) that are delivered now to where they were sent."""
-    settle: tuple[tuple[str, int, int], ...] = ()
-    """Waiting messages that are done with, and are delivered nowhere."""
+    """Scheduled messages (topic, partition, offset) to deliver now to the topic they were sent to."""
+    complete: tuple[tuple[str, int, int], ...] = ()
+    """Scheduled messages to complete without a delivery."""
     cancel: tuple[bytes, ...] = ()
-    """UNIQ_KEYs of messages to this topic that wait for a time: those that were sent before are not delivered."""
+    """UNIQ_KEYs of delayed messages to this topic: those that were sent before are not delivered."""
     appended: Callable[[tuple[tuple[str, int, int], ...]], None] | None = None
-    """Called once all of it is in the log, with (topic, partition, offset) of the first record of each of `diverted`.
-    The batch may be refused for other reasons, and then it is not called."""
+    """Called once all of it is in the log, with (topic, partition, offset) of the first record of each of `redirected`.
+    It is not called if the broker refuses the batch for another reason."""
+    diverted: tuple[Redirected, ...] = ()
+    """Deprecated: `redirected`."""
+    handed_back: Nacked | None = None
+    """Deprecated: `nacked`."""
+    settle: tuple[tuple[str, int, int], ...] = ()
+    """Deprecated: `complete`."""
+
+    def __post_init__(self) -> None:
+        if self.diverted or self.handed_back or self.settle:
+            _renamed(self, {"diverted": "redirected", "handed_back": "nacked", "settle": "complete"})
 
 
 class PutInterceptor(Struct, frozen=True):
@@ -72,40 +93,46 @@ class PutInterceptor(Struct, frozen=True):
     """Gives the batch to store (the same one, or another) or a Redirect; raises BrokerError to refuse."""
     topic_prefixes: tuple[str, ...] = ()
     """… and all that are sent to topics whose names begin so."""
+    scheduled_topics: tuple[str, ...] = ()
+    """Internal topics that it redirects to; the broker refuses to create topics of these names for anyone else."""
     waiting_topics: tuple[str, ...] = ()
-    """Internal topics it diverts to; nobody else makes topics of these names."""
+    """Deprecated: `scheduled_topics`."""
+
+    def __post_init__(self) -> None:
+        if self.waiting_topics:
+            _renamed(self, {"waiting_topics": "scheduled_topics"})
 
 
-class Waiting(Struct, frozen=True):
-    """A message that waits in an internal topic."""
+class Scheduled(Struct, frozen=True):
+    """A scheduled message, in an internal topic."""
 
     topic: str
     partition: int
     offset: int
     record: Record
-    """As it waits; its offset delta means nothing here."""
+    """As it is stored there; its offset delta means nothing here."""
     origin: str | None
     """The topic it was sent to; None where that is gone."""
     attempts: int
-    """How often it was put off before (`PutOff`)."""
+    """How often it was rescheduled before (`Reschedule`)."""
     now_ms: int
 
 
 class Deliver(Struct, frozen=True):
-    """A relay's decision: the message goes where it was sent."""
+    """A relay's decision: deliver the message to the topic it was sent to."""
 
 
-class Settle(Struct, frozen=True):
-    """A relay's decision: the message is done with. It goes to this topic, if one is named, which is made if need be;
-    the headers are added to its own there."""
+class Complete(Struct, frozen=True):
+    """A relay's decision: complete the message. If a topic is named, the message goes there, with these headers added;
+    the broker creates the topic if need be."""
 
     topic: str | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
 
 
-class PutOff(Struct, frozen=True):
-    """A relay's decision: the message waits on, and is asked about again at `due_ms` (Unix ms). A copy of it goes to
-    this topic, if one is named, which is made if need be; the headers are added to its own there."""
+class Reschedule(Struct, frozen=True):
+    """A relay's decision: ask again at `due_ms` (Unix ms). If a topic is named, a copy of the message goes there, with
+    these headers added; the broker creates the topic if need be."""
 
     due_ms: int
     topic: str | None = None
@@ -113,14 +140,14 @@ class PutOff(Struct, frozen=True):
 
 
 class Relay(Struct, frozen=True):
-    """Decides what becomes of messages that wait in one internal topic (where interceptors have put them), when they
-    are due. Each decision is carried out once, whatever happens (B41). Without a relay they are delivered."""
+    """Decides what becomes of the scheduled messages of one internal topic, when they are due. The broker carries out
+    each decision exactly once (B41). It delivers the messages of internal topics without a relay."""
 
     name: str
     source: str
-    decide: Callable[[Waiting], Deliver | Settle | PutOff]
-    begin: Callable[[Waiting], None] | None = None
-    """Told of each message that begins to wait, once it is on disk; after a start of all that wait; and of one again
-    whose decision could not be carried out."""
+    decide: Callable[[Scheduled], Deliver | Complete | Reschedule]
+    begin: Callable[[Scheduled], None] | None = None
+    """Called with each message once it is scheduled and on disk; after a start with all scheduled messages; and again
+    with one whose decision the broker could not carry out."""
     pause_ms: int = 0
-    """After a start, messages that were put off before are not asked about for so long."""
+    """After a start, time without `decide` for messages that were rescheduled before."""

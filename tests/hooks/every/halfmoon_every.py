@@ -10,10 +10,10 @@ from typing import Any
 
 from halfmoon.plugin import (
     BrokerError,
+    Complete,
     ConfigSection,
     Deliver,
     Dispatcher,
-    Diverted,
     Fault,
     Feature,
     HoldPolicy,
@@ -21,10 +21,10 @@ from halfmoon.plugin import (
     Observer,
     PutInterceptor,
     Redirect,
+    Redirected,
     Relay,
     Section,
     Service,
-    Settle,
     TopicConfig,
     TopicConfigKind,
     TopicPolicy,
@@ -79,10 +79,10 @@ def halfmoon_commitlog(ctx):
     def before_put(put):
         if b"REFUSE" in bytes(put.batch):
             raise BrokerError(Fault.POLICY_VIOLATION, "it says so")
-        waiting = Diverted("every.waiting", 0, bytes(put.batch), put.now_ms + 50)
+        waiting = Redirected("every.waiting", 0, bytes(put.batch), put.now_ms + 50)
         return Redirect(None, (waiting,))
 
-    return [PutInterceptor("every", ("REFUSE", "LATER"), before_put, waiting_topics=("every.waiting",))]
+    return [PutInterceptor("every", ("REFUSE", "LATER"), before_put, scheduled_topics=("every.waiting",))]
 
 
 @hookimpl
@@ -113,7 +113,7 @@ def halfmoon_hold(ctx):
 def halfmoon_relays(ctx):
     def decide(message):
         counts["relayed"] += 1
-        return Deliver() if message.record.value == b"deliver" else Settle("every.done")
+        return Deliver() if message.record.value == b"deliver" else Complete("every.done")
 
     return [Relay("every", "every.waiting", decide)]
 

@@ -23,11 +23,11 @@ RETRY, DEAD = retry_topic(GROUP), dead_letter_topic(GROUP)
 def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     brokers: list[BareNode] = []
 
-    def was_handed_back(group: str, topic: str, index: int, offset: int) -> bool:
+    def was_nacked(group: str, topic: str, index: int, offset: int) -> bool:
         there = brokers[0].topic(topic)
         return there is not None and brokers[0].state.nacked.was_nacked(group, there.partitions[index], offset)
 
-    retry = PutInterceptor("retry", (), Retries(2, was_handed_back).before_put, ("retry.",))
+    retry = PutInterceptor("retry", (), Retries(2, was_nacked).before_put, ("retry.",))
     delay = PutInterceptor("delay", NAMES, Delays(LEVELS_MS, 10**9).before_put)
     brokers.append(open_broker(fs, clock, interceptors=[retry, delay]))
     return brokers[0]

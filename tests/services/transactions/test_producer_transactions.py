@@ -12,7 +12,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.snapshot import TransactionalIdState, decode
 from halfmoon.schema.transactions import LAST_EPOCH, TransactionState
-from halfmoon.services.waiting.types import Diverted, PutInterceptor, Redirect
+from halfmoon.services.waiting.types import PutInterceptor, Redirect, Redirected
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, sync, turn, values
@@ -400,9 +400,9 @@ def test_somebody_elses_producer_id(broker: BareNode) -> None:
 @pytest.mark.parametrize(
     "redirect",
     [
-        Redirect(None, (Diverted("WAITING", 0, bytes(batch(b"w")), 5_000),)),
-        Redirect(bytes(batch(b"w")), (Diverted("other", 0, bytes(batch(b"w"))),)),
-        Redirect(None, settle=(("t", 0, 0),)),
+        Redirect(None, (Redirected("WAITING", 0, bytes(batch(b"w")), 5_000),)),
+        Redirect(bytes(batch(b"w")), (Redirected("other", 0, bytes(batch(b"w"))),)),
+        Redirect(None, complete=(("t", 0, 0),)),
     ],
     ids=["delayed", "half", "ends"],
 )
@@ -410,7 +410,7 @@ def test_what_would_go_elsewhere_cannot_be_part_of_a_transaction(
     fs: FaultyFileSystem, clock: VirtualClock, redirect: Redirect
 ) -> None:
     """Delays, half messages and their ends, retries: they would happen whether the transaction commits or not."""
-    taker = PutInterceptor("taker", ("DELAY",), lambda put: redirect, waiting_topics=("WAITING",))
+    taker = PutInterceptor("taker", ("DELAY",), lambda put: redirect, scheduled_topics=("WAITING",))
     broker = open_broker(fs, clock, interceptors=(taker,))
     broker.create_topic("t", 1)
     one = client(broker)
