@@ -16,7 +16,7 @@ from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.formats import as_json, as_text, in_short
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, time_ms
-from halfmoon.services.keyindex.questions import Answer, Event, Find, Found, Show
+from halfmoon.services.keyindex.questions import EVENTS, Answer, Event, Find, Found, Show
 
 API_KEY = 18502
 """Of the broker's API for this (adapters/kafka/api/api_18502_messages.py)."""
@@ -104,7 +104,8 @@ def show(
     if shown is None:
         raise CliError("the broker sent an unexpected response")
     if result is Output.JSON:
-        history = [msgspec.structs.asdict(event) for event in shown.history]
+        # `what` is `event` in the words of the version before; it goes with the next version.
+        history = [{"event": EVENTS[event.what], **msgspec.structs.asdict(event)} for event in shown.history]
         output.json_document({**_message(shown.message), "history": history})
         return
     message = shown.message
@@ -122,7 +123,9 @@ def show(
         }
     )
     output.line("")
-    output.table([_event(event) for event in shown.history], ("when", "what", "topic", "partition", "offset", "detail"))
+    output.table(
+        [_event(event) for event in shown.history], ("when", "event", "topic", "partition", "offset", "detail")
+    )
 
 
 def _place(topic: str | None, place: str) -> Show:
@@ -174,7 +177,7 @@ def _event(event: Event) -> dict[str, Any]:
     due = f"until {times.format_time(event.due_ms)}" if event.due_ms >= 0 else ""
     return {
         "when": times.format_time(event.at_ms),
-        "what": event.what,
+        "event": EVENTS[event.what],
         "topic": event.topic,
         "partition": event.partition,
         "offset": event.offset,

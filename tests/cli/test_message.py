@@ -72,7 +72,7 @@ def test_show(broker_cli: CommandLine, topic: str) -> None:
         lines = broker_cli.ok("message", "show", *where).out.splitlines()
         assert ["offset", "0"] in [line.split() for line in lines]
         assert ["header", "mine", "x"] in [line.split() for line in lines]
-        assert lines[-2].split() == ["WHEN", "WHAT", "TOPIC", "PARTITION", "OFFSET", "DETAIL"]
+        assert lines[-2].split() == ["WHEN", "EVENT", "TOPIC", "PARTITION", "OFFSET", "DETAIL"]
         assert lines[-1].split()[1:] == ["stored", topic, "0", "0", "-"]
 
 
@@ -89,12 +89,13 @@ def test_the_history_of_one_that_was_retried_and_given_up(broker_cli: CommandLin
     (found,) = broker_cli.ok("message", "find", "-t", dead_letter_topic(group), "-k", "k", "-o", "json").json_lines()
     place = f"{found['topic']}/{found['partition']}/{found['offset']}"
     history = broker_cli.ok("message", "show", "--offset", place, "-o", "json").json()["history"]
-    assert [(event["what"], event["topic"]) for event in history] == [
+    assert [(event["event"], event["topic"]) for event in history] == [
         ("stored", topic),
-        ("handed back", "halfmoon.timers"),
+        ("nacked", "halfmoon.timers"),
         ("delivered", retry_topic(group)),
-        ("given up", dead_letter_topic(group)),
+        ("dead-lettered", dead_letter_topic(group)),
     ]
+    assert [event["what"] for event in history] == ["stored", "handed back", "delivered", "given up"], "the old words"
     assert history[1]["detail"] == f"by {group}, for {retry_topic(group)}-0"
 
 

@@ -36,7 +36,7 @@ def test_any_other_name_is_unknown() -> None:
 
 def test_a_redirect_takes_its_old_arguments() -> None:
     redirected, nacked = (Redirected("later", 0, b""),), Nacked("billing", PLACES)
-    with pytest.warns(DeprecationWarning) as warned:
+    with pytest.warns(DeprecationWarning, match=r"Redirect\.") as warned:
         old = Redirect(None, diverted=redirected, handed_back=nacked, settle=PLACES)
     assert [str(each.message) for each in warned] == [
         "Redirect.diverted is called redirected now",

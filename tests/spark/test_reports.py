@@ -69,7 +69,7 @@ def letter(reason: str | None, topic: str | None) -> dict[str, str]:
 
 
 def test_dead_letters(spark) -> None:
-    rows = [("dlq.billing", 1_000 * n, letter("handed back 16 times", "orders")) for n in range(5)]
+    rows = [("dlq.billing", 1_000 * n, letter("negatively acknowledged 16 times", "orders")) for n in range(5)]
     rows += [
         ("dlq.billing_x20_team", 59_000, letter(None, None)),
         ("dlq.billing", 90_000, letter("DELAY=-1", "orders")),
@@ -81,7 +81,7 @@ def test_dead_letters(spark) -> None:
         ("billing team", 1, first.replace(second=59), first.replace(second=59)),
     )
     assert by_reason.rows == (
-        ("billing", "handed back 16 times", "orders", 5),
+        ("billing", "negatively acknowledged 16 times", "orders", 5),
         ("billing", "DELAY=-1", "orders", 1),
         ("billing team", "?", "?", 1),
     )

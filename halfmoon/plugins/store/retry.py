@@ -97,7 +97,7 @@ class Retries:
         places: dict[Place, None] = {}
         for index, record in enumerate(iter_records(put.batch)):
             if index == MOST_RECORDS:
-                raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_RECORDS} records are handed back in one batch")
+                raise BrokerError(Fault.INVALID_RECORD, f"a batch has more than {MOST_RECORDS} records to redeliver")
             place = _place(index, record)
             if place is not None:
                 if place in places or self._was_nacked(group, *place):
@@ -114,7 +114,7 @@ class Retries:
         return Redirect(build_batch(again) if again else None, dead, back)
 
     def _headers(self, index: int, record: Record, place: Place | None) -> tuple[str | None, Headers]:
-        """Why the record is given up, or None; and the headers it goes on with."""
+        """Why the record is dead-lettered, or None; and the headers it goes on with."""
         found = dict(record.headers)
         times = _number(index, found, TIMES, 0)
         limit = _number(index, found, LIMIT, self._max)
@@ -129,7 +129,8 @@ class Retries:
             said = {TOPIC: place[0].encode(), ORIGIN: f"{place[0]}/{place[1]}/{place[2]}".encode()}
             kept = (*kept, *((name, content) for name, content in said.items() if name not in found))
         if times >= limit or level < 0:
-            reason = f"handed back {times} times" if times >= limit else f"handed back with {LEVEL}={level}"
+            how = f"{times} times" if times >= limit else f"with {LEVEL}={level}"
+            reason = f"negatively acknowledged {how}"
             return reason, (*(header for header in kept if header[0] not in DELAYS), (TIMES, b"%d" % times))
         if any(_is_zero(found.get(name)) for name in DELAYS[1:]):
             # At once. The header must not stay, or the next time would be at once too.

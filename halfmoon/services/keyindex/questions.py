@@ -1,7 +1,8 @@
-"""What can be asked about messages, and the answers: plain records, that go over the wire as JSON (API 18502)."""
+"""Queries about messages and their answers: plain records, on the wire as JSON (API 18502)."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from msgspec import Struct
@@ -9,6 +10,20 @@ from msgspec import Struct
 from halfmoon.services.keyindex.key_file import LAST_MS
 
 What = Literal["stored", "waits", "delivered", "moved", "copied", "handed back", "given up", "asked about", "ended"]
+"""What happened to a message, as API 18502 has it on the wire; for people it is `EVENTS`."""
+
+EVENTS: Mapping[What, str] = {
+    "stored": "stored",
+    "waits": "scheduled",
+    "moved": "moved",
+    "asked about": "checked back",
+    "delivered": "delivered",
+    "ended": "ended",
+    "handed back": "nacked",
+    "given up": "dead-lettered",
+    "copied": "copied",
+}
+"""The field's word for each."""
 
 
 class Found(Struct, frozen=True):
@@ -27,15 +42,15 @@ class Found(Struct, frozen=True):
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...]
     waits_for: str | None = None
-    """Of a message that waits, or has: `TOPIC-PARTITION` that it goes to."""
+    """Of a scheduled message, completed or not: `TOPIC-PARTITION` that it goes to."""
     due_ms: int = -1
-    """When it is due, or is to be decided about (Unix ms); −1: it does not wait."""
+    """When it is due, or its relay decides (Unix ms); −1: it is not scheduled."""
     ended: bool = False
-    """It has waited here and is done with: delivered, cancelled, rolled back, …"""
+    """It was scheduled here and is completed: delivered, cancelled, rolled back, …"""
 
 
 class Event(Struct, frozen=True):
-    """Something that happened to a message, and where it stood then."""
+    """Something that happened to a message, and its place then."""
 
     at_ms: int
     """By the broker's clock (Unix ms)."""
@@ -44,7 +59,7 @@ class Event(Struct, frozen=True):
     partition: int
     offset: int
     due_ms: int = -1
-    """Of one that waits."""
+    """Of a scheduled one."""
     detail: str = ""
 
 
@@ -58,9 +73,9 @@ class Results(Struct, frozen=True):
     messages: tuple[Found, ...]
     """The newest first."""
     more: bool
-    """There are others, older ones."""
+    """There are older ones."""
     behind_bytes: int
-    """So much of the log is not in the index yet: messages in it are not found."""
+    """Bytes of the log that are not indexed yet: messages in them are not found."""
 
 
 class Find(Struct, frozen=True, tag="find", forbid_unknown_fields=True):

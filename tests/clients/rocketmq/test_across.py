@@ -372,7 +372,7 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     born_host = headers.pop("__BORNHOST")
     own = {"UNIQ_KEY": sent.getMsgId().encode(), "TAGS": b"paid", "KEYS": b"order-1", "price": b"5", "WAIT": b"true"}
     origin = {"RETRY_TOPIC": topic.encode(), "ORIGIN_MESSAGE_ID": f"{topic}/0/0".encode()}
-    reason = b"handed back 1 times"
+    reason = b"negatively acknowledged 1 times"
     assert headers == {
         **own, **origin, "RECONSUME_TIME": b"1", "MAX_RECONSUME_TIMES": b"1", "halfmoon.reason": reason
     }  # fmt: skip

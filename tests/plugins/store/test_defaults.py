@@ -146,7 +146,7 @@ def test_a_record_comes_again_16_times_later_each_time(broker: BareNode, clock: 
     send(broker, "retry.billing", (b"v", headers))
     relay(broker)
     ((_, value, _, given_up),) = found(broker, "dlq.billing")
-    assert (value, given_up["halfmoon.reason"]) == (b"v", b"handed back 16 times")
+    assert (value, given_up["halfmoon.reason"]) == (b"v", b"negatively acknowledged 16 times")
     pass_ms(broker, clock, 10 * DAY)
     assert len(values(broker, "retry.billing")) == 16
 

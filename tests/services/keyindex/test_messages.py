@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,7 +15,7 @@ from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.server.plugin_host import Host
-from halfmoon.services.keyindex.questions import Found, Results, Shown
+from halfmoon.services.keyindex.questions import EVENTS, Found, Results, Shown, What
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
@@ -300,7 +300,7 @@ def test_retried_and_given_up(broker: BareNode, clock: VirtualClock) -> None:
         "delivered retry.g-0@1",
         "handed back SCHEDULE_TOPIC_XXXX-3@0 by g, for retry.g-0",
         "delivered retry.g-0@2",
-        "given up dlq.g-0@0 handed back 2 times",
+        "given up dlq.g-0@0 negatively acknowledged 2 times",
     ]
     assert history(broker, "dlq.g", 0) == told
     assert history(broker, "t", 1) == told
@@ -320,7 +320,7 @@ def test_handed_back_together(broker: BareNode, clock: VirtualClock) -> None:
     send(broker, "retry.g", *rows)
     relay(broker)
     pass_ms(broker, clock, 60_000)
-    assert history(broker, "t", 2) == ["stored t-0@2", "given up dlq.g-0@0 handed back with DELAY=-1"]
+    assert history(broker, "t", 2) == ["stored t-0@2", "given up dlq.g-0@0 negatively acknowledged with DELAY=-1"]
     assert history(broker, "t", 3) == [
         "stored t-0@3",
         "handed back SCHEDULE_TOPIC_XXXX-3@0 by g, for retry.g-0",
@@ -470,3 +470,8 @@ def test_of_a_batch_that_was_compacted_each_message_keeps_its_own_history(
     assert history(broker, "t", 2) == before[2]
     with pytest.raises(BrokerError):
         show(broker, "t", 0)
+
+
+def test_every_word_of_the_wire_has_one_for_people() -> None:
+    assert set(EVENTS) == set(get_args(What))
+    assert len(set(EVENTS.values())) == len(EVENTS)

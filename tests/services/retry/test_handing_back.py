@@ -86,7 +86,7 @@ def test_it_comes_again_later_each_time_and_ends_as_a_dead_letter(broker: BareNo
         "RETRY_TOPIC": b"orders",
         "ORIGIN_MESSAGE_ID": b"orders/1/0",
         "RECONSUME_TIME": b"2",
-        "halfmoon.reason": b"handed back 2 times",
+        "halfmoon.reason": b"negatively acknowledged 2 times",
     }
     pass_ms(broker, clock, 10**8)
     assert len(found(broker, RETRY)) == 2
@@ -119,9 +119,9 @@ def test_without_a_delay_it_comes_at_once_and_only_this_time(broker: BareNode, c
 @pytest.mark.parametrize(
     ("headers", "reason"),
     [
-        ({"DELAY": "-1"}, b"handed back with DELAY=-1"),
-        ({"MAX_RECONSUME_TIMES": "0"}, b"handed back 0 times"),
-        ({"RECONSUME_TIME": "2", "TIMER_DELAY_MS": "5"}, b"handed back 2 times"),
+        ({"DELAY": "-1"}, b"negatively acknowledged with DELAY=-1"),
+        ({"MAX_RECONSUME_TIMES": "0"}, b"negatively acknowledged 0 times"),
+        ({"RECONSUME_TIME": "2", "TIMER_DELAY_MS": "5"}, b"negatively acknowledged 2 times"),
     ],
 )
 def test_what_is_given_up_at_once(broker: BareNode, headers: dict[str, str], reason: bytes) -> None:
