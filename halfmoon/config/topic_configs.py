@@ -136,61 +136,60 @@ _any_timestamp = only(str(LONG_MAX), "records may carry any timestamp")
 _ROWS: tuple[TopicConfig, ...] = (
     TopicConfig(
         "cleanup.policy", Kind.LIST, always("delete"), _cleanup_policy,
-        "What happens to old records: they go when their retention is over (delete), or of each key the last one stays "
-        "(compact), or both.",
+        "Removal of old records: after their retention (delete), all but the last one of each key (compact), or both.",
         "log.cleanup.policy",
     ),
     TopicConfig(
         "compression.type", Kind.STRING, always("producer"),
-        only("producer", "batches are kept byte for byte as they came"),
-        'The codec batches are kept in. Only "producer": the one they came in.',
+        only("producer", "the broker stores batches unchanged"),
+        'Codec of stored batches. Only "producer": the codec that the producer used.',
         "compression.type",
     ),
     TopicConfig(
         "max.message.bytes", Kind.INT, stated("topics.max_message_bytes"), integer(0, INT_MAX),
-        "The largest record batch that is taken, in bytes, as compressed by the producer.",
+        "Maximum size of a record batch, in bytes, as compressed by the producer.",
         "message.max.bytes", setting="topics.max_message_bytes", rule="max_message_bytes",
     ),
     TopicConfig(
         "message.timestamp.after.max.ms", Kind.LONG, always(LONG_MAX), _any_timestamp,
-        "How far a record's timestamp may lie after the broker's clock. Not limited.",
+        "Maximum lead of a record's timestamp over the broker's clock. Unlimited.",
         "log.message.timestamp.after.max.ms",
     ),
     TopicConfig(
         "message.timestamp.before.max.ms", Kind.LONG, always(LONG_MAX), _any_timestamp,
-        "How far a record's timestamp may lie before the broker's clock. Not limited.",
+        "Maximum lag of a record's timestamp behind the broker's clock. Unlimited.",
         "log.message.timestamp.before.max.ms",
     ),
     TopicConfig(
         "message.timestamp.type", Kind.STRING, always("CreateTime"), one_of("CreateTime", LOG_APPEND_TIME),
-        "Whose clock stamps the records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "Clock of the records' timestamps: the producer's (CreateTime) or the broker's (LogAppendTime).",
         "log.message.timestamp.type",
     ),
     TopicConfig(
         "min.insync.replicas", Kind.INT, always(1), only("1", "a single node keeps one replica"),
-        "How many replicas must have a record before acks=all is answered. A single node keeps one.",
+        "Replicas that must have a record before acks=all is answered. A single node has one.",
         "min.insync.replicas",
     ),
     TopicConfig(
         "retention.bytes", Kind.LONG, stated("log.retention_bytes"), integer(-1, LONG_MAX),
-        "How many bytes of each partition are kept; -1 keeps all.",
+        "Maximum size of a partition, in bytes; -1: unlimited.",
         "log.retention.bytes", setting="log.retention_bytes", rule="retention_bytes",
     ),
     TopicConfig(
         "retention.ms", Kind.LONG, stated("log.retention_ms"), integer(-1, LONG_MAX),
-        "How long records are kept, in milliseconds since they were stored, whatever their timestamps; -1 = for ever.",
+        "Retention of records, in ms since they were stored, not since their timestamps; -1: unlimited.",
         "log.retention.ms", setting="log.retention", rule="retention_ms",
     ),
     TopicConfig(
         "segment.bytes", Kind.INT, stated("log.segment_bytes"), integer(1 << 20, INT_MAX),
-        "Kept and shown, since Kafka Streams sets it for its topics; changes nothing. All topics share one commitlog, "
-        "whose files are log.segment_bytes large (broker.yaml).",
+        "Stored and shown without effect, because Kafka Streams sets it. All topics share one commitlog, with segments "
+        "of log.segment_bytes (broker.yaml).",
         "log.segment.bytes",
     ),
     TopicConfig(
         "unclean.leader.election.enable", Kind.BOOLEAN, always("false"),
         only("false", "a single node elects no leaders"),
-        "Whether a replica that lags may lead. A single node has none.",
+        "Whether a replica that lags may become leader. A single node has no replicas.",
         "unclean.leader.election.enable",
     ),
 )  # fmt: skip
@@ -201,12 +200,12 @@ NOT_HERE: Mapping[str, str] = by_name({
         "file.delete.delay.ms", "flush.messages", "flush.ms", "index.interval.bytes", "preallocate",
         "segment.index.bytes", "segment.jitter.ms", "segment.ms",
     ),
-    "tiered storage does not exist here": (
+    "Halfmoon has no tiered storage": (
         "local.retention.bytes", "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
         "remote.storage.enable",
     ),
-    "batches are kept as they came": ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
-    "only record batches of format 2 are kept and served": ("message.downconversion.enable", "message.format.version"),
+    "the broker stores batches unchanged": ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
+    "the broker stores and serves only record batches of format 2": ("message.downconversion.enable", "message.format.version"),
     "records may carry any timestamp": ("message.timestamp.difference.max.ms",),
     "a single node keeps one replica": (
         "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",

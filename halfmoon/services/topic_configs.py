@@ -16,39 +16,39 @@ VERBATIM = "verbatim"
 
 _HEADERS = TopicConfig(
     "halfmoon.headers.enable", Kind.BOOLEAN, stated("topics.headers"), boolean,
-    "Whether headers that ask for a feature (delay, transaction, retry) act on records produced to this topic.",
+    "Whether feature headers (delay, transaction, retry) take effect on records produced to this topic.",
     "halfmoon.topics.headers", setting="topics.headers", rule="headers_enabled",
 )  # fmt: skip
 _KEY_INDEX = TopicConfig(
     "halfmoon.key.index", Kind.BOOLEAN, stated("topics.key_index"), boolean,
-    "Whether records can be found by their own key, as they can by the headers KEYS and UNIQ_KEY.",
+    "Whether the records' own keys are indexed, as the headers KEYS and UNIQ_KEY are.",
     "halfmoon.topics.key_index", setting="topics.key_index", rule="key_index",
 )  # fmt: skip
 _BODY = TopicConfig(
     ROCKETMQ_BODY, Kind.STRING, always("plain"), one_of("plain", VERBATIM),
-    "How bodies are kept that RocketMQ clients have compressed: plain, so that all clients read them, or verbatim.",
+    "Storage of bodies that RocketMQ clients compressed: plain, for all clients, or verbatim.",
     ROCKETMQ_BODY,
 )  # fmt: skip
 
 _CLEANER = (
     TopicConfig(
         "delete.retention.ms", Kind.LONG, stated("log.cleaner.delete_retention_ms"), integer(0, LONG_MAX),
-        "How long a record without a value (tombstone) of a compacted topic stays after it was first cleaned, in ms.",
+        "Time that a tombstone of a compacted topic is kept after its first compaction, in ms.",
         "log.cleaner.delete.retention.ms", rule="delete_retention_ms",
     ),
     TopicConfig(
         "max.compaction.lag.ms", Kind.LONG, always(LONG_MAX), integer(1, LONG_MAX),
-        "A record of a compacted topic is looked into after so many ms at the latest, whatever the dirty ratio.",
+        "Maximum age of an uncompacted record, in ms: then the partition is compacted at any dirty ratio.",
         "log.cleaner.max.compaction.lag.ms", rule="max_compaction_lag_ms",
     ),
     TopicConfig(
         "min.cleanable.dirty.ratio", Kind.DOUBLE, stated("log.cleaner.min_dirty_ratio"), ratio,
-        "A partition is compacted when more than this part of what it would look into has come since the last time.",
+        "Minimum share of uncompacted bytes at which a partition is compacted.",
         "log.cleaner.min.cleanable.ratio", rule="min_dirty_ratio",
     ),
     TopicConfig(
         "min.compaction.lag.ms", Kind.LONG, stated("log.cleaner.min_compaction_lag_ms"), integer(0, LONG_MAX),
-        "How long a record of a compacted topic stays at least, in ms since it was stored.",
+        "Minimum time that a record of a compacted topic is kept, in ms since it was stored.",
         "log.cleaner.min.compaction.lag.ms", rule="min_compaction_lag_ms",
     ),
 )  # fmt: skip

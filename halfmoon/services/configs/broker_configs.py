@@ -118,108 +118,108 @@ def _offsets_retention_ms(value: str) -> int | None:
 _SETTINGS = (
     _set(
         "auto.create.topics.enable", Kind.BOOLEAN, "topics.auto_create", boolean,
-        "Whether asking for a missing topic may create it.",
+        "Whether requests for a missing topic create it.",
     ),
     _set(
         "connections.max.idle.ms", Kind.LONG, "limits.idle_timeout_ms", _idle,
-        f"How long a connection may be silent before it is closed, {LEAST_IDLE_MS} or more; -1 = for ever.",
+        f"Time without activity after which a connection is closed, {LEAST_IDLE_MS} or more; -1: never.",
         "limits.idle_timeout", parse=_none_below_one,
     ),
     _shown(
         "controller.quota.window.num", Kind.INT, stated("limits.quota_windows"),
-        "As quota.window.num, for controller_mutation_rate.", "limits.quota_windows",
+        "Same as quota.window.num, for controller_mutation_rate.", "limits.quota_windows",
     ),
     _shown(
         "controller.quota.window.size.seconds", Kind.INT, _quota_window_s,
-        "As quota.window.size.seconds, for controller_mutation_rate.", "limits.quota_window",
+        "Same as quota.window.size.seconds, for controller_mutation_rate.", "limits.quota_window",
     ),
-    _shown("default.replication.factor", Kind.INT, always(1), "A single node keeps one replica."),
+    _shown("default.replication.factor", Kind.INT, always(1), "A single node has one replica."),
     _shown("delete.topic.enable", Kind.BOOLEAN, always("true"), "Topics can be deleted."),
     _shown(
         "group.consumer.max.size", Kind.INT, stated("groups.most_members"),
-        "As group.max.size, which is for both kinds of groups.", "groups.max_size",
+        "Same as group.max.size, which applies to both kinds of groups.", "groups.max_size",
     ),
     _shown(
         "group.consumer.migration.policy", Kind.STRING, stated("groups.migration_policy"),
-        "Whether a group with members may change its protocol.", "groups.migration_policy",
+        "Whether a group with members can change its protocol.", "groups.migration_policy",
     ),
     _set(
         "group.initial.rebalance.delay.ms", Kind.INT, "groups.initial_rebalance_delay_ms", integer(0, INT_MAX),
-        "How long a new group waits for more members.", "groups.initial_rebalance_delay",
+        "Time that a new group waits for more members.", "groups.initial_rebalance_delay",
     ),
     _set(
         "group.max.session.timeout.ms", Kind.INT, "groups.max_session_timeout_ms", integer(1, INT_MAX),
-        "The longest session timeout a member of a classic group may ask for.", "groups.max_session_timeout",
+        "Maximum session timeout of members of classic groups.", "groups.max_session_timeout",
     ),
     _set(
         "group.max.size", Kind.INT, "groups.max_size", integer(1, INT_MAX),
-        "How many members a classic or consumer group may have.", value=stated("groups.most_members"),
+        "Maximum members of a classic or consumer group.", value=stated("groups.most_members"),
     ),
     _set(
         "group.min.session.timeout.ms", Kind.INT, "groups.min_session_timeout_ms", integer(1, INT_MAX),
-        "The shortest session timeout a member of a classic group may ask for.", "groups.min_session_timeout",
+        "Minimum session timeout of members of classic groups.", "groups.min_session_timeout",
     ),
     _shown(
         "group.share.max.share.sessions", Kind.INT, stated("groups.share.max_sessions"),
-        "How many share sessions there may be.", "groups.share.max_sessions",
+        "Maximum share sessions.", "groups.share.max_sessions",
     ),
     _shown(
         "group.share.max.size", Kind.INT, stated("groups.share.max_size"),
-        "How many members a share group may have.", "groups.share.max_size",
+        "Maximum members of a share group.", "groups.share.max_size",
     ),
     _shown(
         "halfmoon.log.flush", Kind.STRING, stated("log.flush"),
-        "A produced batch is acknowledged after fdatasync (sync) or after the write (interval).", "log.flush",
+        "When a produced batch is acknowledged: after fdatasync (sync) or after the write (interval).", "log.flush",
     ),
     _shown(
         "log.segment.bytes", Kind.INT, stated("log.segment_bytes"),
-        "How large the files of the commitlog are, which all topics share.", "log.segment_bytes",
+        "Segment size of the commitlog that all topics share.", "log.segment_bytes",
     ),
     _shown(
         "log.cleaner.backoff.ms", Kind.LONG, stated("log.cleaner.interval_ms"),
-        "How often it is looked whether there is something to clean.", "log.cleaner.interval",
+        "Interval at which the cleaner looks for work.", "log.cleaner.interval",
     ),
     _shown(
         "log.cleaner.dedupe.buffer.size", Kind.LONG, stated("log.cleaner.memory_bytes"),
-        "How much memory keys may take while a partition is compacted.", "log.cleaner.memory_bytes",
+        "Maximum memory for the keys of the partition that is being compacted.", "log.cleaner.memory_bytes",
     ),
     _shown(
         "log.cleaner.enable", Kind.BOOLEAN, stated("log.cleaner.enable"),
-        "Whether topics are compacted, and files that are mostly dead emptied.", "log.cleaner.enable",
+        "Whether topics are compacted and segments with mostly dead data are reclaimed.", "log.cleaner.enable",
     ),
-    _shown("log.dirs", Kind.STRING, stated("node.data_dir"), "Where the data lies.", "node.data_dir"),
+    _shown("log.dirs", Kind.STRING, stated("node.data_dir"), "Directory of the data.", "node.data_dir"),
     _set(
         "max.connections", Kind.INT, "limits.max_connections", integer(LEAST_CONNECTIONS, INT_MAX),
-        f"Connections of clients at a time, {LEAST_CONNECTIONS} or more; the next one is closed.",
+        f"Maximum open connections, {LEAST_CONNECTIONS} or more; further ones are closed.",
     ),
-    _shown("node.id", Kind.INT, stated("node.id"), "This node.", "node.id"),
+    _shown("node.id", Kind.INT, stated("node.id"), "Id of this node.", "node.id"),
     _set(
         "num.partitions", Kind.INT, "topics.partitions", integer(1, INT_MAX),
-        "How many partitions a topic gets that does not say.",
+        "Default number of partitions of a topic.",
     ),
     _set(
         "offsets.retention.minutes", Kind.INT, "groups.offsets_retention_ms", integer(1, INT_MAX),
-        "How long the offsets of a group without members are kept, in minutes.",
+        "Retention of the committed offsets of a group without members, in minutes.",
         "groups.offsets_retention", _offsets_retention_minutes, _offsets_retention_ms,
     ),
     _shown(
         "quota.window.num", Kind.INT, stated("limits.quota_windows"),
-        "Over how many windows the rates of client quotas are measured.", "limits.quota_windows",
+        "Number of windows over which the rates of client quotas are measured.", "limits.quota_windows",
     ),
     _shown(
-        "quota.window.size.seconds", Kind.INT, _quota_window_s, "How long such a window is.", "limits.quota_window",
+        "quota.window.size.seconds", Kind.INT, _quota_window_s, "Length of such a window.", "limits.quota_window",
     ),
     _shown(
         "socket.request.max.bytes", Kind.INT, stated("limits.max_request_bytes"),
-        "The largest request that is read.", "limits.max_request_bytes",
+        "Maximum size of a request.", "limits.max_request_bytes",
     ),
     _shown(
         "transaction.max.timeout.ms", Kind.INT, stated("transactions.max_timeout_ms"),
-        "The longest time that a producer may take for a transaction.", "transactions.max_timeout",
+        "Maximum duration of a transaction.", "transactions.max_timeout",
     ),
     _shown(
         "transactional.id.expiration.ms", Kind.INT, stated("transactions.id_expiration_ms", INT_MAX),
-        "A transactional id that was not used for so long is forgotten.", "transactions.id_expiration",
+        "Time without use after which a transactional id is removed.", "transactions.id_expiration",
     ),
 )  # fmt: skip
 
@@ -246,13 +246,13 @@ def _rows(topics: TopicConfigs, off: Collection[str]) -> dict[str, BrokerConfig]
         if topic.node_name and topic.node_name not in rows:
             rows[topic.node_name] = BrokerConfig(
                 topic.node_name, topic.kind, topic.default, topic.check,
-                f"Of topics that do not say {topic.name}. {topic.documentation}", topic.setting, topic.read_only, None,
+                f"Default for topics without {topic.name}. {topic.documentation}", topic.setting, topic.read_only, None,
             )  # fmt: skip
     for group in group_configs(off).values():
         if group.node_name:
             rows[group.node_name] = BrokerConfig(
                 group.node_name, group.kind, partial(_of_groups, group), group.check,
-                f"Of groups that do not say {group.name}. {group.documentation}", "", False, None,
+                f"Default for groups without {group.name}. {group.documentation}", "", False, None,
             )  # fmt: skip
     return dict(sorted(rows.items()))
 
@@ -287,7 +287,7 @@ class BrokerConfigs:
         for name, value in overrides.items():
             row = self.find(name)
             if row.read_only:
-                where = f": it is {row.setting} in broker.yaml, and takes a restart" if row.setting else ""
+                where = f": set {row.setting} in broker.yaml and restart" if row.setting else ""
                 raise BrokerError(Fault.INVALID_REQUEST, f"broker config {name} cannot be changed at run time{where}")
             checked("broker", name, value, row.check, Fault.INVALID_REQUEST)
 

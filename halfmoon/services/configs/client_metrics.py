@@ -47,9 +47,11 @@ class MetricsConfig(NamedTuple):
 CLIENT_METRICS_CONFIGS: Mapping[str, MetricsConfig] = {
     row.name: row
     for row in (
-        MetricsConfig("interval.ms", Kind.INT, str(ASK_AGAIN_MS), "How often clients would push these metrics."),
-        MetricsConfig("match", Kind.LIST, "", "Which clients: client_id=REGEX and the like, separated by commas."),
-        MetricsConfig("metrics", Kind.LIST, "", "Which metrics: beginnings of their names, separated by commas."),
+        MetricsConfig(
+            "interval.ms", Kind.INT, str(ASK_AGAIN_MS), "Interval at which clients would push these metrics."
+        ),
+        MetricsConfig("match", Kind.LIST, "", "Clients: client_id=REGEX and the like, separated by commas."),
+        MetricsConfig("metrics", Kind.LIST, "", "Metrics: prefixes of their names, separated by commas."),
     )
 }
 

@@ -72,7 +72,7 @@ def _reset(value: str) -> str:
 
 def _at_once(value: str) -> str:
     if value != "0":
-        raise ValueError("only 0 is supported: assignments are made as soon as they are needed")
+        raise ValueError("only 0 is supported")
     return value
 
 
@@ -103,66 +103,65 @@ def _letters(settings: Settings, group: str) -> str:
 _ROWS = (
     _row(
         "consumer.assignment.interval.ms", Kind.INT, always(0), _at_once,
-        "How far apart assignments of a consumer group (KIP-848) are made. Only 0: at once.",
+        "Minimum time between assignments of a consumer group (KIP-848). Only 0 is supported.",
     ),
     _row(
         "consumer.heartbeat.interval.ms", Kind.INT, stated("groups.consumer_heartbeat_min_ms"),
         integer(100, 15_000),
-        "How often members of a consumer group (KIP-848) are told to send a heartbeat. Where nothing is said, from "
+        "Heartbeat interval of a consumer group's members (KIP-848). If it is not set: from "
         "groups.consumer_heartbeat_min in small groups to groups.consumer_heartbeat_max in large ones.",
     ),
     _row(
         "consumer.session.timeout.ms", Kind.INT, stated("groups.consumer_session_timeout_ms"),
         integer(1_000, 3_600_000),
-        "After how long without a heartbeat a member is taken out of a consumer group (KIP-848).",
+        "Time without a heartbeat after which a consumer group (KIP-848) removes a member.",
     ),
     _row(
         "errors.deadletterqueue.copy.record.enable", Kind.BOOLEAN, always("true"), boolean,
-        "Whether a dead letter has the key, value and headers of the record; else only what says which one it was.", "",
+        "Whether a dead letter has the record's key, value and headers, or only headers that identify the record.", "",
     ),
     GroupConfig(
         "errors.deadletterqueue.topic.name", Kind.STRING, _letters, _topic_or_none,
-        "The topic for records that a share group has rejected, or that were delivered too often, `dlq.…`. "
-        "Empty: none.", "",
+        "Dead-letter topic, `dlq.…`, for records that were rejected or delivered too often. Empty: none.", "",
     ),
     _row(
         "share.assignment.interval.ms", Kind.INT, always(0), _at_once,
-        "How far apart assignments of a share group are made. Only 0: at once.",
+        "Minimum time between assignments of a share group. Only 0 is supported.",
     ),
     _row(
         "share.auto.offset.reset", Kind.STRING, stated("groups.share.auto_offset_reset"), _reset,
-        "Where a share group begins in a partition it has not read: earliest, latest, or by_duration:PT1H ago.", "",
+        "Start position of a share group in a new partition: earliest, latest, or by_duration:PT1H ago.", "",
     ),
     _row(
         "share.delivery.count.limit", Kind.INT, stated("groups.share.delivery_count_limit"), integer(2, 100),
-        "How often a record is delivered to a share group at most.",
+        "Maximum deliveries of a record to a share group.",
     ),
     _row(
         "share.heartbeat.interval.ms", Kind.INT, stated("groups.share.heartbeat_interval_ms"),
         integer(100, 15_000),
-        "How often members of a share group are told to send a heartbeat.",
+        "Heartbeat interval of a share group's members.",
     ),
     _row(
         "share.isolation.level", Kind.STRING, stated("groups.share.isolation_level"), _isolation,
-        "Whether a share group gets records of transactions that are not committed.", "",
+        "Whether a share group reads records of uncommitted transactions.", "",
     ),
     _row(
         "share.partition.max.record.locks", Kind.INT, stated("groups.share.partition_max_record_locks"),
         integer(100, 100_000),
-        "How many records of a partition a share group may be working on at a time.",
+        "Maximum records of a partition that a share group has acquired at a time.",
     ),
     _row(
         "share.record.lock.duration.ms", Kind.INT, stated("groups.share.record_lock_duration_ms"),
         integer(1_000, 3_600_000),
-        "How long a member of a share group has for a record before it is delivered again.",
+        "Duration of the lock on an acquired record; then it is redelivered.",
     ),
     _row(
         "share.renew.acknowledge.enable", Kind.BOOLEAN, stated("groups.share.renew_acknowledge"),
-        boolean, "Whether members of a share group may ask for more time for a record.", "",
+        boolean, "Whether members of a share group can renew the lock on a record.", "",
     ),
     _row(
         "share.session.timeout.ms", Kind.INT, stated("groups.share.session_timeout_ms"), integer(1_000, 3_600_000),
-        "After how long without a heartbeat a member is taken out of a share group.",
+        "Time without a heartbeat after which a share group removes a member.",
     ),
 )  # fmt: skip
 

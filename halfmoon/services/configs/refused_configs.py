@@ -15,8 +15,8 @@ _ONE_NODE = "there is one node"
 _ONE_DIRECTORY = "there is one data directory"
 _ONE_LOG = "all topics share one commitlog; see the section log of broker.yaml"
 _ONE_LOOP = "one event loop serves all requests"
-_IN_YAML = "it is set in broker.yaml, and takes a restart"
-_SAME = "log.retention.ms says the same"
+_IN_YAML = "broker.yaml sets it; a change needs a restart"
+_SAME = "use log.retention.ms"
 
 REFUSED_CONFIGS: Mapping[str, str] = by_name({
     _IN_YAML: ("advertised.listeners", "listeners"),
@@ -40,31 +40,31 @@ REFUSED_CONFIGS: Mapping[str, str] = by_name({
         "log.flush.*", "log.index.*", "log.initial.task.delay.ms", "log.preallocate", "log.retention.check.interval.ms",
         "log.roll.*", "log.segment.delete.delay.ms", "num.recovery.threads.per.data.dir",
     ),
-    "what groups and transactions must know is in the commitlog, not in topics": (
+    "groups and transactions have their state in the commitlog, not in topics": (
         "group.coordinator.*", "offsets.load.buffer.size", "offsets.topic.*", "share.coordinator.*",
         "transaction.state.log.*",
     ),
     "see the section log.cleaner of broker.yaml": ("log.cleaner.io.*", "log.cleaner.threads"),
-    "tiered storage does not exist here": ("log.local.retention.*", "remote.*"),
-    "batches are kept as they came": ("compression.*",),
+    "Halfmoon has no tiered storage": ("log.local.retention.*", "remote.*"),
+    "the broker stores batches unchanged": ("compression.*",),
     _ONE_LOOP: ("background.threads", "num.io.threads", "num.network.threads", "queued.max.requests"),
     "Kafka's plugins are Java classes; see docs/plugins.md for those of this broker": (
         "alter.config.policy.class.name", "client.quota.callback.class", "config.providers",
         "create.topic.policy.class.name", "group.consumer.assignors", "group.share.assignors",
         "group.share.persister.class.name",
     ),
-    "there are metrics for Prometheus (listeners.http in broker.yaml)": (
+    "metrics are served to Prometheus (listeners.http in broker.yaml)": (
         "kafka.metrics.*", "metric.reporters", "metrics.*", "telemetry.*",
     ),
     "there are no Streams groups (KIP-1071) here": ("group.streams.*",),
-    "node.id says the same": ("broker.id",),
-    "log.dirs says the same": ("log.dir",),
+    "use node.id": ("broker.id",),
+    "use log.dirs": ("log.dir",),
     _SAME: ("log.retention.hours", "log.retention.minutes"),
-    "the quota connection_creation_rate limits it by address": ("max.connection.creation.rate",),
-    "max.connections limits all of them together": ("max.connections.per.ip", "max.connections.per.ip.overrides"),
+    "use the quota connection_creation_rate": ("max.connection.creation.rate",),
+    "only max.connections limits connections": ("max.connections.per.ip", "max.connections.per.ip.overrides"),
     "see limits.inflight_bytes of broker.yaml": ("queued.max.request.bytes",),
     "there are no fetch sessions": ("max.incremental.fetch.session.cache.slots",),
-    "it cannot be set here": (
+    "Halfmoon has no such setting": (
         "add.partitions.to.txn.*", "delete.records.purgatory.*", "fetch.max.bytes", "fetch.purgatory.*",
         "group.consumer.max.*", "group.consumer.min.*", "group.consumer.regex.*", "group.share.initialize.*",
         "group.share.max.*", "group.share.min.*", "max.request.partition.size.limit", "offset.metadata.max.bytes",

@@ -104,7 +104,7 @@ VIEW_CONFIGS = FeatureConfigs(
             Kind.BOOLEAN,
             lambda settings: "false",
             boolean,
-            "Whether the topic may be deleted although views are filled from it. They keep what they have then.",
+            "Whether the topic can be deleted while it has views. The views keep their records.",
             DELETE_FORCE,
         ),
     ),
