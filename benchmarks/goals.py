@@ -194,7 +194,7 @@ MADE_AHEAD = """\
 Room that is made ahead: the segment that is being written, and the next one, have all their blocks from the beginning
 (64 MiB each in this cell), so that no append waits for the file system, or finds the disk full in the middle of a
 segment. What compaction leaves are 120 MB. Tried: segments of 16 MiB leave 152 MB. Not tried: blocks in steps, and no
-next segment before the present one is half full (183 MB), which would give up that one is there when it is needed."""
+next segment before the present one is half full (183 MB), and then none may be there when it is needed."""
 
 ALONE_FASTER = """\
 What it is compared with: a produce without the cleaner has a p99 of 0.7 ms here and of 4 ms with Kafka. Beside the
@@ -208,7 +208,7 @@ Python: the broker keeps a core busy for 98 %, 220 us for a half message and its
 fifth of the other. Of that the half takes 125: taken apart, its names checked, put together again without TRAN_MSG and
 appended; the commit 62. Tried, from 312 us: ends that come together as one batch (204), the place of a half message
 learnt when it is appended instead of read from the log (184 of eight together), frames that are dealt with not read
-again when they are due, a batch of one record looked into without walking it. 140 us would take a compiled path."""
+again when they are due, a batch of one record inspected without walking it. 140 us would take a compiled path."""
 
 MANY_PRODUCERS = """\
 The cores, which broker and client share: the broker takes 3.7 us of CPU for a message in a batch of 100, of which 0.7

@@ -101,7 +101,7 @@ def missed(medians: Medians) -> list[str]:
     for goal in GOALS:
         value = goal.value(medians)
         if value is not None and not goal.reached(value, goal.target):
-            titles.setdefault(goal.bound or "Not looked into yet.", []).append(goal.title)
+            titles.setdefault(goal.bound or "Not investigated yet.", []).append(goal.title)
     return [f"**{'; '.join(of)}.** {bound}" for bound, of in titles.items()]
 
 

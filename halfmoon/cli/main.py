@@ -115,7 +115,7 @@ def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
         output.note(f"halfmoon: {path}: no commands of plugins: {one_line(error)}")
         return {}
     for command in sorted(set(found) & {*COMMANDS, *GROUPS}):
-        output.note(f"halfmoon: {path}: the command {command} of a plugin is left out: halfmoon has one")
+        output.note(f"halfmoon: {path}: ignoring the command {command} of a plugin: halfmoon has one")
         del found[command]
     return found
 

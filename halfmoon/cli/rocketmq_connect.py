@@ -14,7 +14,7 @@ from halfmoon.cli.errors import CliError, one_line
 
 DEFAULT_PORT = 9876
 
-_REFUSED = ("event=heartbeat_refused", "event=progress_not_stored")
+_REFUSED = ("event=heartbeat_refused", "event=offset_commit_failed")
 
 
 class Troubles(logging.Handler):

@@ -86,7 +86,7 @@ def _queues(client: PullConsumer, wanted: Wanted) -> list[Queue]:
             raise CliError(f"{topic}: there is no such topic") from None
         there = {queue.queue_id for queue in queues}
         if not there:
-            raise CliError(f"{topic}: no queue of it can be read")
+            raise CliError(f"{topic}: it has no readable queue")
         missing = set(wanted.partitions) - there
         if missing:
             raise CliError(f"{topic}: there is no partition {min(missing)}; it has 0 to {max(there)}")

@@ -79,7 +79,7 @@ def to_message(topic: str, message: Message) -> client.Message:
     if message.key is not None:
         key = text_of("the key", message.key)
         if not key:
-            raise ValueError("the key is empty: RocketMQ has no such key, but messages without one (--null)")
+            raise ValueError("the key is empty: RocketMQ has no empty keys, only messages without a key (--null)")
         # A message that was consumed has as its key what stands in one of these.
         if key not in (fields.get("keys"), fields.get("sharding_key")):
             fields["sharding_key" if "keys" in fields else "keys"] = key

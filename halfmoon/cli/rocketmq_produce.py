@@ -92,7 +92,7 @@ def send_all(
             while unanswered:
                 settle()
     for status, count in not_safe.items():
-        output.note(f"{count} stored, but not as safely as the broker keeps messages: {status.name}")
+        output.note(f"{count} stored, but without the configured durability: {status.name}")
     return sent, partitions
 
 

@@ -106,7 +106,7 @@ class Client(ABC):
 
     def _check_start(self) -> None:
         if self._is_started:
-            raise NotRunningError("a client is started once")
+            raise NotRunningError("a client can be started only once")
         self._is_started = True
 
 

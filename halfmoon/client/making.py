@@ -154,7 +154,7 @@ def chosen_delay(level: int | None, seconds: float | None, at: float | None) -> 
     """The fields of a message that is delayed so. Raises ConfigError unless one is given."""
     given = [name for name, value in (("level", level), ("seconds", seconds), ("at", at)) if value is not None]
     if len(given) != 1:
-        raise ConfigError(f"one of level, seconds and at is to be given; got {', '.join(given) or 'none'}")
+        raise ConfigError(f"expected one of level, seconds and at; got {', '.join(given) or 'none'}")
     if level is not None:
         if level < 1:
             raise ConfigError(f"level is {level}, expected 1 to 18")

@@ -149,7 +149,7 @@ class Appender:
         rules = topic.rules
         header = check_batch(batch, rules.max_message_bytes)
         if topic.view is not None:
-            raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: only its source is produced to")
+            raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: produce to its source")
         if self._validate_records:
             validate_records(batch)
         body = batch

@@ -188,7 +188,7 @@ class Housekeeping:
             self._resting = True
             undo()
             self.problems.append(f"{name} failed: {error}")
-            self._logger.error("%s failed, trying again later: %s", name, error)
+            self._logger.error("%s failed, will be retried: %s", name, error)
 
         return Job(name, run, finished, failed)
 

@@ -29,7 +29,9 @@ class Identity(msgspec.Struct, frozen=True):
         data = read_file(fs, PATH)
         if data is None:
             if fs.listdir("log"):
-                raise StartError(f"{PATH} is missing from the data directory, but there is a log: refusing to guess")
+                raise StartError(
+                    f"{PATH} is missing from the data directory, but there is a log: the broker refuses to start"
+                )
             # 16 bytes as 22 letters, as Kafka writes cluster ids.
             cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
             identity = cls(FORMAT, cluster_id, node_id)

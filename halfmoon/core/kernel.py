@@ -214,7 +214,7 @@ class Kernel:
         """What is wrong with the log and its data, a sentence each."""
         found = []
         if self.log.failed is not None:
-            found.append(f"the log takes no more writes: {self.log.failed}")
+            found.append(f"the log accepts no more writes: {self.log.failed}")
         if self.log.low_disk:
             mark = self.settings.log.low_disk_mark_bytes
             found.append(f"writes are refused: another segment would leave less than {mark} bytes of disk")

@@ -36,7 +36,7 @@ class PartitionReader:
             return Read((), 0, None)
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
-            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
+            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to disk corruption")
         before = partition.stable_offset if committed and partition.transactions is not None else None
         return self._reader.read(queue.places(offset, max_bytes, min_one=min_one, before=before))
 
@@ -47,7 +47,7 @@ class PartitionReader:
             raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
         queue = partition.queue
         if queue.damaged and queue.damage_at(offset):
-            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to a damaged disk")
+            raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to disk corruption")
         stable = partition.stable_offset if partition.transactions is not None else None
         places = queue.places(offset, max_bytes, min_one=True, before=stable)
         before = frame.BEFORE_BYTES

@@ -68,7 +68,7 @@ class TopicAdministration:
         catalog = self._catalog
         check_topic_name(name)
         if not internal and self.policies.reserves(name):
-            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is where messages wait")
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is reserved for scheduled messages")
         if name in catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
         configs = dict(configs or {})
@@ -118,7 +118,7 @@ class TopicAdministration:
         Raises BrokerError(POLICY_VIOLATION) where messages of other topics wait in it, or a feature needs it.
         """
         if any(partition.pending is not None for partition in topic.partitions):
-            raise BrokerError(Fault.POLICY_VIOLATION, f"messages for other topics wait in topic '{topic.name}'")
+            raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' has scheduled messages for other topics")
         for deleting in self.policies.deleting:
             deleting(topic)
         position = self._change(control.TopicDeleted(topic.number), topic.name, "deleted")

@@ -143,7 +143,7 @@ class Turn:
         if position <= self.durable_position:
             callback(None)
         elif self._log.failed is not None:
-            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self._log.failed}"))
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self._log.failed}"))
         elif self._waiting and position < self._waiting[-1][0]:
             insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
         else:
@@ -154,7 +154,7 @@ class Turn:
 
         def written() -> None:
             lost = position > self._log.written
-            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log takes no more writes") if lost else None)
+            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log accepts no more writes") if lost else None)
 
         self.after_write(written)
 
@@ -174,7 +174,7 @@ class Turn:
 
     def _fail(self, error: StorageError) -> None:
         """Fail every request that still waits for durability."""
-        self._logger.critical("storage failed, no more writes are taken: %s", error)
+        self._logger.critical("storage failed, the broker refuses writes: %s", error)
         durable = self.durable_position
         self.unseen = deque(batch for batch in self.unseen if batch.position < durable)
         waiting = self._waiting

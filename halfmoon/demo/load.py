@@ -117,7 +117,7 @@ def load(
         ends = view.ends(topic, partitions)
     expected = counts(places[:total], partitions)
     if ends != expected:
-        raise PipelineError(f"topic {topic} ends at {ends}, expected {expected}: is somebody else writing to it?")
+        raise PipelineError(f"topic {topic} ends at {ends}, expected {expected}: does another producer write to it?")
     return Loaded(topic, checksum, sent, time.monotonic() - started, ends)
 
 

@@ -49,11 +49,11 @@ class SettingsReader:
     def refuse_leftovers(self) -> None:
         """Raise for what no plugin that is on has."""
         for name in self._unclaimed:
-            raise SettingError(f"$.{name}", "no plugin that is on has such a section")
+            raise SettingError(f"$.{name}", "no enabled plugin has such a section")
         for variable in self._environment:
-            raise StartError(f"environment: {variable}: no plugin that is on has this setting")
+            raise StartError(f"environment: {variable}: no enabled plugin has this setting")
         for name in self._overrides:
-            raise SettingError(join("$.plugins", name), "no such plugin is on")
+            raise SettingError(join("$.plugins", name), "no such plugin is enabled")
 
 
 def environment_name(plugin: str, path: tuple[str, ...]) -> str:

@@ -50,21 +50,21 @@ def halfmoon_config() -> ConfigSection:
 
 @hookspec
 def halfmoon_topic_configs() -> Sequence[TopicConfig]:
-    """Offer configurations that topics may carry.
+    """Offer configurations of topics.
 
-    Called: once, before the log is recovered, in the thread that starts the broker; `check` in the loop, when a topic
-    is created or altered. Cost: none later. Error: a name that exists stops the start; a `check` that raises ValueError
-    refuses the value.
+    Called: once, before recovery, in the thread that starts the broker; `check` in the loop, when a topic is created or
+    altered. Cost: none later. Error: a name that exists stops the start; a `check` that raises ValueError refuses the
+    value.
     """
 
 
 @hookspec
 def halfmoon_features(ctx: FeatureContext) -> Sequence[Feature]:
-    """Be a feature of the broker: take part in its life by a record of functions.
+    """Add a feature to the broker, as a record of functions.
 
-    Called: once, when the log is recovered and before anything moves; the functions of a `Feature` in the loop, at the
-    moments that their names say. Cost: what is None costs nothing. Error: in the hook or in `restore`, the broker does
-    not start; `TopicPolicy` may refuse with BrokerError; whatever else is raised is logged by who called.
+    Called: once, after recovery and before any service or relay starts; the functions of a `Feature` in the loop, at
+    the moments that their names say. Cost: a function that is None costs nothing. Error: in the hook or in `restore`,
+    the broker does not start; `TopicPolicy` may refuse with BrokerError; the caller logs any other exception.
     """
 
 
@@ -72,10 +72,10 @@ def halfmoon_features(ctx: FeatureContext) -> Sequence[Feature]:
 def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
     """Change, redirect or refuse batches before they are stored.
 
-    Called: in the loop, for each produced batch in whose bytes a declared header name is found. Cost: a byte search per
-    batch and name (30 GB/s; names that begin alike count once; compressed batches are decompressed first) for topics
-    with feature headers, plus what `before_put` takes. Error: that batch is refused and nothing of it stored; a
-    BrokerError gives the fault, anything else is UNKNOWN_SERVER_ERROR and logged.
+    Called: in the loop, for each produced batch whose bytes contain a declared header name. Cost: a byte search per
+    batch and name (30 GB/s; names with a common prefix count once; compressed batches are decompressed first) for
+    topics with feature headers, plus the time of `before_put`. Error: the broker refuses the batch as a whole; a
+    BrokerError gives the fault, any other exception is UNKNOWN_SERVER_ERROR and logged.
     """
 
 
@@ -83,30 +83,30 @@ def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
 def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
     """Follow the log and derive something from it.
 
-    Called: in the loop, behind each fdatasync, with every batch that has become durable, produced or relayed; a
-    transactional one when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
-    Cost: about 10 µs per batch and dispatcher, none where there is no dispatcher. Error: that dispatcher halts at its
-    checkpoint until the next start, and health turns red; the others go on.
+    Called: in the loop, after each fdatasync, with every batch that has become durable, produced or relayed; a
+    transactional batch when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
+    Cost: about 10 µs per batch and dispatcher, none without a dispatcher. Error: that dispatcher halts at its
+    checkpoint until the next start, and health turns red; the others continue.
     """
 
 
 @hookspec
 def halfmoon_hold(ctx: PluginContext) -> Sequence[HoldPolicy]:
-    """Decide which arrivals answer a waiting request.
+    """Decide which arrivals answer a held request.
 
     Called: in the loop, per parked request and per arrival it waits for; all policies must agree. Cost: one call per
-    held request and arrival, so keep it under a microsecond; none where there is no policy. Error: that request is
-    answered with what there is; logged once per policy, and counted.
+    held request and arrival, so keep it under a microsecond; none without a policy. Error: the broker answers that
+    request with the messages that are there; it logs one error per policy, and counts all.
     """
 
 
 @hookspec
 def halfmoon_relays(ctx: PluginContext) -> Sequence[Relay]:
-    """Decide what becomes of messages that wait in an internal topic, where an interceptor has put them.
+    """Decide what happens to the scheduled messages of an internal topic.
 
-    Called: in the loop: `begin` per message that begins to wait, and after a start per message that waits; `decide` per
-    message that is due. Cost: one call each, none for other topics. Error: logged, and the message is asked about again
-    after 10 s.
+    Called: in the loop: `begin` per message that is scheduled, and after a start per scheduled message; `decide` per
+    message that is due. Cost: one call each, none for other topics. Error: logged, and the broker asks again after 10
+    s.
     """
 
 
@@ -115,7 +115,7 @@ def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
     """Offer filter languages: name → compile(expression).
 
     Called: in the loop: `compile` per subscription (FilterSyntaxError refuses it), `match` per record in which its
-    needle occurs. Cost: nothing for topics that nobody filters. Error: counts as no match, and is counted.
+    needle occurs. Cost: none for topics without a filter. Error: counts as no match; the broker counts these errors.
     """
 
 
@@ -123,9 +123,9 @@ def halfmoon_filters(ctx: PluginContext) -> Mapping[str, FilterCompiler]:
 def halfmoon_allocators(ctx: PluginContext) -> Mapping[str, AnyAllocator]:
     """Offer allocation strategies: name → pure function of (members, queues), see halfmoon.services.groups.allocation.
 
-    Called: in the loop, per rebalance and topic, or once for all topics where the strategy asks for that. Cost: none
-    between rebalances. Error: the last assignment is kept, health turns yellow; in a Kafka client
-    (`halfmoon.kafka.assignor`) it is raised there.
+    Called: in the loop, per rebalance and topic, or once for all topics if the strategy asks for that. Cost: none
+    between rebalances. Error: the group keeps its last assignment, and health turns yellow; in a Kafka client
+    (`halfmoon.kafka.assignor`) the exception reaches the caller.
     """
 
 
@@ -133,8 +133,9 @@ def halfmoon_allocators(ctx: PluginContext) -> Mapping[str, AnyAllocator]:
 def halfmoon_services(ctx: PluginContext) -> Sequence[Service]:
     """Run something beside the broker, in its event loop.
 
-    Called: `run()` once the broker takes requests; cancelled when it stops. Cost: its own; what blocks the loop blocks
-    everybody. Error (returning counts as one): started again with backoff; red after repeated failures.
+    Called: `run()` once the broker accepts requests; the broker cancels it when it stops. Cost: its own; code that
+    blocks the loop blocks all clients. Error (returning counts as one): the broker restarts it with backoff; health
+    turns red after repeated failures.
     """
 
 
@@ -142,10 +143,10 @@ def halfmoon_services(ctx: PluginContext) -> Sequence[Service]:
 def halfmoon_commands(ctx: PluginContext) -> Mapping[str, Command]:
     """Add commands to the `halfmoon` command line: name → a function as typer takes it.
 
-    Called: when that command is given, in a process of its own without a broker; the plugins are those that are on in
-    the file that HALFMOON_CONFIG names, or in ./broker.yaml. Cost: none for the broker, nor for the other commands but
-    `halfmoon --help`, which imports these plugins. Error: the command's own. A name that the command line has itself is
-    refused.
+    Called: when the user runs that command, in a process of its own without a broker; the plugins are those that are
+    enabled in the file that HALFMOON_CONFIG names, or in ./broker.yaml. Cost: none for the broker, nor for other
+    commands except `halfmoon --help`, which imports these plugins. Error: the command's own. The command line refuses a
+    name that it has itself.
     """
 
 
@@ -176,23 +177,23 @@ def halfmoon_authorize(
 def halfmoon_kafka_apis(ctx: PluginContext) -> Sequence[KafkaApi]:
     """Answer requests of a Kafka API of the plugin's own.
 
-    Called: in the loop, per request. Cost: none for other requests; what blocks the loop blocks everybody. Error: that
-    connection is closed, and the error logged. A key that the broker has itself stops the start.
+    Called: in the loop, per request. Cost: none for other requests; code that blocks the loop blocks all clients.
+    Error: the broker logs the error and closes that connection. A key that the broker has itself stops the start.
     """
 
 
 @hookspec
 def halfmoon_topic_changed(ctx: PluginContext, topic: str, change: TopicChange) -> None:
-    """Hear that a topic exists, or was created, deleted, grown or configured.
+    """Learn that a topic exists, or was created, deleted, grown or configured.
 
-    Called: in the loop, when the change is durable; at the start, behind `halfmoon_started`, once for each topic that
-    exists. Cost: per change. Error: logged; the change stands.
+    Called: in the loop, when the change is durable; at the start, after `halfmoon_started`, once for each existing
+    topic. Cost: per change. Error: logged; the change remains.
     """
 
 
 @hookspec
 def halfmoon_started(ctx: PluginContext) -> None:
-    """Hear that the broker is about to take requests; `ctx.append`, `ctx.read` and `ctx.state_dir` work from here on.
+    """Learn that the broker will accept requests next; `ctx.append`, `ctx.read` and `ctx.state_dir` work from here on.
 
     Called: in the loop, once, before the listeners open. Cost: start-up time. Error: the broker does not start.
     """
@@ -200,8 +201,8 @@ def halfmoon_started(ctx: PluginContext) -> None:
 
 @hookspec
 def halfmoon_stopping(ctx: PluginContext) -> None:
-    """Hear that the broker stops; the last chance to append.
+    """Learn that the broker stops; the last chance to append.
 
-    Called: in the loop, once, after the listeners closed, in the reverse order of starting. Cost: keeps the stop
-    waiting. Error: logged; the stop goes on.
+    Called: in the loop, once, after the listeners closed, in the reverse order of the start. Cost: delays the stop.
+    Error: logged; the stop continues.
     """

@@ -1,4 +1,4 @@
-"""What plugins hand over: plain objects, made once at start and called directly from then on.
+"""What plugins return from hooks: plain objects, made once at start and called directly from then on.
 
 A pluggy call costs over a microsecond even where nobody implements the hook; a loop over a tuple resolved at start
 costs a tenth of that. So a hook is called once and gives objects, and the broker calls their functions. When each is
@@ -45,15 +45,15 @@ class ConfigSection(Struct, frozen=True):
 
 
 class HoldPolicy(Struct, frozen=True):
-    """Has a say in which waiting requests an arrival answers."""
+    """Decides which held requests an arrival answers."""
 
     name: str
     on_park: Callable[[Held], None]
-    """Gets the request that begins to wait."""
+    """With the request that is held."""
     matches: Callable[[Held, Any, Arrival], bool]
-    """(held, partition, arrival): False leaves the request waiting."""
+    """(held, partition, arrival): False keeps the request held."""
     on_expire: Callable[[Held], None]
-    """Gets the request whose time is over; it is answered with what there is."""
+    """With the request that has reached its deadline; the broker answers it with the messages that are there."""
 
 
 class Service(Struct, frozen=True):

@@ -201,7 +201,7 @@ class _Backup:
                 report.bytes -= report.end - last.start
             report.end = self._copy_beginning(last, whole=True)
         else:
-            raise StartError("clean files are being replaced too quickly; try again")
+            raise StartError("compacted segments change too quickly; try again")
         for start in taken - needed:
             for path in (clean_files.data_path(start), clean_files.index_path(start)):
                 into.remove(path)

@@ -35,7 +35,7 @@ def group_writer(admin: Admin, group: str) -> Callable[[TopicOffsets], None]:
             admin.commit(group, offsets)
         except PipelineError as error:
             if not refused:
-                logger.warning("event=progress_not_written group=%s reason=%s", group, error)
+                logger.warning("event=offsets_not_written group=%s reason=%s", group, error)
             refused = True
         else:
             refused = False

@@ -153,7 +153,7 @@ class HttpServer:
             return Answer(HTTPStatus.OK, await self._metrics(), metrics.CONTENT_TYPE)
         except Exception:
             logger.exception("event=http_failed path=%s", request.path)
-            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; the log says why\n")
+            return Answer(HTTPStatus.INTERNAL_SERVER_ERROR, b"failed; see the broker's log\n")
 
     async def _metrics(self) -> bytes:
         """The text of a scrape; one that is under way is shared."""

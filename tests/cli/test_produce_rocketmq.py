@@ -208,7 +208,7 @@ def test_what_is_stored_less_safely_is_said(
     monkeypatch.setattr(Producer, "send", send)
     outcome = broker_cli.ok("produce", topic, "a", *MQ)
     assert outcome.out == f"1 record to {topic} (partition 0)\n"
-    assert outcome.err == "1 stored, but not as safely as the broker keeps messages: FLUSH_DISK_TIMEOUT\n"
+    assert outcome.err == "1 stored, but without the configured durability: FLUSH_DISK_TIMEOUT\n"
 
 
 def test_name_servers_by_rocketmqs_own_variable(

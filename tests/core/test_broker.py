@@ -213,7 +213,7 @@ def test_a_failed_sync_acknowledges_nothing_ever_after(
     assert fails(lambda: send(broker, "t", b"b")) is Fault.KAFKA_STORAGE_ERROR
     turn(broker)
     assert partition_of(broker, "t").high_watermark == 0
-    assert broker.health() == ["the log takes no more writes: [Errno 5] Input/output error"]
+    assert broker.health() == ["the log accepts no more writes: [Errno 5] Input/output error"]
 
 
 def test_a_failure_while_answers_are_sent_answers_nobody_twice(

@@ -32,7 +32,7 @@ def test_another_nodes_directory_is_refused() -> None:
 def test_a_directory_of_a_newer_format_is_refused_whatever_else_it_holds() -> None:
     fs = new_fs()
     write_file(fs, PATH, [b'{"format": 2, "cluster": {"new": "shape"}}'])
-    with pytest.raises(StartError, match="of format 2, made by a newer version; this one knows up to 1"):
+    with pytest.raises(StartError, match="of format 2, of a newer version; this version supports up to 1"):
         Identity.load_or_make(fs, 3, constant)
 
 

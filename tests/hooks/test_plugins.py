@@ -144,7 +144,7 @@ def test_sections_of_unknown_plugins() -> None:
     )
     message = refused(config={"plugins": {"sticky": 7}})
     assert message == "$.plugins.sticky: got 7, expected the plugin's settings, true or false"
-    assert refused(overrides={"plugins.stickly.x": 1}) == "$.plugins.stickly: no such plugin is on"
+    assert refused(overrides={"plugins.stickly.x": 1}) == "$.plugins.stickly: no such plugin is enabled"
 
 
 def test_two_plugins_of_one_name() -> None:
@@ -298,7 +298,7 @@ def test_a_plugins_settings_come_from_all_layers() -> None:
         ),
         (
             {"env": {"HALFMOON_PLUGINS_MINE_LEVEL": "1s"}},
-            "environment: HALFMOON_PLUGINS_MINE_LEVEL: no plugin that is on has this setting",
+            "environment: HALFMOON_PLUGINS_MINE_LEVEL: no enabled plugin has this setting",
         ),
     ],
 )
@@ -321,7 +321,7 @@ def test_a_top_level_section_needs_a_plugin_that_claims_it() -> None:
         source: str
 
     config = {"views": {"orders.paid": {"source": "orders"}}, "plugins": {"view": False}}
-    assert refused(config=config) == "$.views: no plugin that is on has such a section"
+    assert refused(config=config) == "$.views: no enabled plugin has such a section"
     mine = plugin(halfmoon_config=lambda: ConfigSection(Mine, {"views": dict[str, View]}))
     loaded = load(mine, config=config)
     assert loaded.extensions == {"views": {"orders.paid": View(source="orders")}}

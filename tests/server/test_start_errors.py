@@ -255,7 +255,7 @@ def remove_a_segment(folder: Path) -> None:
 SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     "of a newer format": (
         lambda folder: change_meta(folder, format=2, shape="new"),
-        "the data directory is of format 2, made by a newer version; this one knows up to 1",
+        "the data directory is of format 2, of a newer version; this version supports up to 1",
     ),
     "of another node": (
         lambda folder: change_meta(folder, node_id=7),

@@ -34,7 +34,7 @@ class Settings(Section, frozen=True, kw_only=True):
     max_expression: int = 1_000
     """Characters that an expression may have."""
     max_value_bytes: PositiveSize = 64 * 1024
-    """Larger values are not looked into, since everybody waits meanwhile."""
+    """The filter does not parse larger values: parsing blocks the event loop."""
 
     def __post_init__(self) -> None:
         if self.max_expression < 1:

@@ -47,13 +47,13 @@ def check_update(features: Iterable[Feature], name: str, level: int, upgrade: bo
     """Raise BrokerError(INVALID_UPDATE_VERSION) unless the feature is at that level already."""
     feature = next((each for each in features if each.name == name), None)
     if feature is None:
-        raise BrokerError(Fault.INVALID_UPDATE_VERSION, f"feature {name} does not exist here")
+        raise BrokerError(Fault.INVALID_UPDATE_VERSION, f"unknown feature {name}")
     if level == feature.level:
         return
     if not feature.least <= level <= feature.level:
         raise BrokerError(
             Fault.INVALID_UPDATE_VERSION,
-            f"feature {name} has levels {feature.least} to {feature.level}, and not {level}",
+            f"feature {name} has levels {feature.least} to {feature.level}, not {level}",
         )
     if upgrade:
         raise BrokerError(

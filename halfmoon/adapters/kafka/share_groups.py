@@ -83,7 +83,7 @@ class Acknowledging:
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             given = [Acknowledgement(each.first_offset, each.last_offset, each.acknowledge_types) for each in batches]
             if not self._may_renew and any(RENEW in each.types for each in given):
-                raise BrokerError(Fault.INVALID_REQUEST, "the request does not say that it renews locks")
+                raise BrokerError(Fault.INVALID_REQUEST, "lock renewal needs is_renew_ack=true")
             position = shares.delivery.acknowledge(part, self._member, given, self._options)
         except BrokerError as error:
             return Outcome.of(error)

@@ -15,7 +15,7 @@ class Unsupported(NamedTuple):
 
 
 _NO_AUTHENTICATION = "there is no authentication: every client is `User:ANONYMOUS`"
-_ONE_NODE = "there is one node, and nobody to leave or to join it"
+_ONE_NODE = "a single node is the whole cluster"
 _BETWEEN_BROKERS = "brokers of Kafka ask it of each other; a single node keeps that state in its own log"
 _NO_STREAMS_GROUPS = "there are no Streams groups (KIP-1071); Kafka Streams works with `group.protocol=classic`"
 

@@ -232,4 +232,4 @@ class Node:
                 if len(self._not_made) >= MOST_NOT_MADE:
                     self._not_made.clear()
                 self._not_made.add(name)
-                log.warning("event=group_topic_not_made topic=%s error=%s", name, error)
+                log.warning("event=group_topic_not_created topic=%s error=%s", name, error)

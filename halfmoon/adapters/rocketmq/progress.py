@@ -64,7 +64,7 @@ class Progress:
             try:
                 return self._groups.record(group, entries, reset=False)
             except BrokerError as error:
-                log.error("event=progress_not_written group=%s error=%s", group, error)
+                log.error("event=offsets_not_written group=%s error=%s", group, error)
         return 0
 
     def set(self, group: str, partition: Partition, offset: int) -> int:

@@ -168,7 +168,7 @@ class Call:
             return refusal(error)
         peer, code = self.connection.peer, self.command.code
         self.connection.log.error("request failed peer=%s code=%d", peer, code, exc_info=error)
-        return Answer(Code.SYSTEM_ERROR, remark="the broker met an error it did not expect; its log says more")
+        return Answer(Code.SYSTEM_ERROR, remark="unexpected error in the broker; see its log")
 
 
 def checked_group(name: str) -> str:

@@ -126,7 +126,7 @@ def _check_batch(call: Call, sent: Sent, data: bytes) -> None:
     read = call.node.records.read
     for message in batched(data):
         if sent.is_retry or not _ONE_AT_A_TIME.isdisjoint(read(split_unique(message.properties)[1]).names):
-            raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions")
+            raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed, retried or transactional")
 
 
 def _check_features(call: Call, sent: Sent, used: frozenset[bytes], text: bytes) -> None:

@@ -43,7 +43,7 @@ async def members_of(instance: Instance, group: str, broker: str) -> list[str]:
     try:
         return sorted(msgspec.json.decode(answer.body, type=_Members).consumerIdList)
     except UNREADABLE as error:
-        raise BrokerRefusedError(answer.code, f"a list of members that cannot be read: {error}", broker) from None
+        raise BrokerRefusedError(answer.code, f"an unreadable list of members: {error}", broker) from None
 
 
 class _QueueName(msgspec.Struct):
@@ -78,7 +78,7 @@ async def assigned_by(instance: Instance, group: str, topic: str, broker: str, s
     try:
         found = msgspec.json.decode(answer.body, type=_Assignments).messageQueueAssignments
     except UNREADABLE as error:
-        raise BrokerRefusedError(answer.code, f"an assignment that cannot be read: {error}", broker) from None
+        raise BrokerRefusedError(answer.code, f"an unreadable assignment: {error}", broker) from None
     return [Queue(each.messageQueue.topic, broker, each.messageQueue.queueId) for each in found]
 
 

@@ -160,7 +160,7 @@ class Network:
             peer = self._peers.setdefault(address, _Peer())
             wait_ms = peer.not_before_ms - self._kernel.now_ms
             if wait_ms > 0:
-                error = ConnectionFailedError(f"{address} cannot be reached; tried again in {wait_ms / 1e3:.1f} s")
+                error = ConnectionFailedError(f"{address} cannot be reached; next attempt in {wait_ms / 1e3:.1f} s")
         if error is not None:
             if pending is not None:
                 pending.fail(error)

@@ -27,7 +27,7 @@ def offset_in(answer: Command, broker: str) -> int:
     try:
         return int(answer.fields["offset"])
     except (KeyError, ValueError):
-        raise BrokerRefusedError(answer.code, f"an offset that is none: {answer.fields}", broker) from None
+        raise BrokerRefusedError(answer.code, f"an invalid offset: {answer.fields}", broker) from None
 
 
 class OffsetFile(Protocol):
@@ -133,7 +133,7 @@ class BrokerOffsets(Table):
                 failure = failure or error
                 if queue in self.offsets:
                     self.changed.add(queue)
-                log.warning("event=progress_not_stored group=%s queue=%s error=%s", self._group, queue, error)
+                log.warning("event=offset_commit_failed group=%s queue=%s error=%s", self._group, queue, error)
         return failure
 
     def _fields(self, queue: Queue) -> dict[str, str]:
@@ -165,7 +165,7 @@ class FileOffsets(Table):
             self._loaded = {**(self._loaded or self._file.load()), **self.offsets}
             self._file.save(self._loaded)
         except (OSError, ClientError) as error:
-            log.error("event=progress_not_stored error=%s", error)
+            log.error("event=offset_commit_failed error=%s", error)
             return error if isinstance(error, ClientError) else StorageError(str(error))
         self.changed.clear()
         return None

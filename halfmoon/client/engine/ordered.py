@@ -177,7 +177,7 @@ class OrderedService:
                 try:
                     await consuming.read_again(process_queue)
                 except ClientError as error:
-                    log.warning("event=progress_unknown queue=%s error=%s", process_queue.queue, error)
+                    log.warning("event=committed_offset_unknown queue=%s error=%s", process_queue.queue, error)
                     await kernel.sleep_ms(consuming.settings.lock_again_ms)
                 continue
             if kernel.now_ms - began_ms > consuming.settings.longest_run_ms:

@@ -218,11 +218,11 @@ class Producing:
         for message in messages:
             check(message, self.settings.max_body_bytes)
             if message.topic != first.topic or message.wait_for_disk != first.wait_for_disk:
-                raise MessageError("the messages of a batch go to one topic, and wait for the disk alike")
+                raise MessageError("the messages of a batch must have the same topic and wait_for_disk")
             if message.topic.startswith("%RETRY%"):
-                raise MessageError("a batch does not go to a retry topic")
+                raise MessageError("a batch cannot go to a retry topic")
             if message.delay_level or message.delay_ms or message.deliver_at_ms:
-                raise MessageError("messages of a batch are not delayed")
+                raise MessageError("messages of a batch cannot be delayed")
             unique = self.keys.next()
             made = BatchedMessage(message.flag, bytes(message.body), encode_properties(message, unique).encode())
             size = 22 + len(made.body) + len(made.properties)

@@ -62,7 +62,7 @@ class Pulling:
         try:
             result = await pull(self.instance, self.group, asked)
         except MalformedFrame as error:
-            raise BrokerRefusedError(Code.SUCCESS, f"messages that cannot be read: {error}", queue.broker) from None
+            raise BrokerRefusedError(Code.SUCCESS, f"unreadable messages: {error}", queue.broker) from None
         return _only(result, subscription)
 
     async def committed(self, queue: Queue) -> int:

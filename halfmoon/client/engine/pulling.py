@@ -100,6 +100,6 @@ async def pull(instance: Instance, group: str, asked: Pull) -> PullResult:
         offsets = int(said["nextBeginOffset"]), int(said["minOffset"]), int(said["maxOffset"])
         suggested = int(said.get("suggestWhichBrokerId", MASTER))
     except (KeyError, ValueError):
-        raise BrokerRefusedError(answer.code, f"an answer to a pull, without sense: {said}", queue.broker) from None
+        raise BrokerRefusedError(answer.code, f"an invalid answer to a pull: {said}", queue.broker) from None
     messages = read_messages(answer.body, queue) if status is PullStatus.FOUND else []
     return PullResult(status, *offsets, messages, suggested)

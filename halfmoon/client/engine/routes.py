@@ -68,7 +68,7 @@ def decode_route(topic: str, body: bytes) -> Route:
             for each in data.brokerDatas
         }
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RouteError(f"topic '{topic}': a route that cannot be read: {error}") from None
+        raise RouteError(f"topic '{topic}': an unreadable route: {error}") from None
     readable: list[Queue] = []
     writable: list[Queue] = []
     for queues in sorted(data.queueDatas, key=lambda each: each.brokerName):

@@ -222,7 +222,7 @@ class Sending:
                 self._deliver_at_ms(),
             )  # fmt: skip
         except ValueError:
-            self._give_up(BrokerRefusedError(answer.code, f"an answer that makes no sense: {fields}", queue.broker))
+            self._give_up(BrokerRefusedError(answer.code, f"an invalid answer: {fields}", queue.broker))
             return
         sender.in_flight -= 1
         del sender.open[self]

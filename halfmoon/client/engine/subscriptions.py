@@ -57,7 +57,7 @@ def by_language(topic: str, language: str, expression: str, version: int) -> Sub
     """In a filter language that a plugin of the broker knows. The broker says whether it makes sense. Raises
     ConfigError."""
     if not language.strip() or not expression.strip():
-        raise ConfigError(f"topic '{topic}': a filter language and an expression have something in them")
+        raise ConfigError(f"topic '{topic}': a filter language and its expression must not be empty")
     kind = language.strip().upper()
     return by_tags(topic, expression, version) if kind == TAG else Subscription(topic, expression, kind, version)
 
@@ -65,5 +65,5 @@ def by_language(topic: str, language: str, expression: str, version: int) -> Sub
 def by_sql(topic: str, expression: str, version: int) -> Subscription:
     """SQL92 on tags and properties. The broker says whether it makes sense. Raises ConfigError."""
     if not expression.strip():
-        raise ConfigError(f"topic '{topic}': an SQL92 expression has something in it")
+        raise ConfigError(f"topic '{topic}': an SQL92 expression must not be empty")
     return Subscription(topic, expression, SQL92, version)

@@ -70,7 +70,7 @@ class Transactions:
     ) -> Pending[SendResult]:  # fmt: skip
         """Raises MessageError."""
         if message.delay_level or message.delay_ms or message.deliver_at_ms:
-            raise MessageError("a half message is not delayed: it waits for its transaction")
+            raise MessageError("a half message cannot be delayed: it waits for its transaction")
         more = {TRANSACTION: "true", PRODUCER_GROUP: self._producing.group}
         return self._producing.send(message, queue, select, key, timeout_ms, more)
 

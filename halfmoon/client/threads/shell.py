@@ -167,7 +167,7 @@ class Shell:
     def check_may_wait(self) -> None:
         """Raises RuntimeError in a callback that our thread calls."""
         if self.is_ours:
-            raise RuntimeError("this call waits for the client's own thread, which has called you")
+            raise RuntimeError("this call would wait for the thread that it runs in")
 
     def run(self, function: Callable[..., Pending[T]], *args: Any, **options: Any) -> T:
         """`call`, and `wait` for what comes of it."""

@@ -161,7 +161,8 @@ def _framing_error(batch: memoryview) -> BrokerError:
     magic = batch[MAGIC_AT]
     if magic != MAGIC:
         return BrokerError(
-            Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT, f"message format {magic}; only record batches of format 2 are kept"
+            Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"message format {magic}; only record batches of format 2 are supported",
         )
     (length,) = struct.unpack_from(">i", batch, 8)
     if length < HEADER_BYTES - LENGTH_END or size < LENGTH_END + length:

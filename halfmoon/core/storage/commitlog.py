@@ -51,7 +51,7 @@ def segment_path(start: int) -> str:
 
 
 def _disk_is_low() -> BrokerError:
-    return BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk is nearly full: no record batches are taken")
+    return BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk is nearly full: the broker refuses record batches")
 
 
 @dataclass(slots=True)
@@ -304,7 +304,7 @@ class CommitLog:
         """
         length = HEADER_BYTES + len(provenance) + len(payload)
         if self.failed is not None:
-            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self.failed}")
+            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self.failed}")
         if self.low_disk and kind == Kind.BATCH:
             raise _disk_is_low()
         if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
@@ -325,7 +325,7 @@ class CommitLog:
         """Make sure that batch frames of so many bytes, headers and all, come to stand in one segment, and that they
         will be taken: for a frame group. Raises BrokerError(KAFKA_STORAGE_ERROR) as `append`."""
         if self.failed is not None:
-            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log takes no more writes: {self.failed}")
+            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self.failed}")
         if self.low_disk:
             raise _disk_is_low()
         if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:

@@ -218,7 +218,7 @@ class OsFileSystem:
         try:
             self.root.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StartError(f"data directory {self.root} cannot be made: {error.strerror}") from error
+            raise StartError(f"data directory {self.root} cannot be created: {error.strerror}") from error
 
     def lock(self) -> None:
         """Keep other processes out until this one ends. Raises StartError where another one is in."""

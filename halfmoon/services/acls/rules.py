@@ -82,8 +82,8 @@ def check(rule: AclRule) -> None:
     if rule.principal in (ANONYMOUS, EVERYBODY):
         raise BrokerError(
             Fault.SECURITY_DISABLED,
-            f"there is no authentication: every client is {ANONYMOUS} and may do everything, so a rule about "
-            f"{rule.principal} could not be obeyed",
+            f"there is no authentication: every client is {ANONYMOUS} and may do everything, so a rule for "
+            f"{rule.principal} would have no effect",
         )
 
 

@@ -106,7 +106,7 @@ class DynamicConfigs:
     def warnings(self) -> list[str]:
         """A sentence for everything that is set at run time and does not hold."""
         return [
-            f"broker config {name}={value}, which was set at run time, is left out: {self.left_out[name]}"
+            f"broker config {name}={value}, which was set at run time, is ignored: {self.left_out[name]}"
             for name, value in self._state.node_overrides().items()
             if name in self.left_out
         ]

@@ -115,8 +115,8 @@ class Follower:
             if found is not None:
                 files.check(found, log, self._cluster_id)
         except ValueError as error:
-            self._logger.warning("event=position_not_believed what=%r file=%s reason=%s", str(self), self._path, error)
-            self.missed = f"{self} begins anew: {self._path}: {error}"
+            self._logger.warning("event=position_rejected what=%r file=%s reason=%s", str(self), self._path, error)
+            self.missed = f"{self} starts from the beginning: {self._path}: {error}"
             found = None
         self.position = self._resumed_at = log.start
         if found is not None:

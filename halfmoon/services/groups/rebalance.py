@@ -120,7 +120,7 @@ class Rebalances:
         self.deadlines.cancel(group.pending.pop(member_id))
 
     def _pending_expired(self, group: Group, member_id: str, step: Step) -> None:
-        log.info("group=%s member=%s was handed an id and never came back", group.name, member_id)
+        log.info("group=%s member=%s got an id and did not join with it", group.name, member_id)
         del group.pending[member_id]
         self.complete_if_all_joined(group, step)
         if group.blank:
@@ -166,7 +166,7 @@ class Rebalances:
 
     def prepare(self, group: Group, step: Step, reason: str) -> None:
         """Start a join phase."""
-        log.info("group=%s generation=%d prepares a rebalance: %s", group.name, group.generation, reason)
+        log.info("group=%s generation=%d starts a rebalance: %s", group.name, group.generation, reason)
         if group.state is State.COMPLETING:
             for member in group.members.values():
                 member.assignment = b""

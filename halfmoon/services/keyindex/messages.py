@@ -48,7 +48,7 @@ class Messages:
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic '{question.topic}'")
         if isinstance(question, Find):
             if not question.key or question.most < 1:
-                raise BrokerError(Fault.INVALID_REQUEST, "a key and a number of messages, at least one, are asked for")
+                raise BrokerError(Fault.INVALID_REQUEST, "a key and a count of at least 1 are required")
             times = {"from_ms": question.from_ms, "to_ms": question.to_ms}
             return (yield from self.find(topic, question.key, most=question.most, ended=question.ended, **times))
         if not 0 <= question.partition < len(topic.partitions):

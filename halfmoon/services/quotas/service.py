@@ -120,7 +120,7 @@ def _address(text: str) -> str:
 
 def _check_value(key: str, value: float, keys: Sequence[str]) -> None:
     if key not in keys:
-        raise BrokerError(Fault.INVALID_REQUEST, f"invalid quota key {key}; here are possible: {', '.join(keys)}")
+        raise BrokerError(Fault.INVALID_REQUEST, f"invalid quota key {key}; expected one of: {', '.join(keys)}")
     if not value > 0:
         raise BrokerError(Fault.INVALID_REQUEST, f"quota {key} must be greater than 0")
     if isinf(value):

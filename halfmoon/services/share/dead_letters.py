@@ -123,7 +123,7 @@ class DeadLetters:
             self._skip(part, run.first, min(run.end, partition.start_offset), "its records are gone")
             return
         if partition.queue.damage_at(run.first):
-            self._skip(part, run.first, run.first + 1, "its records are lost to a damaged disk")
+            self._skip(part, run.first, run.first + 1, "its records are lost to disk corruption")
             return
         rows = partition.queue.rows_upto(run.first, run.end, AT_ONCE_BYTES)
         read = self._reader.read_at([(position, length) for _, _, position, length in rows])

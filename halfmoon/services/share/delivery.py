@@ -139,7 +139,7 @@ class ShareDelivery:
                 continue
             if isinstance(found, Lost):
                 self._logger.error(
-                    "event=share_lost group=%s partition=%r first=%d count=%d reason=a damaged disk",
+                    "event=share_lost group=%s partition=%r first=%d count=%d reason=disk corruption",
                     *part.place, found.first, found.end - found.first,
                 )  # fmt: skip
             part.pass_over([found])

@@ -154,7 +154,7 @@ class ShareMembers:
 
     def _join(self, group: ShareGroup | None, request: HeartbeatRequest) -> tuple[Member, bool]:
         if not request.topics:
-            raise BrokerError(Fault.INVALID_REQUEST, "who joins says what it subscribes to")
+            raise BrokerError(Fault.INVALID_REQUEST, "a member must subscribe when it joins")
         if group is None:
             group = ShareGroup(request.group, 0)
         member = group.members.get(request.member_id)

@@ -85,7 +85,7 @@ class Loading(NamedTuple):
 
 
 class Lost(Extent):
-    """Offsets that a damaged disk has lost."""
+    """Offsets that disk corruption has lost."""
 
     __slots__ = ()
 
@@ -122,7 +122,7 @@ class Reading:
         return found
 
     def _next_batch(self, partition: Partition, first: int, limit: int) -> int:
-        """Where the next batch begins, or what is lost to a damaged disk; `limit` if nothing does before."""
+        """Where the next batch begins, or what is lost to disk corruption; `limit` if nothing does before."""
         queue = partition.queue
         following = [base for base, _, _, _ in queue.rows_upto(first, limit, 0)]
         return min([*following, *(low for low, _ in queue.damaged if low > first), limit])

@@ -221,7 +221,7 @@ class SharePartition(DeliveryState):
 
     def _check_acquired(self, member: str, first: int, end: int) -> None:
         if end > self.end:
-            raise BrokerError(Fault.INVALID_REQUEST, "offsets are acknowledged that were not given out yet")
+            raise BrokerError(Fault.INVALID_REQUEST, "acknowledged offsets were not acquired yet")
         for run in self.between(first, end):
             if run.state != FINISHED and (run.state != ACQUIRED or run.member != member):
                 raise BrokerError(Fault.INVALID_RECORD_STATE, "the member has not acquired all of these records")
@@ -320,12 +320,12 @@ def _checked(batches: Sequence[Acknowledgement], terms: Terms) -> Sequence[Ackno
             raise BrokerError(Fault.INVALID_RECORD_STATE, "an offset is acknowledged twice")
         if len(types) != 1 and len(types) != last - first + 1:
             raise BrokerError(
-                Fault.INVALID_REQUEST, "either one type of acknowledgement for all offsets, or one for each"
+                Fault.INVALID_REQUEST, "expected one acknowledgement type for all offsets, or one for each"
             )
         if min(types) < GAP or max(types) > RENEW:
-            raise BrokerError(Fault.INVALID_REQUEST, "no such type of acknowledgement")
+            raise BrokerError(Fault.INVALID_REQUEST, "unknown acknowledgement type")
         if RENEW in types and not terms.renew:
-            raise BrokerError(Fault.INVALID_REQUEST, "renewing locks is switched off for this group")
+            raise BrokerError(Fault.INVALID_REQUEST, "lock renewal is off for this group")
         before = last
     return batches
 

@@ -148,7 +148,7 @@ class ViewUpdater:
 
     def _skip(self, offset: int, reason: str) -> None:
         self._logger.warning(
-            "event=view_skips view=%r source=%r from=%d next=%d reason=%s",
+            "event=view_skipped view=%r source=%r from=%d next=%d reason=%s",
             self._view, self.source, self.next_offset, offset, reason,
         )  # fmt: skip
         self._counters.skipped += offset - self.next_offset

@@ -169,7 +169,7 @@ class Views:
             raise BrokerError(
                 Fault.POLICY_VIOLATION,
                 f"topic '{topic.name}' is the source of {'views' if len(views) > 1 else 'the view'} {names}. To delete "
-                "it all the same, and leave there what it has given, set halfmoon.delete.force=true on it",
+                "it and keep the views' records, set halfmoon.delete.force=true on it",
             )
 
     def check_change(self, topic: Topic, configs: Mapping[str, str]) -> None:

@@ -86,7 +86,7 @@ class Delivering:
             if size > RELEASED_BYTES and size > record.end - record.start:
                 raise BrokerError(
                     Fault.MESSAGE_TOO_LARGE,
-                    f"messages of more than {RELEASED_BYTES >> 20} MiB would be delivered at once",
+                    f"more than {RELEASED_BYTES >> 20} MiB of messages would be delivered at once",
                 )
             out.take(source, offset, frame.body, record)
         return [*full, *outgoing.values()]

@@ -95,7 +95,9 @@ class Redirecting:
         pieces = self._pieces(partition, batch, header, taken, now_ms)
         completed = self._waiting_runs(taken.complete)
         if max(len(pieces), len(completed), len(taken.cancel), *(len(piece.sources) for piece in pieces)) > MAX_PIECES:
-            raise BrokerError(Fault.INVALID_RECORD, f"a batch may wait for, or end, {MAX_PIECES} different things")
+            raise BrokerError(
+                Fault.INVALID_RECORD, f"a batch can schedule or complete messages of at most {MAX_PIECES} kinds"
+            )
         nacked = None if taken.nacked is None else self._known(taken.nacked)
         before: list[control.Any] = []
         if taken.cancel:

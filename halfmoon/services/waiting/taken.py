@@ -40,7 +40,7 @@ class Taken(Struct, frozen=True):
 def check_kept(kept: BatchHeader, produced: BatchHeader) -> None:
     """Raises BrokerError unless what stays of a batch has only records that were there."""
     if kept.record_count < 1 or not kept.record_count - 1 <= kept.last_offset_delta <= produced.last_offset_delta:
-        raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor kept records that were not there")
+        raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor returned records that the batch did not have")
 
 
 def check_not_redirected(taken: Taken) -> None:

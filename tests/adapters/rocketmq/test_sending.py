@@ -144,7 +144,7 @@ class TestBatches:
         body = encode_batch([BatchedMessage(0, b"x", text_of(**{name: "1"}).encode())])
         answer = rig.client().ask(320, body, **sending("orders", 0, ""))
         assert (answer.code, answer.remark) == (
-            Code.MESSAGE_ILLEGAL, "messages of a batch are not delayed, retried or part of transactions",
+            Code.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed, retried or transactional",
         )  # fmt: skip
 
     @pytest.mark.parametrize("body", [b"", b"abc", b"\0\0\0\x16" + bytes(30)])

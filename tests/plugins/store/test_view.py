@@ -115,7 +115,7 @@ def test_what_cannot_be_made_stops_the_start(tmp_path: Path, views: dict[str, An
 
 
 def test_the_section_needs_the_plugin(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=r"\$\.views: no plugin that is on has such a section"):
+    with pytest.raises(StartError, match=r"\$\.views: no enabled plugin has such a section"):
         broker({"v": PAID}, tmp_path, plugins={"view": False}).start()
 
 

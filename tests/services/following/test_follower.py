@@ -297,14 +297,16 @@ def begun_anew(fs: FaultyFileSystem) -> list[str]:
 def test_a_file_that_was_damaged_is_not_believed() -> None:
     fs = saved_run()
     flip(fs, PATH, 12)
-    assert begun_anew(fs) == [f"dispatcher notes of plugin mine begins anew: {PATH}: its checksum is wrong"]
+    assert begun_anew(fs) == [
+        f"dispatcher notes of plugin mine starts from the beginning: {PATH}: its checksum is wrong"
+    ]
 
 
 def test_a_file_that_is_cut_off_or_of_a_later_version_is_not_believed() -> None:
     for content, reason in ((b"HM", "it is cut off"), (b"HMfo\x02" + bytes(8), "it is of another version")):
         fs = saved_run()
         files.write_file(fs, PATH, [content])
-        assert begun_anew(fs) == [f"dispatcher notes of plugin mine begins anew: {PATH}: {reason}"]
+        assert begun_anew(fs) == [f"dispatcher notes of plugin mine starts from the beginning: {PATH}: {reason}"]
 
 
 def test_a_position_of_another_log_is_not_believed() -> None:

@@ -153,7 +153,7 @@ def test_a_strategy_that_is_switched_off_meanwhile(broker: BareNode) -> None:
     beat(broker, assignor="uniform")
     broker.groups.allocators = {"averagely": averagely}
     beat(broker, "n")
-    assert "strategy uniform failed: ValueError: no plugin that is on offers it" in broker.warnings()[0]
+    assert "strategy uniform failed: ValueError: no enabled plugin offers it" in broker.warnings()[0]
 
 
 def test_members_near_by_read_what_is_near(fs: FaultyFileSystem, clock: VirtualClock) -> None:

@@ -56,4 +56,4 @@ def _refused(error: BrokerError) -> bytes:
 
 def _failed(error: Exception) -> bytes:
     log.error("event=message_search_failed", exc_info=error)
-    return _refused(BrokerError(Fault.UNKNOWN_SERVER_ERROR, "looking for messages failed; the broker's log says why"))
+    return _refused(BrokerError(Fault.UNKNOWN_SERVER_ERROR, "the search failed; see the broker's log"))

@@ -103,7 +103,7 @@ def _partitions(topic: Any, node_id: int) -> int:
     if topic.replication_factor not in (-1, 1):
         raise BrokerError(
             Fault.INVALID_REPLICATION_FACTOR,
-            f"replication factor {topic.replication_factor} cannot be had: this is a single node, it must be 1 or -1",
+            f"replication factor {topic.replication_factor} is not possible: this is a single node, it must be 1 or -1",
         )
     return int(topic.num_partitions)
 

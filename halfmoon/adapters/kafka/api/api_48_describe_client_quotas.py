@@ -50,20 +50,22 @@ def _filter(components: Any) -> tuple[dict[str, str | None], set[str]]:
         if not part.entity_type:
             raise BrokerError(Fault.INVALID_REQUEST, "invalid empty entity type")
         if part.entity_type in names or part.entity_type in anything:
-            raise BrokerError(Fault.INVALID_REQUEST, f"entity type {part.entity_type} is filtered for more than once")
+            raise BrokerError(
+                Fault.INVALID_REQUEST, f"entity type {part.entity_type} appears more than once in the filter"
+            )
         if part.entity_type not in (USER, CLIENT_ID, IP):
             raise BrokerError(Fault.UNSUPPORTED_VERSION, f"unsupported entity type {part.entity_type}")
         if part.match_type not in (EXACT, DEFAULT, SPECIFIED):
             raise BrokerError(Fault.INVALID_REQUEST, f"unknown match type {part.match_type}")
         if (part.match is not None) != (part.match_type == EXACT):
-            raise BrokerError(Fault.INVALID_REQUEST, "an exact match has a name, and no other has one")
+            raise BrokerError(Fault.INVALID_REQUEST, "an exact match needs a name, other matches have none")
         if part.match_type == SPECIFIED:
             anything.add(part.entity_type)
         else:
             names[part.entity_type] = part.match
     asked = names.keys() | anything
     if IP in asked and len(asked) > 1:
-        raise BrokerError(Fault.INVALID_REQUEST, "an ip cannot be filtered for together with a user or client-id")
+        raise BrokerError(Fault.INVALID_REQUEST, "a filter cannot have an ip together with a user or client-id")
     return names, anything
 
 

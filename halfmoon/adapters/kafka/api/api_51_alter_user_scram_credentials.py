@@ -21,8 +21,7 @@ def alter_user_scram_credentials(ctx: Context, request: Any) -> object:
         each.name: BrokerError(Fault.RESOURCE_NOT_FOUND, f"user {each.name} has no credential")
         for each in request.deletions
     } | {
-        each.name: BrokerError(Fault.UNSUPPORTED_SASL_MECHANISM, "there is no SASL here, so nobody could use it")
-        for each in request.upsertions
+        each.name: BrokerError(Fault.UNSUPPORTED_SASL_MECHANISM, "Halfmoon has no SASL") for each in request.upsertions
     }
     results = []
     for user, error in errors.items():

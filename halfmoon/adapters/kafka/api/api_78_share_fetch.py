@@ -60,7 +60,7 @@ def handle(ctx: Context, body: memoryview) -> object:
 def _check(request: Any) -> None:
     """Raises BrokerError(INVALID_REQUEST)."""
     if not request.group_id or not request.member_id:
-        raise BrokerError(Fault.INVALID_REQUEST, "a share fetch names its group and its member")
+        raise BrokerError(Fault.INVALID_REQUEST, "a share fetch needs a group and a member")
     if request.share_session_epoch == FIRST_EPOCH and has_acknowledgements(request.topics):
         raise BrokerError(Fault.INVALID_REQUEST, "a session cannot begin with acknowledgements")
     if request.is_renew_ack and (request.max_wait_ms or request.min_bytes or request.max_bytes or request.max_records):

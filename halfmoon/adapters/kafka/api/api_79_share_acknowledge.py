@@ -27,7 +27,7 @@ def share_acknowledge(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     try:
         if not request.group_id or not request.member_id:
-            raise BrokerError(Fault.INVALID_REQUEST, "an acknowledgement names its group and its member")
+            raise BrokerError(Fault.INVALID_REQUEST, "an acknowledgement needs a group and a member")
         if request.share_session_epoch == FIRST_EPOCH:
             raise BrokerError(Fault.INVALID_SHARE_SESSION_EPOCH)
         session = shares.sessions.use(request.group_id, request.member_id, request.share_session_epoch)

@@ -42,7 +42,7 @@ class Heartbeats:
         if request.instance_id == "" or request.rack == "":
             raise BrokerError(Fault.INVALID_REQUEST, "InstanceId and RackId can't be empty.")
         if request.epoch < LEAVE_FOR_NOW:
-            raise BrokerError(Fault.INVALID_REQUEST, f"MemberEpoch is {request.epoch}, which means nothing.")
+            raise BrokerError(Fault.INVALID_REQUEST, f"MemberEpoch is {request.epoch}, which is invalid.")
         if request.epoch != JOIN and not request.member_id:
             raise BrokerError(Fault.INVALID_REQUEST, "MemberId can't be empty.")
         if request.epoch == LEAVE_FOR_NOW and request.instance_id is None:
@@ -61,13 +61,13 @@ class Heartbeats:
             known = ", ".join(sorted(allocators))
             asked = request.assignor[:100]
             raise BrokerError(
-                Fault.UNSUPPORTED_ASSIGNOR, f"no plugin that is on assigns by '{asked}'; there are: {known}"
+                Fault.UNSUPPORTED_ASSIGNOR, f"no enabled plugin offers assignor '{asked}'; available: {known}"
             )
         try:
             self._rebalancing.subscriptions.check(request.regex or "")
         except InvalidPattern as error:
             raise BrokerError(
-                Fault.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is not a pattern that works here: {error}"
+                Fault.INVALID_REGULAR_EXPRESSION, f"SubscribedTopicRegex is not a supported pattern: {error}"
             ) from None
 
     def heartbeat(self, group: ConsumerGroup, request: ConsumerHeartbeat, step: Step) -> ConsumerHeartbeatResult:
@@ -130,7 +130,7 @@ class Heartbeats:
             return ConsumerMember(request.member_id or self._new_member_id(request.client_id))
         if there.classic is None and there.epoch != LEAVE_FOR_NOW and there.member_id != request.member_id:
             raise BrokerError(
-                Fault.UNRELEASED_INSTANCE_ID, f"instance id '{instance_id}' is that of member {there.member_id}"
+                Fault.UNRELEASED_INSTANCE_ID, f"instance id '{instance_id}' belongs to member {there.member_id}"
             )
         member_id = request.member_id or self._new_member_id(request.client_id)
         if member_id != there.member_id and member_id in group.members:
@@ -153,7 +153,7 @@ def _check_epoch(member: ConsumerMember, request: ConsumerHeartbeat) -> None:
     missed = request.epoch == member.previous_epoch and request.owned is not None and request.owned <= member.may_read()
     if request.epoch > member.epoch or not missed:
         raise BrokerError(
-            Fault.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}, not {request.epoch}; it must join anew"
+            Fault.FENCED_MEMBER_EPOCH, f"the member's epoch is {member.epoch}, not {request.epoch}; it must join again"
         )
 
 

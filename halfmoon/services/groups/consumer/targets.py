@@ -35,7 +35,7 @@ def assign(
     again = group.assignment_epoch == group.epoch
     try:
         if allocator is None:
-            raise ValueError("no plugin that is on offers it")
+            raise ValueError("no enabled plugin offers it")
         found = _ask(group, allocator, subscriptions, broker_name)
     except Exception as error:  # a plugin's; one group's members must not suffer more from it than they have to
         text = f"{type(error).__name__}: {error}"[:MAX_PROBLEM]
