@@ -38,8 +38,8 @@ OURS: dict[str, str] = {
     r"\bby (itself|themselves)\b": "automatically",
     r"\b(whoever|somebody|anybody)\b": "the caller, a client",
 }
-"""What we once said → what the field says. Only words without another meaning here: a list with false alarms is switched
-off."""
+"""What we once said → what the field says. Only words without another meaning here: nobody keeps a list with false
+alarms."""
 _OURS = {re.compile(pattern.replace(" ", r"\s"), re.IGNORECASE): word for pattern, word in OURS.items()}
 
 NAMES = re.compile(r"hand_?(ed_?)?back|sent_?back|giv(e|en)_?up|put_?off|divert|zombie|settle", re.IGNORECASE)

@@ -221,5 +221,5 @@ class Kernel:
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
-        found += [f"clean file {start} is missing" for start in self.clean_files.lost]
+        found += [f"compacted segment {start} is missing" for start in self.clean_files.lost]
         return found

@@ -153,7 +153,7 @@ def load_plugins(
     )
     wanted = settings.groups.default_assignor
     if wanted not in loaded.allocators:
-        problem = f"got {wanted!r}, which no plugin that is on offers{suggestion(wanted, loaded.allocators)}"
+        problem = f"got {wanted!r}, which no enabled plugin offers{suggestion(wanted, loaded.allocators)}"
         raise SettingError("$.groups.default_assignor", problem)
     return loaded
 

@@ -47,7 +47,7 @@ class IndexCheck:
 
     def finish(self, end: int) -> list[str]:
         self._advance(end + 1)
-        return [f"index file {path} {what}; it can be made again from the log" for path, what in self._wrong.items()]
+        return [f"index file {path} {what}; it can be rebuilt from the log" for path, what in self._wrong.items()]
 
     def _advance(self, position: int) -> None:
         while self._files and self._files[-1].end <= position:

@@ -108,7 +108,7 @@ class _Verification:
         if saved is not None:
             flushed = max(flushed, saved.position)
             if segments and saved.position > segments[-1].end:
-                report.problems.append(f"the checkpoint is true for {saved.position}, but the log ends before")
+                report.problems.append(f"the checkpoint is for {saved.position}, but the log ends before")
         scan = Scan(segments, report.start, 0, flushed)
         self._walk(scan, files)
         report.end, report.torn_bytes, report.generation = scan.position, scan.torn_bytes, scan.generation
@@ -142,7 +142,7 @@ class _Verification:
             except FileNotFoundError:  # merged or expired meanwhile
                 continue
             except ValueError as error:
-                self._report.problems.append(f"index file {path}: {error}; it can be made again from the log")
+                self._report.problems.append(f"index file {path}: {error}; it can be rebuilt from the log")
                 continue
             self._report.index_files += 1
             if not files or file.start >= files[-1].end:
@@ -157,7 +157,7 @@ class _Verification:
             except FileNotFoundError:  # expired meanwhile
                 continue
             except ValueError as error:
-                self._report.problems.append(f"key file {path}: {error}; it can be made again from the log")
+                self._report.problems.append(f"key file {path}: {error}; it can be rebuilt from the log")
                 continue
             self._report.key_files += 1
 
@@ -167,7 +167,7 @@ class _Verification:
         present = clean_files.listed(self._fs)
         missing = named - set(present)
         if missing and self._report.clean:  # else the log may say that they have been replaced
-            report.problems += [f"clean file {start:020d} is missing" for start in sorted(missing)]
+            report.problems += [f"compacted segment {start:020d} is missing" for start in sorted(missing)]
         for start in present:
             with clean_segment(self._fs, start) as segment:
                 if segment is None:  # it has been replaced meanwhile
@@ -190,10 +190,12 @@ class _Verification:
                         raise ValueError("lacks batches")
                 except FileNotFoundError:
                     if start in clean_files.listed(self._fs):
-                        report.problems.append(f"clean file {start:020d} has no index; the next start makes it again")
+                        report.problems.append(
+                            f"compacted segment {start:020d} has no index; the next start rebuilds it"
+                        )
                 except ValueError as error:
                     report.problems.append(
-                        f"index of clean file {start:020d}: {error}; it can be made again from the file"
+                        f"index of compacted segment {start:020d}: {error}; it can be rebuilt from the segment"
                     )
 
     def _walk(self, scan: Scan, files: Sequence[IndexFile]) -> None:
@@ -215,7 +217,9 @@ class _Verification:
                 try:
                     control.decode(payload)
                 except msgspec.DecodeError as error:
-                    report.problems.append(f"the control record at {frame.position} is not known here: {error}")
+                    report.problems.append(
+                        f"the control record at {frame.position} is unknown to this version: {error}"
+                    )
         report.problems += check.finish(scan.position)
         if self._progress is not None:
             self._progress(total, total)

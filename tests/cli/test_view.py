@@ -127,7 +127,7 @@ def test_what_contradicts_is_refused_before_any_broker_is_asked(
     ("flags", "said"),
     [
         (["--tag", "||"], "INVALID_CONFIG: halfmoon.view.tag: expected a tag (line 1, column 1)"),
-        (["--filter", "lua=x"], "INVALID_CONFIG: no plugin that is on offers the filter language 'lua'"),
+        (["--filter", "lua=x"], "INVALID_CONFIG: no enabled plugin offers the filter language 'lua'"),
         (["--tag", "x", "-c", "no.such.setting=1"], "INVALID_CONFIG: unknown topic config name: no.such.setting"),
         (["--tag", "x", "--from", "no-such"], "INVALID_CONFIG: halfmoon.view.source: there is no topic 'no-such'"),
     ],

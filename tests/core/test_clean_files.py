@@ -72,7 +72,7 @@ def test_a_missing_file_is_told_and_its_offsets_are_corrupt() -> None:
     broker.close()
     assert verify_files(fs).ok
     fs.remove(CLEAN_PATH)
-    assert verify_files(fs).problems == [f"clean file {CLEAN_BASE:020d} is missing"]
+    assert verify_files(fs).problems == [f"compacted segment {CLEAN_BASE:020d} is missing"]
     broker = open_broker(fs.kill(), clock)
     assert any("is missing" in problem for problem in broker.health())
     with pytest.raises(BrokerError) as caught:

@@ -235,7 +235,7 @@ def test_a_hook_that_raises() -> None:
 
 def test_the_default_assignor_must_be_offered() -> None:
     assert refused(config={"groups": {"default_assignor": "averagly"}}) == (
-        "$.groups.default_assignor: got 'averagly', which no plugin that is on offers; did you mean averagely?"
+        "$.groups.default_assignor: got 'averagly', which no enabled plugin offers; did you mean averagely?"
     )
     assert refused(config={"plugins": {"averagely": False}}).startswith("$.groups.default_assignor: got 'averagely'")
 

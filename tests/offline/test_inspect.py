@@ -77,7 +77,7 @@ def test_key_files_are_looked_at(broker: BareNode, fs: FaultyFileSystem) -> None
     assert report.key_files == len(paths) > 0
     assert report.ok
     flip(fs, paths[0], 30)
-    assert verified(fs).problems == [f"key file {paths[0]}: header checksum; it can be made again from the log"]
+    assert verified(fs).problems == [f"key file {paths[0]}: header checksum; it can be rebuilt from the log"]
 
 
 def test_a_clean_stop_is_seen(broker: BareNode, fs: FaultyFileSystem) -> None:
@@ -148,7 +148,7 @@ def test_a_wrong_index_file_is_found(broker: BareNode, fs: FaultyFileSystem) -> 
     flip(fs, paths[1], size - 1)
     problems = verified(fs).problems
     assert [path in problem for path, problem in zip(paths, problems, strict=False)] == [True, True]
-    assert all("can be made again" in problem for problem in problems)
+    assert all("can be rebuilt" in problem for problem in problems)
 
 
 def test_an_index_file_of_another_log_is_found(broker: BareNode, fs: FaultyFileSystem) -> None:

@@ -172,7 +172,7 @@ class Follower:
         """The log begins there now."""
         dealt_with = max(self.position, self._resumed_at)
         if dealt_with < start:
-            self.missed = f"{self} has missed log positions {dealt_with} to {start}: they were deleted before"
+            self.missed = f"{self} has missed log positions {dealt_with} to {start}, which were deleted before"
             self._logger.warning("event=follower_missed what=%r from=%d to=%d", str(self), dealt_with, start)
         self.position = start
 

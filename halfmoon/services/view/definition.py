@@ -84,16 +84,19 @@ def _not_empty(value: str) -> str:
 def _row(name: str) -> TopicConfig:
     check: Callable[[str], object]
     if name == VIEW_STATE:
-        check, documentation = read_only, "Whether this view is filled, or why not."
+        check, documentation = read_only, "State of the view: filled, or the reason why not."
     elif name == VIEW_POSITION:
-        check, documentation = read_only, "By partition, S:V: what the source has before S is in this view before V."
+        check, documentation = read_only, "By partition, S:V: the source up to offset S is in the view up to offset V."
     elif name == VIEW_SOURCE:
-        check, documentation = _not_empty, "The topic that this view is filled from."
+        check, documentation = _not_empty, "Source topic of the view."
     elif name == VIEW_FROM:
-        check, documentation = one_of("earliest", "latest"), "Whether the view holds what came before its creation."
+        check, documentation = (
+            one_of("earliest", "latest"),
+            "Start of the view: the source's first record, or its creation.",
+        )
     else:
         language = name.removeprefix(VIEW_PREFIX)
-        check, documentation = str, f"What of the source is in this view, in the filter language {language}."
+        check, documentation = str, f"Filter of the view, in the language {language}."
     return TopicConfig(name, Kind.STRING, lambda settings: "", check, documentation, "", read_only=True)
 
 

@@ -155,7 +155,7 @@ class Views:
         compiler = self._languages.get(view.language)
         if compiler is None:
             known = ", ".join(sorted(self._languages)) or "none"
-            raise invalid(f"no plugin that is on offers the filter language '{view.language}' (there are: {known})")
+            raise invalid(f"no enabled plugin offers the filter language '{view.language}' (there are: {known})")
         try:
             return compiler(view.expression)
         except FilterSyntaxError as error:
@@ -177,7 +177,7 @@ class Views:
         if view_configs(configs) == view_configs(topic.configs):
             return
         if topic.view is None:
-            raise invalid(f"topic '{topic.name}' is no view, and a topic does not become one: create the view")
+            raise invalid(f"topic '{topic.name}' is no view, and cannot become one: create a view")
         raise invalid(
             "the definition of a view never changes: create another one, and delete this one when it is not needed"
         )
@@ -304,4 +304,6 @@ class Views:
         for partition, updater in self._updaters.items():
             if updater.skipped_ms is not None and now_ms - updater.skipped_ms < SKIP_WARNING_MS:
                 late[partition.topic.name] = self._counters[partition.topic.number].skipped
-        return [f"view {name} has skipped {count} offsets that its source lost first" for name, count in late.items()]
+        return [
+            f"view {name} has skipped {count} offsets that its source removed first" for name, count in late.items()
+        ]

@@ -309,7 +309,7 @@ def test_a_definition_never_changes(broker: BareNode) -> None:
     for configs in ({}, view_of("t", "b"), view_of("t", from_="latest"), view_of("t", holding="b")):
         with pytest.raises(BrokerError, match="never changes"):
             broker.alter_configs(view, configs)
-    with pytest.raises(BrokerError, match="'t' is no view, and a topic does not become one"):
+    with pytest.raises(BrokerError, match="'t' is no view, and cannot become one"):
         broker.alter_configs(topic, view_of("v"))
     broker.alter_configs(view, view_of("t") | {"retention.ms": "6"})
     assert view.rules.retention_ms == 6
@@ -493,7 +493,7 @@ def test_a_view_that_its_source_s_retention_overtakes_skips_and_says_so(broker: 
     relay(broker)
     assert values(broker, "v") == [b"a5", b"a6", b"a7"]
     assert broker.views.readings()[0].counters.skipped == 5
-    assert broker.warnings() == ["view v has skipped 5 offsets that its source lost first"]
+    assert broker.warnings() == ["view v has skipped 5 offsets that its source removed first"]
     assert broker.health() == []
     clock.now_ms += 3_600_000
     assert broker.warnings() == []
@@ -594,7 +594,7 @@ def test_a_view_whose_filter_is_missing_halts_and_goes_on_when_it_is_back(
     relay(broker)
     assert values(broker, "v") == [b"a1"]
     (problem,) = broker.health()
-    assert "view v is not filled: no plugin that is on offers the filter language 'prefix'" in problem
+    assert "view v is not filled: no enabled plugin offers the filter language 'prefix'" in problem
     broker = reopened(broker, fs, clock)
     relay(broker)
     assert values(broker, "v") == [b"a1", b"a2"]
