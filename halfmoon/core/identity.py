@@ -41,8 +41,8 @@ class Identity(msgspec.Struct, frozen=True):
             format_version = msgspec.json.decode(data, type=dict[str, object]).get("format")
             if isinstance(format_version, int) and format_version > FORMAT:
                 raise StartError(
-                    f"the data directory is of format {format_version}, made by a newer version; "
-                    f"this one knows up to {FORMAT}"
+                    f"the data directory is of format {format_version}, of a newer version; "
+                    f"this version supports up to {FORMAT}"
                 )
             identity = msgspec.json.decode(data, type=cls)
         except msgspec.DecodeError as error:

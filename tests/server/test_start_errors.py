@@ -289,7 +289,7 @@ def test_a_directory(data: Path, tmp_path: Path, case: str):
 def test_a_data_directory_that_is_a_file(tmp_path: Path):
     file = tmp_path / "data"
     file.write_text("mine")
-    assert refusal(file) == f"halfmoon: data directory {file} cannot be made: File exists"
+    assert refusal(file) == f"halfmoon: data directory {file} cannot be created: File exists"
     assert file.read_text() == "mine"
 
 

@@ -221,7 +221,7 @@ def test_a_directory_belongs_to_one_process(fs: OsFileSystem) -> None:
 
 def test_a_directory_that_cannot_be_made_is_said_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StartError, match="cannot be made: Not a directory"):
+    with pytest.raises(StartError, match="cannot be created: Not a directory"):
         OsFileSystem(tmp_path / "file" / "data")
 
 

@@ -233,7 +233,7 @@ def test_a_commit_in_a_transaction_says_who_it_is_or_nothing(broker: BareNode) -
     assert check("g", 1, "m", None, transactional=True) is None
     assert check("g", 2, "m", None, transactional=True) is Fault.STALE_MEMBER_EPOCH
     assert check("g", -1, "", None) is Fault.UNKNOWN_MEMBER_ID
-    with pytest.raises(BrokerError, match="does not know this member"):
+    with pytest.raises(BrokerError, match="has no such member"):
         broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), 1, -1, "")])
     assert broker.groups.stale("g", 0, "m", [partition_of(broker, "t")]) == {
         partition_of(broker, "t"): Fault.STALE_MEMBER_EPOCH
