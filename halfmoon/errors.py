@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, unique
 
 
+@unique  # else two faults with one text would be one
 class Fault(Enum):
     """Every reason the core refuses something.
 
@@ -87,7 +88,7 @@ class Fault(Enum):
     THROTTLING_QUOTA_EXCEEDED = "the quota of topic changes is exceeded"
     RESOURCE_NOT_FOUND = "no such credential"
     DUPLICATE_RESOURCE = "a user is named twice"
-    SECURITY_DISABLED = "there is no authentication"
+    SECURITY_DISABLED = "security is off: there is no authentication"
     UNSUPPORTED_SASL_MECHANISM = "there is no authentication"
 
 

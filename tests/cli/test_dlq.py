@@ -48,7 +48,7 @@ def test_list(broker_cli: CommandLine, group: str) -> None:
 def test_show(broker_cli: CommandLine, group: str) -> None:
     lines = broker_cli.ok("dlq", "show", group).out.splitlines()
     assert lines[0].split() == ["OFFSET", "TOPIC", "TIMES", "REASON", "KEY", "VALUE"]
-    assert lines[1].split() == ["0", "orders", "16", "handed", "back", "16", "times", "ka", "a"]
+    assert lines[1].split() == ["0", "orders", "16", "negatively", "acknowledged", "16", "times", "ka", "a"]
     assert len(lines) == 4
     found = broker_cli.ok("dlq", "show", group, "--tag", "paid", "-o", "json").json_lines()
     assert [(record["offset"], record["value"]) for record in found] == [(0, "a"), (2, "c")]

@@ -484,8 +484,8 @@ def test_b10_batches_are_split_at_a_mebibyte(world: World) -> None:
     ("messages", "why"),
     [
         ([], "needs a message"),
-        ([Message("t", b"x"), Message("u", b"x")], "one topic"),
-        ([Message("t", b"x", delay_level=1)], "not delayed"),
+        ([Message("t", b"x"), Message("u", b"x")], "same topic"),
+        ([Message("t", b"x", delay_level=1)], "cannot be delayed"),
         ([Message("%RETRY%g", b"x")], "retry topic"),
         ([Message("t", b"x"), Message("t", bytes(4 << 20))], "4194304 are allowed"),
     ],

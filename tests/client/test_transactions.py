@@ -167,7 +167,7 @@ def test_a_check_for_another_group_is_not_answered() -> None:
 
 def test_a_half_message_is_not_delayed() -> None:
     _, transactor, _ = start()
-    with pytest.raises(MessageError, match="not delayed"):
+    with pytest.raises(MessageError, match="cannot be delayed"):
         transactor.transactions.send_half(Message("t", b"x", delay_level=3))
 
 

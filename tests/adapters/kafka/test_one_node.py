@@ -204,7 +204,7 @@ def test_a_feature_stays_at_its_level(pretended: None, client: RigClient, versio
             ("metadata.version", 0),
         ]
     for name, level, kind, says in (
-        ("no.such.version", 1, 1, "does not exist"),
+        ("no.such.version", 1, 1, "unknown feature no.such.version"),
         ("group.version", 2, 1, "0 to 1"),
         ("group.version", 0, 1, "no upgrade"),
         ("group.version", 0, 2, "stays at level 1"),

@@ -80,7 +80,7 @@ def test_a_callback_may_send_on_and_may_not_wait(live: Live, monkeypatch: pytest
     chain(50, is_last=True)
     assert done.wait(10)
     assert len(waited) == 1
-    assert "own thread" in str(waited[0])
+    assert "the thread that it runs in" in str(waited[0])
     _, got = live.consume(topic)
     until(lambda: len(got) >= 51 + 3 * 21)
     assert b"never" not in got.bodies
