@@ -166,7 +166,7 @@ _ROWS: tuple[TopicConfig, ...] = (
         "log.message.timestamp.type",
     ),
     TopicConfig(
-        "min.insync.replicas", Kind.INT, always(1), only("1", "a single node keeps one replica"),
+        "min.insync.replicas", Kind.INT, always(1), only("1", "a single node has one replica"),
         "Replicas that must have a record before acks=all is answered. A single node has one.",
         "min.insync.replicas",
     ),
@@ -204,10 +204,14 @@ NOT_HERE: Mapping[str, str] = by_name({
         "local.retention.bytes", "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
         "remote.storage.enable",
     ),
-    "the broker stores batches unchanged": ("compression.gzip.level", "compression.lz4.level", "compression.zstd.level"),
-    "the broker stores and serves only record batches of format 2": ("message.downconversion.enable", "message.format.version"),
+    "the broker stores batches unchanged": (
+        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
+    ),
+    "the broker stores and serves only record batches of format 2": (
+        "message.downconversion.enable", "message.format.version",
+    ),
     "records may carry any timestamp": ("message.timestamp.difference.max.ms",),
-    "a single node keeps one replica": (
+    "a single node has one replica": (
         "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
     ),
 })  # fmt: skip

@@ -130,7 +130,7 @@ def _provenance(segments: Sequence[Segment], frame: Frame, names: dict[int, str]
     try:
         return decode_provenance(read_provenance(segment, frame)).describe(names)
     except UnknownProvenanceError as error:
-        return f"not known here: {error}"
+        return f"unknown to this version: {error}"
 
 
 def _info(frame: Frame, payload: memoryview, names: dict[int, str], provenance: str | None) -> FrameInfo:
@@ -142,7 +142,7 @@ def _info(frame: Frame, payload: memoryview, names: dict[int, str], provenance: 
         try:
             record = control.decode(payload)
         except msgspec.DecodeError as error:
-            text = f"not known here: {error}"
+            text = f"unknown to this version: {error}"
         else:
             if isinstance(record, control.TopicCreated):
                 names[record.number] = record.name

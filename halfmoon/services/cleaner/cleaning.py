@@ -89,7 +89,7 @@ class _Cleaning:
             except FileNotFoundError as error:
                 raise SourceGoneError(f"{path}: {error}") from None
             except ValueError as error:
-                raise OSError(errno.EIO, f"{path} is damaged ({error}); it is made again at the next start") from None
+                raise OSError(errno.EIO, f"{path} is damaged ({error}); the next start rebuilds it") from None
 
     def _rows(self, work: Work) -> Sequence[Row]:
         """Where the work's offsets stand."""

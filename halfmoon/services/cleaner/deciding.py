@@ -77,7 +77,7 @@ class Decided:
         is not now, or the other way round."""
         walked = row.end_offset > self._dirty_from or self._clean_marks is not None
         if walked and (piece is None) != (row.base in self._missing):
-            raise OSError(errno.EIO, f"what stands at log position {row.position} reads differently each time")
+            raise OSError(errno.EIO, f"the data at log position {row.position} reads differently each time")
 
     def of(self, row: Row, piece: Piece, header: BatchHeader) -> bytearray | None:
         """The marks of a batch. Asked for once each, in the order of offsets. None: it is to be copied."""
