@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.late import append_again
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.append import Produced
 from halfmoon.core.records.batches import build_batch
@@ -76,14 +77,11 @@ class Ends:
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
         partition, now_ms = topic.partitions[0], core.clock.wall_ms()
         batch = memoryview(bytearray(build_batch((None, None, now_ms, headers) for _, headers in said)))
-
-        def append() -> Produced:
-            return core.append(partition, batch, now_ms)
-
         try:
-            produced = append()
+            produced = core.append(partition, batch, now_ms)
         except NotHereYetError:
-            said[0][0].work_out(_outcome(append), lambda outcome: self._appended(said, outcome))
+            again = _outcome(lambda: append_again(core, partition, batch))
+            said[0][0].work_out(again, lambda outcome: self._appended(said, outcome))
         else:
             self._appended(said, produced)
 

@@ -10,6 +10,7 @@ from stringzilla import find
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.late import append_again
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
@@ -111,7 +112,7 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
 def _append(core: Core, partition: Partition, records: memoryview) -> Produced:
     """Once more. Raises NotHereYetError, BrokerError."""
     try:
-        return core.append(partition, records, core.clock.wall_ms())
+        return append_again(core, partition, records)
     except NotHereYetError:
         raise
     except BrokerError as error:

@@ -113,6 +113,21 @@ def test_half_messages_are_ended(rig: Rig, state: int) -> None:
     assert rig.broker.waiting.waiting() == 0
 
 
+def test_the_topic_of_ends_is_deleted_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BareNode, "storage", staticmethod(late()))
+    rig = Rig()
+    rig.topic("orders")
+    client = rig.client()
+    client.produce("orders", b"m", TRAN_MSG="true", PGROUP="producers", UNIQ_KEY="u")
+    ending = {"producerGroup": "producers", "commitOrRollback": 8, "msgId": "u", "fromTransactionCheck": False}
+    client.feed(client.encode(END, tranStateTableOffset=0, commitLogOffset=0, **ending))
+    assert client.answers() == []
+    rig.broker.administration.delete_topic(rig.broker.topic("halfmoon.transactions"))
+    rig.turns()
+    (answer,) = client.answers()
+    assert answer.code == Code.TOPIC_NOT_EXIST
+
+
 class Elsewhere:
     """Another node owns queue 1, or all."""
 
