@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum, unique
 
 
@@ -38,6 +39,7 @@ class Fault(Enum):
     INVALID_PRODUCER_EPOCH = "a newer incarnation of this producer exists"
     UNKNOWN_PRODUCER_ID = "the producer id is unknown"
     KAFKA_STORAGE_ERROR = "the log cannot be written or read"
+    NOT_LEADER_OR_FOLLOWER = "another node owns the partition"
     INVALID_RECORD = "a record of the batch is malformed"
     COORDINATOR_NOT_AVAILABLE = "the coordinator is not available"
     COORDINATOR_LOAD_IN_PROGRESS = "the coordinator is loading"
@@ -103,6 +105,15 @@ class BrokerError(HalfmoonError):
         super().__init__(message or fault.value)
         self.fault = fault
         self.message = message or fault.value
+
+
+class NotHereYetError(BrokerError):
+    """What was asked needs older messages that are not here yet; nothing has changed. Run `load` in a thread, which
+    raises OSError where they cannot be read, and ask again."""
+
+    def __init__(self, load: Callable[[], object]) -> None:
+        super().__init__(Fault.REQUEST_TIMED_OUT, "older messages have to be read first; ask again")
+        self.load = load
 
 
 class StartError(HalfmoonError):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.clock import Clock
-    from halfmoon.core.storage.commitlog import CommitLog
+    from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.turn import Turn
 
 PRODUCER_ID_BLOCK = 1_000
@@ -121,7 +121,7 @@ class Piece(NamedTuple):
 class Appender:
     """The one way into the log."""
 
-    def __init__(self, log: CommitLog, catalog: Catalog, turn: Turn, clock: Clock, *, validate_records: bool) -> None:
+    def __init__(self, log: WriteSide, catalog: Catalog, turn: Turn, clock: Clock, *, validate_records: bool) -> None:
         self._log = log
         self._catalog = catalog
         self._turn = turn

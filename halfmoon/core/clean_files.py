@@ -31,11 +31,12 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.features import DerivedFiles
 from halfmoon.core.records.batches import HEADER
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import CommitLog, Segment
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError, Frame, Kind
 from halfmoon.core.storage.index import Growing, IndexFile, Key, Run
 from halfmoon.core.storage.scan import candidates, read_header, read_payload
+from halfmoon.core.storage.segment import Segment
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema import control
 
 FOLDER = "cleaned"
@@ -186,7 +187,7 @@ def open_index(fs: FileSystem, segment: Segment) -> IndexFile:
 class CleanFiles:
     """The clean files that are in use, and those that may go."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: WriteSide) -> None:
         self._log = log
         self._files: dict[int, CleanFile] = {}
         self._pending: list[tuple[int, int]] = []

@@ -27,8 +27,9 @@ from halfmoon.core.features import Features
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.jobs import Job
 from halfmoon.core.live import Live
-from halfmoon.core.storage.commitlog import CommitLog, Removed
 from halfmoon.core.storage.index import IndexFile
+from halfmoon.core.storage.segment import Removed
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError
 from halfmoon.schema import control
@@ -51,7 +52,7 @@ T = TypeVar("T")
 class Housekeeping:
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         catalog: Catalog,
         turn: Turn,
         indexes: IndexFiles,

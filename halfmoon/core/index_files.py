@@ -12,9 +12,9 @@ from sortedcontainers import SortedKeyList
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import Segment
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.index import IndexFile, Key, Run
+from halfmoon.core.storage.segment import Segment
 
 _start = attrgetter("start")
 

@@ -22,6 +22,7 @@ from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.owners import Owners, ThisNode
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature, Features
@@ -33,9 +34,9 @@ from halfmoon.core.live import Live
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.recovery import Recovery, Report, leave_clean_mark
 from halfmoon.core.relay import Relays
-from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.files import FileSystem
-from halfmoon.core.storage.reading import Reader
+from halfmoon.core.storage.local import LocalStorage
+from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.core.timers import Timers
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.turn import Turn
@@ -55,19 +56,23 @@ class Kernel:
         *,
         logger: logging.Logger | None = None,
         topic_configs: TopicConfigs | None = None,
+        storage: MakeStorage = LocalStorage,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters and topics. `topic_configs`: what topics may say; None: what the core
-        itself obeys."""
+        itself obeys. `storage`: where the log is kept; `fs` holds what is kept beside it."""
         self.fs = fs
         self.clock = clock
         self.logger = logger or logging.getLogger("halfmoon.broker")
         self.live = Live(settings)
         """The settings in force, which may be replaced at run time."""
-        self.log = CommitLog(fs, settings.log.segment_bytes, settings.log.low_disk_mark_bytes)
+        kept = storage(fs, settings)
+        self.log, self.reader = kept.log, kept.reader
         self.indexes = IndexFiles(fs)
         self.clean_files = CleanFiles(self.log)
         self.catalog = Catalog(settings, topic_configs)
         self.topic_configs = self.catalog.topic_configs
+        self._this_node = ThisNode()
+        self.owners: Owners = self._this_node
         self.hold = HoldService(settings.hold)
         self.timers = Timers()
         self.relays = Relays(clock, self.logger)
@@ -76,7 +81,6 @@ class Kernel:
         self.appender = appender = Appender(
             self.log, self.catalog, turn, clock, validate_records=settings.log.validate == "records"
         )
-        self.reader = Reader(self.log, settings.log.hot_bytes, settings.log.cold_bytes)
         self.partition_reader = reader = PartitionReader(self.reader)
         self.administration = TopicAdministration(self.catalog, appender, turn, self.hold, self.live, random_bytes)
         self.housekeeping = Housekeeping(
@@ -105,12 +109,14 @@ class Kernel:
         self.aborted_in = reader.aborted_in
         self.batch_for_time = reader.batch_for_time
         self.max_timestamp = reader.max_timestamp
+        self.frames = reader.frames
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
     def open(self, progress: Callable[[int, int], None] | None = None) -> Report:
         """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
         self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
+        self._this_node.node_id = self.identity.node_id
         self.log.open()
         recovery = Recovery(self.log, self.catalog, self.indexes, self.clean_files, self.settings, progress)
         recovery.run()

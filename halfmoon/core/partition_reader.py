@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 
 from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.records.batches import newest_record, offset_for_time
 from halfmoon.core.storage import frame
-from halfmoon.core.storage.reading import Place, Read, Reader
+from halfmoon.core.storage.storage import Place, Read, ReadSide
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.errors import BrokerError, Fault
 
@@ -15,10 +17,18 @@ Search = Callable[[], tuple[int, int] | None]
 
 
 class PartitionReader:
-    """Reads by offset; what has to wait for the disk is left to a thread (reading.Read)."""
+    """Reads by offset; what is not here yet is left to a thread (storage.Read)."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._reader = reader
+    def __init__(self, reader: ReadSide) -> None:
+        self._read = reader.read
+        self._load = reader.load
+        self.frames = reader.frames
+        self.bring = reader.bring
+        self.load_at = reader.load
+        self.read_at = reader.read
+        """What stands at places of the log."""
+        self._one_search = threading.Lock()
+        """A batch may be a decompression bomb. It costs its limit's memory once, and not once per thread."""
 
     def read(
         self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
@@ -38,7 +48,7 @@ class PartitionReader:
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to disk corruption")
         before = partition.stable_offset if committed and partition.transactions is not None else None
-        return self._reader.read(queue.places(offset, max_bytes, min_one=min_one, before=before))
+        return self._read(queue.places(offset, max_bytes, min_one=min_one, before=before))
 
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         """As `read`, the first batch always, with the `frame.BEFORE_BYTES` bytes before each batch in front of it;
@@ -51,11 +61,7 @@ class PartitionReader:
         stable = partition.stable_offset if partition.transactions is not None else None
         places = queue.places(offset, max_bytes, min_one=True, before=stable)
         before = frame.BEFORE_BYTES
-        return places, self._reader.read([(position - before, length + before) for position, length in places])
-
-    def read_at(self, places: Sequence[Place]) -> Read:
-        """What stands at these places of the log."""
-        return self._reader.read(places)
+        return places, self._read([(position - before, length + before) for position, length in places])
 
     def bytes_available(self, partition: Partition, offset: int, enough: int, *, committed: bool = False) -> int:
         """Bytes a reader at `offset` could get; counts no further than `enough`. `committed`: as of `read`."""
@@ -73,9 +79,24 @@ class PartitionReader:
         return tuple(transactions.aborted_in(offset, partition.queue.offset_after(offset, size)))
 
     def batch_for_time(self, partition: Partition, timestamp_ms: int) -> Search | None:
-        """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread."""
-        places = partition.queue.places_for_time(timestamp_ms, partition.start_offset)
-        return self._reader.search_time(places, timestamp_ms, partition.start_offset) if places else None
+        """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread.
+
+        That raises OSError, and BrokerError where a batch is malformed.
+        """
+        start_offset = partition.start_offset
+        loads = [self._load([place]) for place in partition.queue.places_for_time(timestamp_ms, start_offset)]
+        if not loads:
+            return None
+
+        def search() -> tuple[int, int] | None:
+            with self._one_search:
+                for load in loads:
+                    found = offset_for_time(load()[0], timestamp_ms, min_offset=start_offset)
+                    if found is not None:
+                        return found
+            return None
+
+        return search
 
     def max_timestamp(self, partition: Partition) -> Search | None:
         """For the record with the largest timestamp (KIP-734): as `batch_for_time`."""
@@ -86,10 +107,11 @@ class PartitionReader:
         if cut is None or (newest is not None and cut[1] < newest):
             return whole
         # DeleteRecords has cut into a batch: what is left of it may have the largest, and the index does not know.
-        search = self._reader.search_newest(cut[0], start_offset)
+        load = self._load([cut[0]])
 
         def compare() -> tuple[int, int] | None:
-            left = search()
+            with self._one_search:
+                left = newest_record(load()[0], min_offset=start_offset)
             return left if whole is None or (left is not None and newest is not None and left[1] >= newest) else whole()
 
         return compare

@@ -35,10 +35,11 @@ from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from halfmoon.core.salvage import Salvage, ends_transaction
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import CommitLog, Segment, SyncJob
-from halfmoon.core.storage.files import FileSystem, read_file, write_all, write_file
+from halfmoon.core.storage.files import FileSystem, read_file, write_file
 from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
 from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
+from halfmoon.core.storage.segment import Segment
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.transactions import marker
 from halfmoon.errors import StartError
 from halfmoon.schema import control, provenance
@@ -47,7 +48,6 @@ from halfmoon.schema.snapshot import Snapshot, decode
 CLEAN_MARK = "clean"
 _DISPATCH_FRAMES = 4096
 """How many batches go to dispatch at once."""
-_COPY_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Recovery:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         catalog: Catalog,
         indexes: IndexFiles,
         clean_files: CleanFiles,
@@ -108,6 +108,7 @@ class Recovery:
             report.clean = chosen.clean and self._clean_mark() == position
         indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)
         self._index_below(log.start, position)
+        log.recover(position, log.segments[-1].end if log.segments else position)
         scan = Scan(log.segments, position, generation, max(position, indexed), ends_transaction)
         if not report.clean:
             self._proven = scan.flushed
@@ -122,7 +123,7 @@ class Recovery:
         self._clean_files.open(self._catalog, after_rot=bool(report.damaged))
         for partition in self._catalog.partitions():
             partition.queue.end_offset = partition.next_offset
-        log.resume(scan.position, scan.generation + 1)
+        log.resume(scan.position, log.lease(scan.generation))
         self.dispatch.position = scan.position
 
     # -- 1: where to start -------------------------------------------------------------------------------------------
@@ -144,6 +145,7 @@ class Recovery:
         indexed = {begin for begin, _, _ in index.listed(log.fs)}
         for segment in reversed(log.segments):
             if segment.start in indexed or segment is log.segments[0]:
+                log.recover(segment.start, segment.end)
                 found = snapshot_at_head(segment)
                 if found is not None:
                     return found
@@ -184,6 +186,7 @@ class Recovery:
     def _index_again(self, begin: int, end: int) -> None:
         self.dispatch.position = self.dispatch.frozen_position = self._next_freeze = begin
         self.report.indexed_again += end - begin
+        self._log.recover(begin, end)
         scan = Scan(self._log.segments, begin, 0, end)
         for frame, payload in scan.frames():
             if frame.position >= end:
@@ -339,21 +342,7 @@ class Recovery:
         if low >= upto:
             return
         self._proven = upto
-        log = self._log
-        for segment in log.segments:
-            begin, end = max(low, segment.start), min(upto, segment.end)
-            if begin < end:
-                try:
-                    self._write_again(segment, begin, end)
-                except OSError:
-                    log.move_segment(segment, end)
-        SyncJob(log.fs, [], True, upto).run()
-
-    def _write_again(self, segment: Segment, begin: int, end: int) -> None:
-        for at in range(begin, end, _COPY_BYTES):
-            chunk = bytes(segment.view[at - segment.start : min(at + _COPY_BYTES, end) - segment.start])
-            write_all(segment.file, [chunk], at - segment.start)
-        segment.file.sync()
+        self._log.prove(low, upto)
 
 
 def _lose_gap(partition: Partition, offset: int) -> None:

@@ -31,6 +31,19 @@ Load = Callable[[], Any]
 """Slow and for a thread. Raises OSError, or BrokerError."""
 
 
+def tried(load: Load) -> Load:
+    """The same, but an OSError is returned: for a mover that goes on without what it could not read. (One that is
+    raised ends the run.)"""
+
+    def run() -> Any:
+        try:
+            return load()
+        except OSError as error:
+            return error
+
+    return run
+
+
 class Mover(Protocol):
     """One line of work."""
 

@@ -3,10 +3,21 @@ is sent what they return; its own return value is the answer."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from halfmoon.core.relay import Load
+from halfmoon.errors import NotHereYetError
 
 AnswerT = TypeVar("AnswerT")
 Steps = Generator[Load, Any, AnswerT]
+
+
+def when_here(ask: Callable[[], AnswerT]) -> Steps[AnswerT]:
+    """What `ask` returns, once what it needs is here. Raises what it raises."""
+    while True:
+        try:
+            return ask()
+        except NotHereYetError as error:
+            load = error.load
+        yield load

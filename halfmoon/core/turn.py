@@ -21,7 +21,8 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.dispatch import Appended, Dispatch
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Arrival, HoldService
-from halfmoon.core.storage.commitlog import CommitLog, SyncJob
+from halfmoon.core.storage.segment import Sync
+from halfmoon.core.storage.storage import LeaseLostError, WriteSide
 from halfmoon.errors import BrokerError, Fault, StorageError
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
@@ -37,7 +38,7 @@ class Follower(Protocol):
 class Turn:
     """Of one broker. One thread calls everything here."""
 
-    def __init__(self, log: CommitLog, hold: HoldService, logger: logging.Logger, *, sync: bool) -> None:
+    def __init__(self, log: WriteSide, hold: HoldService, logger: logging.Logger, *, sync: bool) -> None:
         self._log = log
         self._hold = hold
         self._logger = logger
@@ -82,7 +83,7 @@ class Turn:
         for callback in callbacks:
             self._call(callback)
 
-    def finish_sync(self, job: SyncJob, error: OSError | None) -> None:
+    def finish_sync(self, job: Sync, error: OSError | None) -> None:
         """A sync job's `run` has returned or raised."""
         self._log.finish_sync(job, error)
         if error is not None:
@@ -143,7 +144,7 @@ class Turn:
         if position <= self.durable_position:
             callback(None)
         elif self._log.failed is not None:
-            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self._log.failed}"))
+            callback(BrokerError(self._lost, f"the log accepts no more writes: {self._log.failed}"))
         elif self._waiting and position < self._waiting[-1][0]:
             insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
         else:
@@ -154,7 +155,7 @@ class Turn:
 
         def written() -> None:
             lost = position > self._log.written
-            callback(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log accepts no more writes") if lost else None)
+            callback(BrokerError(self._lost, "the log accepts no more writes") if lost else None)
 
         self.after_write(written)
 
@@ -164,6 +165,12 @@ class Turn:
             self._after_write.append(callback)
         else:
             callback()
+
+    @property
+    def _lost(self) -> Fault:
+        """What those are told who wait for a log that takes no more writes: whether another node does."""
+        elsewhere = isinstance(self._log.failed, LeaseLostError)
+        return Fault.NOT_LEADER_OR_FOLLOWER if elsewhere else Fault.KAFKA_STORAGE_ERROR
 
     def _call(self, callback: Callable[..., object], *given: object) -> None:
         """An exception in one callback does not stop the other callbacks or the rest of the turn."""
@@ -180,7 +187,7 @@ class Turn:
         waiting = self._waiting
         while waiting:  # taken out one by one: `settle` may be in the middle of it
             position, callback = waiting.popleft()
-            lost = None if position <= durable else BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error))
+            lost = None if position <= durable else BrokerError(self._lost, str(error))
             self._call(callback, lost)
 
 

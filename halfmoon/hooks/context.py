@@ -21,7 +21,15 @@ class PluginHost(Protocol):
         ...
 
     def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
-        """Whole batches from `queue_offset` on, up to the stable offset. Raises BrokerError."""
+        """Whole batches from `queue_offset` on, up to the stable offset. Where they are not in memory, it waits for
+        them, and every client with it. Raises BrokerError, OSError."""
+        ...
+
+    async def read_async(
+        self, topic: str, partition: int, queue_offset: int, max_bytes: int
+    ) -> Sequence[memoryview | bytes]:
+        """As `read`, for a coroutine in the loop: where they are not here yet, only the coroutine waits. Raises
+        BrokerError, also where the topic is deleted meanwhile, OSError."""
         ...
 
     def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int) -> None:
@@ -114,6 +122,12 @@ class PluginContext:
     def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
         """See PluginHost.read."""
         return self._running().read(topic, partition, queue_offset, max_bytes)
+
+    async def read_async(
+        self, topic: str, partition: int, queue_offset: int, max_bytes: int
+    ) -> Sequence[memoryview | bytes]:
+        """See PluginHost.read_async."""
+        return await self._running().read_async(topic, partition, queue_offset, max_bytes)
 
     def create_topic(self, topic: str, configs: Mapping[str, str], partitions: int = -1) -> None:
         """See PluginHost.create_topic."""

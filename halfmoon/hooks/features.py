@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Produced, TransactionalProducer
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.relay import Mover
-    from halfmoon.core.storage.reading import Read
+    from halfmoon.core.storage.storage import Read
     from halfmoon.core.transactions.aborted import Aborted
     from halfmoon.errors import BrokerError
     from halfmoon.schema.provenance import GivenUp, Origin, SourceRange, SourceRun

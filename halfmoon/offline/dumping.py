@@ -13,10 +13,10 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.records.batches import HEADER, BatchHeader
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import Segment
 from halfmoon.core.storage.files import FileSystem, OsFileSystem
 from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.core.storage.scan import Scan, read_provenance
+from halfmoon.core.storage.segment import Segment
 from halfmoon.offline.opening import clean_segment, open_segments
 from halfmoon.schema import control
 from halfmoon.schema.provenance import UnknownProvenanceError

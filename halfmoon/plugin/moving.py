@@ -25,7 +25,7 @@ from halfmoon.core.records.batch_header import (
 from halfmoon.core.records.batches import batch_body, parse_header, set_log_append_time
 from halfmoon.core.records.record_codec import Extent
 from halfmoon.core.relay import Load, Mover
-from halfmoon.core.storage.reading import Read
+from halfmoon.core.storage.storage import Read
 from halfmoon.core.transactions.aborted import NONE_ABORTED, Aborted, AbortedBatches
 from halfmoon.schema.control import Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin

@@ -135,7 +135,7 @@ class App:
         node.views.use(self.plugins.filters)
         node.waiting.use(self.plugins.interceptors, self.plugins.relays)
         node.groups.allocators = self.plugins.allocators
-        self.following = Following(kernel.log, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)
+        self.following = Following(kernel.log, kernel.reader, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)
         self.plugin_host = Host(node, fs.root)
         self.plugins.attach(self.plugin_host)
         try:

@@ -19,6 +19,8 @@ from halfmoon.core.kernel import Kernel
 from halfmoon.core.recovery import Report
 from halfmoon.core.services import Services
 from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.local import LocalStorage
+from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
 from halfmoon.services.cleaner.service import Cleaner
@@ -94,14 +96,17 @@ class Node:
         logger: logging.Logger | None = None,
         off: Collection[str] = (),
         more_topic_configs: Sequence[TopicConfig] = (),
+        storage: MakeStorage = LocalStorage,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
         those that the settings switch off; what the log says of them stays. `more_topic_configs`: those that plugins
-        offer. Raises StartError."""
+        offer. `storage`: where the log is kept. Raises StartError."""
         self.off = off = {*off, *settings.services.off()}
         """Names of the services and other features that are off."""
         table = topic_configs(off, more_topic_configs)
-        self.kernel = kernel = Kernel(fs, settings, clock, random_bytes, logger=logger, topic_configs=table)
+        self.kernel = kernel = Kernel(
+            fs, settings, clock, random_bytes, logger=logger, topic_configs=table, storage=storage
+        )
         self.state = state = Sections(kernel.catalog)
         log, catalog, appender, turn, live = kernel.log, kernel.catalog, kernel.appender, kernel.turn, kernel.live
         reader, relays, timers, logger = kernel.partition_reader, kernel.relays, kernel.timers, kernel.logger
@@ -125,11 +130,13 @@ class Node:
         self.acls = AccessRules(state.acls, appender)
         self.views = Views(catalog, appender, reader, relays, clock, logger)
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
-        self.messages = Messages(self.key_index, catalog, log)
+        self.messages = Messages(self.key_index, catalog, reader)
         self.waiting = WaitingService(
             log, turn, catalog, appender, reader, kernel.administration, relays, clock, state.attempts, logger
         )
-        self.cancelling = Cancelling(log, catalog, appender, relays, clock, state.cancels, self.key_index, self.waiting)
+        self.cancelling = Cancelling(
+            log, reader, catalog, appender, relays, clock, state.cancels, self.key_index, self.waiting
+        )
         self.waiting.cancelled_by(self.cancelling)
         self.shares = self._share_groups()
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)

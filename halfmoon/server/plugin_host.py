@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import parse_header
+from halfmoon.core.steps import Steps
 from halfmoon.core.transactions.aborted import AbortedBatches
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.server.assembly import Node
 from halfmoon.services.following.saved import folder_of
+
+Batches = Sequence[memoryview | bytes]
 
 
 class Host:
@@ -27,19 +32,45 @@ class Host:
     def append(self, topic: str, partition: int, batch: bytes) -> int:
         """The base offset. The batch is appended, not yet durable. Raises BrokerError."""
         target = self._partition(topic, partition)
-        return self._kernel.append(target, memoryview(bytearray(batch)), self._kernel.clock.wall_ms()).base_offset
+        records = memoryview(bytearray(batch))
+        while True:
+            try:
+                return self._kernel.append(target, records, self._kernel.clock.wall_ms()).base_offset
+            except NotHereYetError as error:  # it ends half messages that are not in memory: whoever calls this waits
+                error.load()
 
-    def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Sequence[memoryview | bytes]:
+    def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Batches:
         """Whole batches, the first whatever its size; without those of aborted transactions, and up to the last stable
-        offset. Waits for the disk if they are not in the page cache.
+        offset. Waits where they are not in memory, and every client with it.
 
         Do not keep the slices: they pin the log's segment. Raises BrokerError, OSError.
         """
-        where = self._partition(topic, partition)
+        steps = self._read(topic, partition, queue_offset, max_bytes)
+        value: Any = None
         while True:
+            try:
+                load = steps.send(value)
+            except StopIteration as done:
+                return cast(Batches, done.value)
+            value = load()
+
+    async def read_async(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Batches:
+        """As `read`, but nobody waits beside the caller."""
+        steps = self._read(topic, partition, queue_offset, max_bytes)
+        value: Any = None
+        while True:
+            try:
+                load = steps.send(value)
+            except StopIteration as done:
+                return cast(Batches, done.value)
+            value = await asyncio.to_thread(load)
+
+    def _read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Steps[Batches]:
+        while True:
+            where = self._partition(topic, partition)
             read = self._kernel.read(where, queue_offset, max_bytes, min_one=True, committed=True)
             aborted = AbortedBatches(self._kernel.aborted_in(where, queue_offset, read.size))
-            batches = read.slices if read.cold is None else read.cold()
+            batches = read.slices if read.cold is None else (yield read.cold)
             headers = [parse_header(batch) for batch in batches]
             kept = [batch for batch, header in zip(batches, headers, strict=True) if not aborted.hide(header)]
             if kept or not batches:

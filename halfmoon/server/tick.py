@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from halfmoon.core.jobs import Background, Job
 from halfmoon.core.kernel import Kernel
-from halfmoon.core.storage.commitlog import SyncJob
+from halfmoon.core.storage.segment import Sync
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
 
@@ -85,7 +85,7 @@ Outcome = tuple[float, OSError | None]
 """How long a sync itself took, seconds, without the way to a thread and back; and what went wrong."""
 
 
-def _run(job: SyncJob) -> Outcome:
+def _run(job: Sync) -> Outcome:
     begun = time.perf_counter()
     try:
         job.run()
@@ -262,7 +262,7 @@ class Ticker:
             lambda done: self.loop.call_soon_threadsafe(self._synced, job, nbytes, done, begun)
         )
 
-    def _synced(self, job: SyncJob, nbytes: int, done: Future[Outcome], begun: float) -> None:
+    def _synced(self, job: Sync, nbytes: int, done: Future[Outcome], begun: float) -> None:
         self._syncing = None
         self._ended(job, nbytes, done.result(), begun)
         log = self._kernel.log
@@ -270,7 +270,7 @@ class Ticker:
             self._begin_sync()
         self.begin_job()
 
-    def _ended(self, job: SyncJob, nbytes: int, outcome: Outcome, begun: float) -> None:
+    def _ended(self, job: Sync, nbytes: int, outcome: Outcome, begun: float) -> None:
         took_s, error = outcome
         self.flush_durations.add(time.perf_counter() - begun)
         self._place.took(took_s, nbytes)

@@ -6,12 +6,22 @@ It is assembled as the server's is. What a test asks of it that it has not itsel
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+from halfmoon.core.storage.local import LocalStorage
+from halfmoon.core.storage.storage import MakeStorage
 from halfmoon.server.assembly import Node
 
 
 class BareNode(Node):
+    storage: ClassVar[MakeStorage] = LocalStorage
+    """Of nodes that are not told another one. A test that wants all nodes of a rig over another engine replaces it
+    (`staticmethod`)."""
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        options.setdefault("storage", type(self).storage)
+        super().__init__(*given, **options)
+
     def __getattr__(self, name: str) -> Any:
         """Of the kernel, or of what it is made of."""
         kernel = self.__dict__.get("kernel")

@@ -12,6 +12,7 @@ from typing import Any
 from halfmoon.config.settings import load_settings
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import build_batch
+from halfmoon.errors import BrokerError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server.plugin_host import Host
@@ -187,7 +188,12 @@ class BrokerRig:
             if relays.has_work:
                 loading = relays.step()
                 if loading is not None:
-                    loading.loaded(loading.load())
+                    try:
+                        value = loading.load()
+                    except (OSError, BrokerError) as error:
+                        loading.failed(error)
+                    else:
+                        loading.loaded(value)
             self.loop.run_threads()
             self.turn()
 

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import Segment
+from halfmoon.core.storage.segment import Segment
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, read_all, send, sync

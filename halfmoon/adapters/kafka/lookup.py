@@ -16,6 +16,12 @@ def partition_of(topic: Topic | None, index: int) -> Partition:
     return topic.partitions[index]
 
 
+def check_owner(core: Core, partition: Partition) -> None:
+    """Raises BrokerError(NOT_LEADER_OR_FOLLOWER) where another node owns the partition; Metadata says which."""
+    if core.owners.owner_of(partition) != core.node_id:
+        raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
+
+
 def topic_named(core: Core, name: str) -> Topic:
     """The topic of that name. Raises BrokerError(UNKNOWN_TOPIC_OR_PARTITION) if there is none."""
     topic = core.catalog.topic(name)

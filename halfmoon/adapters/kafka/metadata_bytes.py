@@ -14,6 +14,7 @@ From version 9 on, lengths are compact and structs end with tagged fields (KIP-4
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from struct import pack
 
@@ -35,16 +36,30 @@ _KEPT_WHOLE = 16
 @lru_cache(maxsize=32)
 def _partitions(version: int, count: int, node_id: int, leader_epoch: int) -> bytes:
     """The partitions 0 to count - 1, all led by this node, with the array's length in front."""
-    nodes = encode_array_size(1, version >= FLEXIBLE) + pack(">i", node_id)
+    middle = _behind_index(version, node_id, leader_epoch)
+    return encode_array_size(count, version >= FLEXIBLE) + b"".join(
+        [b"\0\0" + pack(">i", index) + middle for index in range(count)]
+    )
+
+
+def _behind_index(version: int, leader: int, leader_epoch: int) -> bytes:
+    """What stands behind a partition's index."""
+    nodes = encode_array_size(1, version >= FLEXIBLE) + pack(">i", leader)
     tail = nodes * 2
     if version >= 5:
         tail += encode_array_size(0, version >= FLEXIBLE)
     if version >= FLEXIBLE:
         tail += b"\0"
-    middle = pack(">i", node_id) + (pack(">i", leader_epoch) if version >= 7 else b"") + tail
-    return encode_array_size(count, version >= FLEXIBLE) + b"".join(
-        [b"\0\0" + pack(">i", index) + middle for index in range(count)]
-    )
+    return pack(">i", leader) + (pack(">i", leader_epoch) if version >= 7 else b"") + tail
+
+
+def _partitions_of(version: int, owners: Sequence[int], node_id: int, leader_epoch: int) -> bytes:
+    """As `_partitions`, led by these nodes. The leader epoch of another node's is not known here."""
+    rows = [
+        b"\0\0" + pack(">i", index) + _behind_index(version, owner, leader_epoch if owner == node_id else -1)
+        for index, owner in enumerate(owners)
+    ]
+    return encode_array_size(len(rows), version >= FLEXIBLE) + b"".join(rows)
 
 
 def _topic(
@@ -57,13 +72,17 @@ def _topic(
     leader_epoch: int,
     operations: int,
     error_code: int = 0,
+    owners: Sequence[int] | None = None,
 ) -> bytes:
     parts = [pack(">h", error_code), encode_string(name, version >= FLEXIBLE)]
     if version >= 10:
         parts.append(topic_id)
     if version >= 1:
         parts.append(b"\1" if internal else b"\0")
-    parts.append(_partitions(version, count, node_id, leader_epoch))
+    if owners is None:
+        parts.append(_partitions(version, count, node_id, leader_epoch))
+    else:
+        parts.append(_partitions_of(version, owners, node_id, leader_epoch))
     if version >= 8:
         parts.append(pack(">i", operations))
     if version >= FLEXIBLE:
@@ -83,10 +102,14 @@ def topic_bytes(
     node_id: int,
     leader_epoch: int,
     operations: int = NOT_ASKED,
+    owners: Sequence[int] | None = None,
 ) -> bytes:
-    """One topic of `count` partitions, without error."""
+    """One topic of `count` partitions, without error. `owners`: who leads each; None: this node leads them all."""
+    layout = min(version, _LAST_LAYOUT)
+    if owners is not None:
+        return _topic(layout, name, topic_id, internal, count, node_id, leader_epoch, operations, owners=owners)
     make = _remembered_topic if count <= _KEPT_WHOLE else _topic
-    return make(min(version, _LAST_LAYOUT), name, topic_id, internal, count, node_id, leader_epoch, operations)
+    return make(layout, name, topic_id, internal, count, node_id, leader_epoch, operations)
 
 
 def error_bytes(version: int, error_code: int, name: str | None, topic_id: bytes = ZERO_ID) -> bytes:
@@ -96,19 +119,19 @@ def error_bytes(version: int, error_code: int, name: str | None, topic_id: bytes
     return _topic(version, name, topic_id, False, 0, -1, -1, NOT_ASKED, error_code)
 
 
-def head_bytes(version: int, node_id: int, host: str, port: int, cluster_id: str) -> bytes:
-    """What stands before the topics: throttle time, this node as the only broker and as the controller, the cluster."""
+def head_bytes(
+    version: int, node_id: int, host: str, port: int, cluster_id: str, others: Sequence[tuple[int, str, int]] = ()
+) -> bytes:
+    """What stands before the topics: throttle time, this node, which is the controller too, and the `others` as
+    brokers, the cluster."""
     parts = [pack(">i", 0)] if version >= 3 else []
-    parts += [
-        encode_array_size(1, version >= FLEXIBLE),
-        pack(">i", node_id),
-        encode_string(host, version >= FLEXIBLE),
-        pack(">i", port),
-    ]
-    if version >= 1:
-        parts.append(encode_string(None, version >= FLEXIBLE))  # rack
-    if version >= FLEXIBLE:
-        parts.append(b"\0")
+    parts.append(encode_array_size(1 + len(others), version >= FLEXIBLE))
+    for each_id, each_host, each_port in ((node_id, host, port), *others):
+        parts += [pack(">i", each_id), encode_string(each_host, version >= FLEXIBLE), pack(">i", each_port)]
+        if version >= 1:
+            parts.append(encode_string(None, version >= FLEXIBLE))  # rack
+        if version >= FLEXIBLE:
+            parts.append(b"\0")
     if version >= 2:
         parts.append(encode_string(cluster_id, version >= FLEXIBLE))
     if version >= 1:

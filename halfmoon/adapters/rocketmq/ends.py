@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.late import append_again
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.core.append import Produced
 from halfmoon.core.records.batches import build_batch
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.core.relay import tried
+from halfmoon.core.steps import Steps
+from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 
@@ -25,6 +30,9 @@ class Call(Protocol):
 
     def after(self, position: int, answer: Answer) -> None:
         """Answer once the log is durable up to `position`."""
+
+    def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
+        """Carry out `steps`, and call `answered` with what they return."""
 
 
 End = tuple[Call, tuple[tuple[str, bytes], ...]]
@@ -52,21 +60,49 @@ class Ends:
         try:
             self._append(said)
         except BrokerError as error:
-            if len(said) == 1:
-                said[0][0].reply(refusal(error))
-                return
-            for end in said:
-                self._said = [end]
-                self.write()
+            self._refused(said, error)
+
+    def _refused(self, said: list[End], error: BrokerError) -> None:
+        if len(said) == 1:
+            said[0][0].reply(refusal(error))
+            return
+        for end in said:
+            self._said.append(end)
+            self.write()
 
     def _append(self, said: list[End]) -> None:
         core = self._core
         topic = core.catalog.topic(END_TOPIC)
         if topic is None:  # it was deleted between two requests
             raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-        now_ms = core.clock.wall_ms()
-        batch = build_batch((None, None, now_ms, headers) for _, headers in said)
-        produced = core.append(topic.partitions[0], memoryview(bytearray(batch)), now_ms)
+        partition, now_ms = topic.partitions[0], core.clock.wall_ms()
+        batch = memoryview(bytearray(build_batch((None, None, now_ms, headers) for _, headers in said)))
+        try:
+            produced = core.append(partition, batch, now_ms)
+        except NotHereYetError:
+            again = _outcome(lambda: append_again(core, partition, batch))
+            said[0][0].work_out(again, lambda outcome: self._appended(said, outcome))
+        else:
+            self._appended(said, produced)
+
+    def _appended(self, said: list[End], outcome: Produced | BrokerError) -> None:
+        if isinstance(outcome, BrokerError):
+            self._refused(said, outcome)
+            return
         for call, _ in said:
             if not call.command.is_oneway:
-                call.after(produced.position, DONE)
+                call.after(outcome.position, DONE)
+
+
+def _outcome(append: Callable[[], Produced]) -> Steps[Produced | BrokerError]:
+    """What has become of it once older messages are here."""
+    while True:
+        try:
+            return append()
+        except NotHereYetError as error:
+            load = error.load
+        except BrokerError as error:
+            return error
+        failure = yield tried(load)
+        if isinstance(failure, OSError):
+            return BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {failure}")

@@ -31,7 +31,7 @@ def find(core: Core, physical: int) -> Steps[Standing]:
     number, offset = place_of(physical)
     partition = core.catalog.by_queue_number.get(number)
     if partition is not None and partition.start_offset <= offset < partition.stable_offset:
-        whole = yield from frame_at(core.log, partition, offset)
+        whole = yield from frame_at(core.frames, partition, offset)
         if whole is not None and not partition.shows(parse_header(whole.payload), offset, whole.frame.position):
             whole = None
         for record in iter_records(whole.payload, created=True) if whole is not None else ():

@@ -205,7 +205,7 @@ class Node:
         return topic
 
     def queue(self, rocketmq_name: str, queue_id: int) -> Partition:
-        """Raises Refused(TOPIC_NOT_EXIST, INVALID_PARAMETER)."""
+        """Raises Refused(TOPIC_NOT_EXIST, INVALID_PARAMETER, NOT_LEADER_FOR_QUEUE)."""
         topic = self._readable.get(rocketmq_name) if self._known_at == self.core.catalog.changes else None
         if topic is None:
             topic = self.topic(rocketmq_name)
@@ -217,7 +217,15 @@ class Node:
                 f"queueId[{queue_id}] is illegal, topic:[{rocketmq_name}] topicConfig.readQueueNums:"
                 f"[{len(topic.partitions)}]",
             )
-        return topic.partitions[queue_id]
+        partition = topic.partitions[queue_id]
+        self.check_owner(partition)
+        return partition
+
+    def check_owner(self, partition: Partition) -> None:
+        """Raises Refused(NOT_LEADER_FOR_QUEUE) where another node owns the queue; the topic's route says which."""
+        core = self.core
+        if core.owners.owner_of(partition) != core.node_id:
+            raise Refused(Code.NOT_LEADER_FOR_QUEUE, f"another node owns queue {partition.index} of the topic")
 
     def group_topic(self, name: str) -> Topic:
         """A group's own topic, which is made if need be. Raises BrokerError."""

@@ -23,7 +23,7 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.services import Services
 from halfmoon.core.steps import Steps
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 
@@ -167,6 +167,9 @@ class Call:
         if isinstance(error, (Refused, BrokerError)):
             return refusal(error)
         peer, code = self.connection.peer, self.command.code
+        if isinstance(error, OSError):
+            self.connection.log.error("reading failed peer=%s code=%d error=%s", peer, code, error)
+            return refusal(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {error}"))
         self.connection.log.error("request failed peer=%s code=%d", peer, code, exc_info=error)
         return Answer(Code.SYSTEM_ERROR, remark="unexpected error in the broker; see its log")
 

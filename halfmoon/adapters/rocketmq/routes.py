@@ -6,6 +6,7 @@ from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.sending import MOST_AUTO_QUEUES
+from halfmoon.core.catalog.owners import OtherNode
 from halfmoon.core.catalog.topics import Topic
 
 READ, WRITE, INHERIT = 4, 2, 1
@@ -20,7 +21,7 @@ def permissions(topic: Topic) -> int:
 def broker_data(node: Node, connection: Client) -> dict[str, object]:
     host, port = node.address_for(connection)
     return {
-        "brokerAddrs": {"0": f"[{host}]:{port}" if ":" in host else f"{host}:{port}"},
+        "brokerAddrs": {"0": _address(host, port)},
         "brokerName": node.settings.broker_name,
         "cluster": node.settings.cluster,
         "enableActingMaster": False,
@@ -28,7 +29,28 @@ def broker_data(node: Node, connection: Client) -> dict[str, object]:
 
 
 def topic_route(node: Node, connection: Client, topic: Topic) -> dict[str, object]:
-    return _route(node, connection, permissions(topic), len(topic.partitions))
+    route = _route(node, connection, permissions(topic), len(topic.partitions))
+    owners = node.core.owners.owners_of(topic)
+    owner = None if owners is None or len(set(owners)) != 1 else owners[0]
+    # Of a topic whose queues have several owners, a queue is named by its index here: pulls and sends that come here
+    # for another node's queue are refused.
+    for other in node.core.owners.others():
+        if other.node_id == owner:
+            return _elsewhere(node, other, route)
+    return route
+
+
+def _elsewhere(node: Node, other: OtherNode, route: dict[str, object]) -> dict[str, object]:
+    """The same queues, at another node."""
+    host, port = other.rocketmq
+    data = {"brokerAddrs": {"0": _address(host, port)}, "brokerName": other.broker_name}
+    queues = [queue | {"brokerName": other.broker_name} for queue in route["queueDatas"]]  # type: ignore[attr-defined]
+    rest = {"cluster": node.settings.cluster, "enableActingMaster": False}
+    return route | {"brokerDatas": [data | rest], "queueDatas": queues}
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def auto_create_route(node: Node, connection: Client) -> dict[str, object]:

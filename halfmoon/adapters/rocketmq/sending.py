@@ -10,6 +10,7 @@ from stringzilla import find
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.late import append_again
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
@@ -23,9 +24,12 @@ from halfmoon.adapters.rocketmq.to_records import (
     plain_body,
     split_unique,
 )
+from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
+from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.errors import BrokerError
+from halfmoon.core.steps import when_here
+from halfmoon.errors import BrokerError, NotHereYetError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
@@ -91,14 +95,36 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
         made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
-    core = node.core
+    core, records = node.core, memoryview(bytearray(made))
     try:
-        produced = core.append(partition, memoryview(bytearray(made)), core.clock.wall_ms())
+        produced = core.append(partition, records, core.clock.wall_ms())
+    except NotHereYetError:
+        again = when_here(lambda: _append(core, partition, records))
+        call.work_out(again, lambda produced: _answer(call, partition, produced, count, unique))
+        return None
     except BrokerError as error:
         core.refused_batches[error.fault] += 1
         raise
+    _answer(call, partition, produced, count, unique)
+    return None
+
+
+def _append(core: Core, partition: Partition, records: memoryview) -> Produced:
+    """Once more. Raises NotHereYetError, BrokerError."""
+    try:
+        return append_again(core, partition, records)
+    except NotHereYetError:
+        raise
+    except BrokerError as error:
+        core.refused_batches[error.fault] += 1
+        raise
+
+
+def _answer(call: Call, partition: Partition, produced: Produced, count: int, unique: bytes | None) -> None:
+    """Once it is durable. `unique`: the message's UNIQ_KEY."""
+    node, connection = call.node, call.connection
     if call.command.is_oneway:
-        return None
+        return
     place, offset = partition, produced.base_offset
     if offset < 0:
         place, offset = produced.redirected or (partition, 0)
@@ -116,7 +142,6 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     if unique is not None:
         fields["transactionId"] = unique.decode()
     call.after(produced.position, Answer(fields=fields))
-    return None
 
 
 def _check_batch(call: Call, sent: Sent, data: bytes) -> None:
@@ -180,7 +205,9 @@ def _queue(call: Call, sent: Sent) -> Partition:
         raise Refused(
             Code.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, topic:[{sent.topic}] has {len(topic.partitions)}"
         )
-    return topic.partitions[queue_id]
+    partition = topic.partitions[queue_id]
+    call.node.check_owner(partition)
+    return partition
 
 
 def _made(call: Call, sent: Sent, name: str) -> Topic:

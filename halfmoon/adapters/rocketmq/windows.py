@@ -28,7 +28,7 @@ from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
-from halfmoon.core.storage.reading import Place
+from halfmoon.core.storage.storage import Place
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import physical_offset

@@ -10,13 +10,13 @@ from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.append import Produced, TransactionalProducer
 from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.owners import Owners
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import Search
-from halfmoon.core.storage.commitlog import CommitLog
-from halfmoon.core.storage.reading import Place, Read
+from halfmoon.core.storage.storage import Frames, Place, Read, WriteSide
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.core.turn import Turn
@@ -32,9 +32,10 @@ class Core(Protocol):
     catalog: Catalog
     administration: TopicAdministration
     topic_configs: TopicConfigs
+    owners: Owners
     hold: HoldService
     turn: Turn
-    log: CommitLog
+    log: WriteSide
     clock: Clock
     features: Features
     refused_batches: Counter[Fault]
@@ -71,6 +72,8 @@ class Core(Protocol):
     def aborted_in(self) -> Callable[[Partition, int, int], Sequence[Aborted]]: ...
     @property
     def batch_for_time(self) -> Callable[[Partition, int], Search | None]: ...
+    @property
+    def frames(self) -> Callable[[], Frames]: ...
     @property
     def max_timestamp(self) -> Callable[[Partition], Search | None]: ...
 

@@ -32,10 +32,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
 
-from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, Mapping, write_all
+from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, write_all
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc, encode
+from halfmoon.core.storage.segment import Removed, Segment, Sync
 from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
@@ -46,6 +46,9 @@ HEAD_SHARE = 4
 """A segment is at least so many times as large as its head, so that the log does not consist of heads."""
 
 
+_COPY_BYTES = 1 << 20
+
+
 def segment_path(start: int) -> str:
     return f"{FOLDER}/{start:020d}"
 
@@ -54,34 +57,16 @@ def _disk_is_low() -> BrokerError:
     return BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk is nearly full: the broker refuses record batches")
 
 
-@dataclass(slots=True)
-class Segment:
-    """One file: the log positions [start, end)."""
-
-    start: int
-    size: int
-    file: File
-    mapping: Mapping
-
-    @property
-    def end(self) -> int:
-        return self.start + self.size
-
-    @property
-    def view(self) -> memoryview:
-        return self.mapping.view
-
-
 def list_segments(fs: FileSystem) -> list[tuple[int, str]]:
     """(start, path) of the segment files, in order."""
     return [(int(name), f"{FOLDER}/{name}") for name in fs.listdir(FOLDER) if len(name) == 20 and name.isdigit()]
 
 
-class Removed(NamedTuple):
-    """What became of a retired file: whether it is unmapped, and itself if it may be used again."""
-
-    released: bool
-    recycled: File | None
+def _write_again(segment: Segment, begin: int, end: int) -> None:
+    for at in range(begin, end, _COPY_BYTES):
+        chunk = bytes(segment.view[at - segment.start : min(at + _COPY_BYTES, end) - segment.start])
+        write_all(segment.file, [chunk], at - segment.start)
+    segment.file.sync()
 
 
 @dataclass(slots=True)
@@ -122,16 +107,12 @@ class Retired:
 class SyncJob:
     """One fdatasync for everybody who waits. `run` may be called in a thread; it touches nothing of the log's state."""
 
-    __slots__ = ("_files", "_fs", "recycled", "target")
+    __slots__ = ("_files", "_fs", "target")
 
-    def __init__(
-        self, fs: FileSystem, files: list[File], new_names: bool, target: int, recycled: File | None = None
-    ) -> None:
+    def __init__(self, fs: FileSystem, files: list[File], new_names: bool, target: int) -> None:
         self._files = files
         self._fs = fs if new_names else None
         self.target = target
-        self.recycled = recycled
-        """A file that lost its old name before this job, and may be used after it."""
 
     @property
     def is_plain(self) -> bool:
@@ -180,6 +161,8 @@ class CommitLog:
         self._recycled: File | None = None
         """The next spare, once the disk knows that it is no segment any more: until then it must not be written to,
         or a loss of power brings the old name back with new bytes under it."""
+        self._recycling: File | None = None
+        """The same, where the sync under way tells the disk."""
         self._retired: deque[Retired] = deque()
         self._zombies: list[Retired] = []
 
@@ -227,7 +210,26 @@ class CommitLog:
         self.end = self.written = self.flushed = self._pending_at = end
         self.generation = generation
 
-    def move_segment(self, segment: Segment, end: int) -> None:
+    def recover(self, begin: int, end: int) -> None:
+        """All of it may be touched: what the page cache does not have is waited for where it is touched."""
+
+    def lease(self, generation: int) -> int:
+        """The data directory is this process's alone (server/app.py locks it)."""
+        return generation + 1
+
+    def prove(self, begin: int, end: int) -> None:
+        """Make sure that these bytes are on disk, by writing them again: the page cache may hold bytes whose fsync
+        failed before this start and that the kernel counts as clean. Raises OSError."""
+        for segment in self.segments:
+            low, high = max(begin, segment.start), min(end, segment.end)
+            if low < high:
+                try:
+                    _write_again(segment, low, high)
+                except OSError:
+                    self._move_segment(segment, high)
+        SyncJob(self.fs, [], True, end).run()
+
+    def _move_segment(self, segment: Segment, end: int) -> None:
         """Rewrite a segment up to `end` into a new file: the disk does not take writes at its old place. Raises
         OSError.
 
@@ -238,8 +240,8 @@ class CommitLog:
         with contextlib.suppress(FileNotFoundError):
             self.fs.remove(aside)
         file = self._allocate(aside, segment.size)
-        for at in range(0, end - segment.start, 1 << 20):
-            write_all(file, [bytes(segment.view[at : min(at + (1 << 20), end - segment.start)])], at)
+        for at in range(0, end - segment.start, _COPY_BYTES):
+            write_all(file, [bytes(segment.view[at : min(at + _COPY_BYTES, end - segment.start)])], at)
         file.sync()
         self.fs.rename(aside, path)
         segment.mapping.release()
@@ -461,19 +463,20 @@ class CommitLog:
         if (self.flushed == self.written and self._recycled is None) or self.failed is not None:
             return None
         files = [segment.file for segment in self._unsynced]
-        job = SyncJob(self.fs, files, self._new_names, self.written, self._recycled)
+        job = SyncJob(self.fs, files, self._new_names, self.written)
+        self._recycling = self._recycled
         self._unsynced = []
         self._new_names = False
         return job
 
-    def finish_sync(self, job: SyncJob, error: OSError | None) -> None:
+    def finish_sync(self, job: Sync, error: OSError | None) -> None:
         if error is not None:
             self.failed = error
         else:
             assert self.flushed <= job.target <= self.written
             self.flushed = job.target
-            if job.recycled is not None:
-                self._spare, self._recycled = job.recycled, None
+            if self._recycling is not None:
+                self._spare, self._recycled, self._recycling = self._recycling, None, None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

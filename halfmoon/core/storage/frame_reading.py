@@ -11,7 +11,8 @@ from halfmoon.schema import provenance
 from halfmoon.schema.provenance import MAX_PROVENANCE_BYTES, Origin, Provenance, UnknownProvenanceError
 
 if TYPE_CHECKING:
-    from halfmoon.core.storage.commitlog import CommitLog, Segment
+    from halfmoon.core.storage.commitlog import CommitLog
+    from halfmoon.core.storage.segment import Segment
 
 FIRST_BYTES = 16 << 10
 """So much is read at once; few frames are longer."""

@@ -1,4 +1,4 @@
-"""From places in the log to bytes for a socket (B06).
+"""From places in the log to bytes for a socket: the reading side of the local disk (B06).
 
 Near the end of the log the bytes are certainly in the page cache, and a slice of the mapped file costs nothing.
 Further back a slice might make whoever touches it wait for the disk, and that would be the event loop. There the
@@ -14,17 +14,15 @@ in is kept to `log.cold_bytes`, and what nobody has asked for in the longest tim
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from halfmoon.core.records.batches import newest_record, offset_for_time
-from halfmoon.core.storage.commitlog import CommitLog, Segment
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.frame_reading import FrameReader
+from halfmoon.core.storage.segment import Segment
+from halfmoon.core.storage.storage import Frames, Place, Read
 from halfmoon.schema.snapshot import CLEAN_BASE
-
-Place = tuple[int, int]
-"""(log position, length) of a batch."""
 
 NEAR_BYTES = 16 << 10
 """Two batches no further apart than this are read in one go, …"""
@@ -39,14 +37,6 @@ BLOCK_BYTES = 4 << 20
 
 COLD_SHARE = 4
 """Unless it is configured, the page cache that cold reads may fill is memory divided by this."""
-
-
-class Read(NamedTuple):
-    """Whole batches. If `cold` is set, `slices` is empty: call it in a thread, it returns them. `size` in bytes."""
-
-    slices: Sequence[memoryview | bytes]
-    size: int
-    cold: Callable[[], list[memoryview]] | None
 
 
 class Stretch(NamedTuple):
@@ -134,8 +124,6 @@ class Reader:
         self._cold_blocks = ColdBlocks(log, hot_bytes, cold_bytes)
         self.cold_reads = 0
         self._careful_bytes = 0
-        self._one_search = threading.Lock()
-        """A batch may be a decompression bomb. It costs its limit's memory once, and not once per thread."""
 
     def read(self, places: Sequence[Place]) -> Read:
         if not places:
@@ -194,32 +182,29 @@ class Reader:
                 found.append(Stretch(segment, position, position + length, [(position, length)], segment.view[:0]))
         return found
 
-    def search_time(
-        self, places: Sequence[Place], timestamp_ms: int, start_offset: int
-    ) -> Callable[[], tuple[int, int] | None]:
-        """A function for a thread that finds the first record to reach `timestamp_ms` in these batches.
+    def load(self, places: Sequence[Place]) -> Callable[[], list[memoryview]]:
+        """A function for a thread: what stands at these places. It raises OSError."""
+        stretches = self._stretches(places)
+        return lambda: [piece for stretch in stretches for piece in stretch.load()]
 
-        It returns (offset, timestamp), looks at or after `start_offset` only, and raises OSError, and
-        BrokerError where a batch is malformed.
-        """
-        stretches = [self._stretches([place])[0] for place in places]
+    def frames(self) -> Frames:
+        return FrameReader(self._log)
 
-        def search() -> tuple[int, int] | None:
-            with self._one_search:
-                for stretch in stretches:
-                    found = offset_for_time(stretch.load()[0], timestamp_ms, min_offset=start_offset)
-                    if found is not None:
-                        return found
+    def bring(self, start: int, end: int) -> Callable[[], object] | None:
+        """None: these bytes of one segment can be touched at once. Else a function for a thread that has them brought
+        into the page cache; it raises OSError."""
+        log = self._log
+        if log.end - self._hot_bytes <= start < CLEAN_BASE:
             return None
+        segment = log.segment_at(start)
+        low, high = start - segment.start, min(end, segment.end) - segment.start
+        if low >= high or segment.mapping.in_memory(low, high):
+            return None
+        file, guard = segment.file, segment.view[:0]
 
-        return search
+        def load() -> None:
+            with guard:  # keeps the file open
+                for at in range(low, high, BLOCK_BYTES):
+                    file.pread(min(BLOCK_BYTES, high - at), at)
 
-    def search_newest(self, place: Place, start_offset: int) -> Callable[[], tuple[int, int] | None]:
-        """As `search_time`, for the record with the largest timestamp of one batch, at or after `start_offset`."""
-        (stretch,) = self._stretches([place])
-
-        def search() -> tuple[int, int] | None:
-            with self._one_search:
-                return newest_record(stretch.load()[0], min_offset=start_offset)
-
-        return search
+        return load

@@ -27,9 +27,10 @@ from halfmoon.core.clean_files import CleanFiles, data_path
 from halfmoon.core.clock import Clock
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.live import Live
-from halfmoon.core.storage.commitlog import CommitLog, segment_path
+from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
 from halfmoon.core.storage.index import IndexFile, Key, Run
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.cleaner.tasks import Task, Work
 
@@ -60,7 +61,7 @@ class NoRoomError(OSError):
         return "cleaning has to wait: the disk is nearly full"
 
 
-def check_room(log: CommitLog, nbytes: int) -> None:
+def check_room(log: WriteSide, nbytes: int) -> None:
     """Raises NoRoomError where so much more would leave too little of the disk."""
     if log.fs.free_bytes() < log.low_disk_bytes + nbytes:
         raise NoRoomError
@@ -97,7 +98,7 @@ class Planner:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         catalog: Catalog,
         files: CleanFiles,
         housekeeping: Housekeeping,

@@ -27,7 +27,7 @@ from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.jobs import Job
 from halfmoon.core.live import Live
-from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.errors import BrokerError
 from halfmoon.services.cleaner import cleaning, metrics, planning
 from halfmoon.services.cleaner.planning import NoRoomError, Plan, Planner, check_room
@@ -40,7 +40,7 @@ _OVER = object()
 class Cleaner:
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         catalog: Catalog,
         files: CleanFiles,
         housekeeping: Housekeeping,

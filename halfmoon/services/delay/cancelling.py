@@ -22,7 +22,7 @@ from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_ke
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, parse_header
 from halfmoon.core.storage.frame import Kind
-from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.services.delay import metrics
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.clock import Clock
+    from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.relay import Load, Relays
-    from halfmoon.core.storage.commitlog import CommitLog
+    from halfmoon.core.storage.storage import WriteSide
     from halfmoon.services.delay.state import CancelsState
 
 AT_ONCE = 2_000
@@ -85,7 +86,8 @@ class Cancelling:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
+        reader: PartitionReader,
         catalog: Catalog,
         appender: Appender,
         relays: Relays,
@@ -95,6 +97,7 @@ class Cancelling:
         waiting: Waiting,
     ) -> None:
         self._log = log
+        self._reader = reader
         self._catalog = catalog
         self._appender = appender
         self._relays = relays
@@ -169,25 +172,33 @@ class Cancelling:
             if not self._keys.covers(max(at for _, _, at in cancels)):
                 self._relays.wake_at(self, self._clock.mono_ms() + AGAIN_MS)
                 return
-            places = yield self._look_up(cancels)
+            places, unread, problem = yield self._look_up(cancels)
             for at in range(0, len(places), COMPLETED):
                 yield None
                 while self._waiting.is_gathering:  # it has read messages that it is about to append
                     yield None
                 self._complete(places[at : at + COMPLETED])
             now = state.cancels
-            done = [(number, key) for number, key, at in cancels if now.get(number, {}).get(key) == at]
-            self._appender.append_control(control.CancelsDone(done))
+            done = [
+                (number, key)
+                for number, key, at in cancels
+                if (number, key) not in unread and now.get(number, {}).get(key) == at
+            ]
+            if done:
+                self._appender.append_control(control.CancelsDone(done))
+            if problem is not None:
+                raise problem  # these are looked up again after a pause
             yield None
 
     def _look_up(self, cancels: Sequence[Cancel]) -> Load:
-        """A function for a thread that gives the places of the messages that may wait."""
+        """A function for a thread that gives the places of the messages that may wait; topics and keys of which some
+        cannot be read now, and why."""
         searches = [(self._keys.find_key(number, key), number, key, at) for number, key, at in cancels]
-        frames = FrameReader(self._log)
+        frames = self._reader.frames()
         topics = (self._catalog.by_name.get(name) for name in self._waiting.decided_topics)
         reserved = {topic.number for topic in topics if topic is not None}
 
-        def look_up() -> list[Place]:
+        def look_up() -> tuple[list[Place], set[tuple[int, bytes]], OSError | None]:
             wanted: dict[int, set[tuple[int, bytes]]] = {}
             """Frame's position → topics and keys that it may have messages of."""
             for search, number, key, at in searches:
@@ -195,11 +206,18 @@ class Cancelling:
                     if position < at:
                         wanted.setdefault(position, set()).add((number, key))
             found: list[Place] = []
+            unread: set[tuple[int, bytes]] = set()
+            problem: OSError | None = None
             for position, keys in wanted.items():
-                whole = frames.read(position)
+                try:
+                    whole = frames.read(position)
+                except OSError as error:
+                    problem = error
+                    unread |= keys
+                    continue
                 if whole is not None and whole.frame.topic_number not in reserved:
                     found += _waiting(whole, keys)
-            return found
+            return found, unread, problem
 
         return look_up
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from array import array
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 from halfmoon.core.catalog.catalog import Catalog
@@ -27,10 +27,11 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.features import Feature
 from halfmoon.core.records.batch_header import CONTROL, TRANSACTIONAL, parse_header
 from halfmoon.core.relay import Load, Relays
-from halfmoon.core.storage import frame_reading
-from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.ahead import Ahead
 from halfmoon.core.storage.frame import Frame, Kind
+from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.core.storage.scan import Scan
+from halfmoon.core.storage.storage import Frames, ReadSide, WriteSide
 from halfmoon.core.transactions import marker
 from halfmoon.core.transactions.aborted import Aborted, AbortedBatches
 from halfmoon.core.turn import Turn
@@ -42,7 +43,7 @@ from halfmoon.services.following.types import Batch, Dispatcher
 AT_ONCE = 200
 """Frames that are looked at, and batches that are shown, between two pauses."""
 AHEAD_BYTES = 4 << 20
-"""What is further behind is brought into memory in a thread, so much at once."""
+"""Where it is further behind, so much is looked at before it lets go of a segment."""
 ATTRIBUTES_AT = 22
 """The low byte of a batch's attributes."""
 
@@ -70,12 +71,13 @@ class Follower:
     """Of one dispatcher."""
 
     def __init__(
-        self, plugin: str, dispatcher: Dispatcher, log: CommitLog, catalog: Catalog, turn: Turn, cluster_id: str,
-        logger: logging.Logger,
+        self, plugin: str, dispatcher: Dispatcher, log: WriteSide, reader: ReadSide, catalog: Catalog, turn: Turn,
+        cluster_id: str, logger: logging.Logger,
     ) -> None:  # fmt: skip
         self._plugin = plugin
         self._dispatcher = dispatcher
         self._log = log
+        self._reader = reader
         self._catalog = catalog
         self._turn = turn
         self._cluster_id = cluster_id
@@ -180,17 +182,20 @@ class Follower:
         """Some frames further, within a segment."""
         log, begin = self._log, self.position
         segment = log.segment_at(begin)
-        guard = segment.view[:0]  # keeps its file open
+        ahead = Ahead(self._reader.bring, segment, begin, upto)
+        while (load := ahead.needs(begin)) is not None:
+            yield load
         end = min(upto, segment.end)
         if upto - begin > AHEAD_BYTES:
             end = min(end, begin + AHEAD_BYTES)
-            yield _reading(segment.file.pread, min(begin + 2 * AHEAD_BYTES, segment.end) - begin, begin - segment.start)
         scan = Scan([segment], begin, 0, min(upto, segment.end))
         frames = scan.frames()
         shown: list[Batch] = []
         in_group = False  # the frames of a group come when all of it has been read
         count = 0
         while in_group or (scan.position < end and count < AT_ONCE):
+            if not in_group and ahead.needs(scan.position) is not None:
+                break  # what has been looked at is shown first: if the load fails, it is not looked at again
             entry = next(frames, None)
             if entry is None:
                 scan.position = max(scan.position, end)
@@ -205,7 +210,7 @@ class Follower:
             self.position = min(scan.position, upto, segment.end)
             if self._last is not None and self._last.end != self.position:
                 self._last = None  # something is lost to corruption before it
-        guard.release()
+        ahead.close()
 
     def _frame(self, seen: Frame, payload: memoryview, shown: list[Batch]) -> None:
         """Show it, or hold it."""
@@ -251,12 +256,11 @@ class Follower:
         """Show what waited for transactions that have ended."""
         for key in [key for key, held in self._held.items() if held.ended]:
             held = self._held[key]
-            held.ended = False
             stable = min(held.open.values(), default=None)
             aborted = AbortedBatches(held.aborted)
             while held.positions and not self.problem:
                 positions = held.positions[:AT_ONCE]
-                reader = frame_reading.FrameReader(self._log)
+                reader = self._reader.frames()
                 wholes = yield _reading_frames(reader, positions)
                 partition = self._catalog.partition(*key)
                 if partition is None:
@@ -274,8 +278,9 @@ class Follower:
                     count += 1
                 if self._show(shown):
                     del held.positions[:count]
-                if count < len(positions):
+                if count < len(wholes):
                     break
+            held.ended = False  # not before: a read that fails ends the run, and the next one does this again
             if not held.positions:
                 self._held.pop(key, None)
 
@@ -323,8 +328,11 @@ class Follower:
 class Following:
     """All followers of a broker."""
 
-    def __init__(self, log: CommitLog, catalog: Catalog, turn: Turn, relays: Relays, logger: logging.Logger) -> None:
+    def __init__(
+        self, log: WriteSide, reader: ReadSide, catalog: Catalog, turn: Turn, relays: Relays, logger: logging.Logger
+    ) -> None:
         self._log = log
+        self._reader = reader
         self._catalog = catalog
         self._turn = turn
         self._relays = relays
@@ -340,7 +348,9 @@ class Following:
     def start(self, dispatchers: Sequence[tuple[str, Dispatcher]], cluster_id: str) -> None:
         """(plugin, dispatcher) each. The broker is open. Raises OSError."""
         for plugin, dispatcher in dispatchers:
-            follower = Follower(plugin, dispatcher, self._log, self._catalog, self._turn, cluster_id, self._logger)
+            follower = Follower(
+                plugin, dispatcher, self._log, self._reader, self._catalog, self._turn, cluster_id, self._logger
+            )  # fmt: skip
             follower.open()
             self.followers.append(follower)
             self._relays.add(follower, follower)
@@ -374,10 +384,18 @@ def _is_commit(payload: memoryview) -> bool:
         return False
 
 
-def _reading(pread: Callable[[int, int], bytes], length: int, position: int) -> Load:
-    """Has bytes of a file brought into memory."""
-    return lambda: bool(pread(length, position))
+def _reading_frames(reader: Frames, positions: Sequence[int]) -> Load:
+    """Reads the first of them, as many as can be read now. Raises OSError where the first cannot."""
 
+    def load() -> list[WholeFrame | None]:
+        found: list[WholeFrame | None] = []
+        for position in positions:
+            try:
+                found.append(reader.read(position))
+            except OSError:
+                if not found:
+                    raise
+                break
+        return found
 
-def _reading_frames(reader: frame_reading.FrameReader, positions: Sequence[int]) -> Load:
-    return lambda: [reader.read(position) for position in positions]
+    return load

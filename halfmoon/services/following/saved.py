@@ -15,10 +15,10 @@ from urllib.parse import quote
 import msgspec
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.files import FileSystem, read_file, write_file
-from halfmoon.core.storage.frame import BadFrameError
+from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError
 from halfmoon.core.storage.scan import read_header
+from halfmoon.core.storage.storage import WriteSide
 
 FOLDER = "plugins"
 """In the data directory, with a folder for each plugin."""
@@ -82,7 +82,7 @@ def load(fs: FileSystem, path: str) -> Saved | None:
     return msgspec.msgpack.decode(body, type=Saved)
 
 
-def check(saved: Saved, log: CommitLog, cluster_id: str) -> None:
+def check(saved: Saved, log: WriteSide, cluster_id: str) -> None:
     """Raises ValueError where the position is not one of this log."""
     if saved.cluster_id != cluster_id:
         raise ValueError("it is of another node's log")
@@ -92,6 +92,7 @@ def check(saved: Saved, log: CommitLog, cluster_id: str) -> None:
     if last is None or last.position < log.start:
         return
     try:
+        log.recover(last.position, last.position + HEADER_BYTES)
         found = read_header(log.segment_at(last.position), last.position, 0)
     except BadFrameError as error:
         raise ValueError(f"the log has another frame at {last.position}: {error}") from error

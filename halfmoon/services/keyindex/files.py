@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedKeyList
 
-from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.keyindex import key_file
 from halfmoon.services.keyindex.key_file import KeyFile, Stretch
@@ -28,7 +28,7 @@ class Missing(NamedTuple):
 class KeyFiles:
     """Of the log and its compacted segments; none reaches over a segment's end."""
 
-    def __init__(self, log: CommitLog) -> None:
+    def __init__(self, log: WriteSide) -> None:
         self._log = log
         self.all: SortedKeyList[KeyFile] = SortedKeyList(key=_start)
         """Opened, sorted by where they start."""

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records.batches import iter_records
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Steps
-from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Frame, Kind
-from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.storage.frame_reading import WholeFrame
+from halfmoon.core.storage.storage import Frames
 from halfmoon.schema.provenance import SourceRun
 from halfmoon.services.keyindex.entries import settled_places
 from halfmoon.services.keyindex.key_file import block_hash
@@ -53,10 +54,10 @@ class Standing(NamedTuple):
 class History:
     """Of single messages. Ask in the loop."""
 
-    def __init__(self, key_index: KeyIndex, catalog: Catalog, log: CommitLog) -> None:
+    def __init__(self, key_index: KeyIndex, catalog: Catalog, reader: PartitionReader) -> None:
         self._key_index = key_index
         self._catalog = catalog
-        self._log = log
+        self._reader = reader
 
     def standing(self, place: Place) -> Steps[Standing | None]:
         """A message in its frame; None where it is gone."""
@@ -67,7 +68,7 @@ class History:
         found = [] if queue.damage_at(place.offset) else queue.places(place.offset, 1, min_one=True)
         if not found:
             return None
-        frames = FrameReader(self._log)
+        frames = self._reader.frames()
         standing: Standing | None = yield lambda: _standing(frames.before(found[0][0]), place)
         return standing
 
@@ -84,7 +85,7 @@ class History:
             if own is not None:
                 events[own.whole.frame.position, here] = self._stands(own, here, seen[here])
             search = self._key_index.find([block_hash(*here)])
-            frames = FrameReader(self._log)
+            frames = self._reader.frames()
             for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, first_id))):  # noqa: B023
                 if not self._counts(whole):
                     continue
@@ -196,7 +197,7 @@ def _nth_of(runs: Iterable[SourceRun], nth: int) -> Place | None:
 
 
 def _naming(
-    frames: FrameReader, positions: Sequence[int], place: Place, first_id: bytes
+    frames: Frames, positions: Sequence[int], place: Place, first_id: bytes
 ) -> Iterator[tuple[WholeFrame, Place | None, str]]:
     """Frames that name the message at `place`, where it stands in them (None where it does not), and the group that
     has handed it back so, if one has."""
@@ -229,7 +230,7 @@ def _nth_place(whole: WholeFrame, nth: int) -> Place | None:
     return None  # it is named behind those that records were made from: it is done with
 
 
-def _handed_back(frames: FrameReader, whole: WholeFrame, first_id: bytes) -> Place | None:
+def _handed_back(frames: Frames, whole: WholeFrame, first_id: bytes) -> Place | None:
     """Where in a frame group, which begins with this frame, the message stands that was first consumed there."""
     each: WholeFrame | None = whole
     for _ in range(min(GROUP_PARTS, whole.frame.parts)):

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from halfmoon.config.topic_configs import TopicRules
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import TIMESTAMP_TYPE
 from halfmoon.core.records.batches import batch_body, parse_header
 from halfmoon.core.records.record_codec import Record
 from halfmoon.core.steps import Steps
-from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Kind
-from halfmoon.core.storage.frame_reading import FrameReader, WholeFrame
+from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.keyindex.history import History, Place
 from halfmoon.services.keyindex.key_file import LAST_MS, key_hash
@@ -35,11 +35,11 @@ MOST_BYTES = 8 << 20
 class Messages:
     """The questions. Ask in the loop; what they need of the broker is looked up between their steps."""
 
-    def __init__(self, key_index: KeyIndex, catalog: Catalog, log: CommitLog) -> None:
+    def __init__(self, key_index: KeyIndex, catalog: Catalog, reader: PartitionReader) -> None:
         self._key_index = key_index
         self._catalog = catalog
-        self._log = log
-        self._history = History(key_index, catalog, log)
+        self._reader = reader
+        self._history = History(key_index, catalog, reader)
 
     def ask(self, question: Find | Show) -> Steps[Results | Shown]:
         """Raises BrokerError."""
@@ -72,7 +72,7 @@ class Messages:
         log."""
         behind = self._key_index.behind_bytes
         search = self._key_index.find([key_hash(topic.number, key)], from_ms, to_ms)
-        frames = FrameReader(self._log)
+        frames = self._reader.frames()
         most = min(most, MOST_FOUND)
 
         def look_up() -> Results:

@@ -13,6 +13,7 @@ All of it is derived: while the service is off frames are flagged all the same, 
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
@@ -25,9 +26,10 @@ from halfmoon.core.keys import OverlappingError
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.storage import frame
-from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.ahead import Ahead
 from halfmoon.core.storage.frame import HEADER_BYTES, INDEXED, BadFrameError, Frame, Kind
 from halfmoon.core.storage.scan import Scan, read_provenance
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.turn import Turn
 from halfmoon.schema import provenance
 from halfmoon.services.keyindex import metrics
@@ -50,12 +52,10 @@ SCANNED = 200
 """Frames that are looked at between two pauses of a scan."""
 GOES_ON = 20_000
 """The last file before a start is gone on with if it has no more entries: else each start would leave one more."""
-AHEAD_BYTES = 4 << 20
-"""A scan has so much brought into memory at once, in a thread."""
 
 
 class KeyIndex:
-    def __init__(self, log: CommitLog, catalog: Catalog, turn: Turn, reader: PartitionReader, relays: Relays) -> None:
+    def __init__(self, log: WriteSide, catalog: Catalog, turn: Turn, reader: PartitionReader, relays: Relays) -> None:
         self._log = log
         self._turn = turn
         self._reader = reader
@@ -319,17 +319,15 @@ class KeyIndex:
             self._gaps.pop()
             return
         end = min(high, segment.end)
-        guard = segment.view[:0]  # keeps its file open
+        ahead = Ahead(self._reader.bring, segment, low, segment.end)
         found = self._rebuilt = Stretch(low)
         scan = Scan([segment], low, 0, end)
         frames = scan.frames()
-        ahead = low
         looked = 0
         in_group = False  # the frames of a group come when all of it has been read
         while in_group or scan.position < end:
-            if scan.position + AHEAD_BYTES // 2 > ahead:
-                start, ahead = ahead, min(max(scan.position, ahead) + AHEAD_BYTES, segment.end)
-                yield _reading(segment.file.pread, ahead - start, start - segment.start)
+            while not in_group and (load := ahead.needs(scan.position)) is not None:
+                yield load
             entry = next(frames, None)
             if entry is None or entry[0].position >= end:
                 break
@@ -349,7 +347,7 @@ class KeyIndex:
         found.upto = end
         self._files.add((yield lambda: self._files.write(found)))
         self._rebuilt = None
-        guard.release()
+        ahead.close()
         # What has expired meanwhile is out of it already.
         self._gaps = [(max(begin, end) if upto == high else begin, upto) for begin, upto in self._gaps]
         self._gaps = [(begin, upto) for begin, upto in self._gaps if begin < upto]
@@ -362,21 +360,24 @@ class KeyIndex:
         if segment is None:  # it has been replaced already
             self._scanned(start)
             return
-        guard = segment.view[:0]  # keeps its file open
+        ahead = Ahead(self._reader.bring, segment, start, segment.end)
         found = self._rebuilt = Stretch(start)
-        ahead = start
-        walked = () if start in self._bare else clean_files.frames(segment)
-        for looked, (low, _, seen, payload) in enumerate(walked):
-            if low + AHEAD_BYTES // 2 > ahead:
-                begin, ahead = ahead, min(max(low, ahead) + AHEAD_BYTES, segment.end)
-                yield _reading(segment.file.pread, ahead - begin, begin - start)
+        walked = iter(() if start in self._bare else clean_files.frames(segment))
+        at = start
+        for looked in itertools.count():
+            while at < segment.end and (load := ahead.needs(at)) is not None:
+                yield load
+            entry = next(walked, None)
+            if entry is None:
+                break
+            _, at, seen, payload = entry
             if seen is not None and payload is not None and seen.kind == Kind.BATCH and seen.flags & INDEXED:
                 yield from self._entries.take(found, seen, bytes(read_provenance(segment, seen)), payload)
             if looked % SCANNED == SCANNED - 1:
                 yield None
                 yield from self._follow()
         self._rebuilt = None
-        guard.release()
+        ahead.close()
         if segment in log.cleaned:
             found.upto = segment.end
             file = yield lambda: self._files.write(found)
@@ -409,12 +410,7 @@ class KeyIndex:
         return seen.part == 0 or seen.position >= self._segment_end > self._tail.start
 
 
-def without(log: CommitLog) -> Feature:
+def without(log: WriteSide) -> Feature:
     """Takes the place of the service while it is off. Its files go at the start: nobody removes those that a loss of
     power makes untrue, and the log may grow over what they cover anew. They are made again when it is on again."""
     return Feature("keyindex", recovered=lambda: discard(log.fs))
-
-
-def _reading(pread: Callable[[int, int], bytes], length: int, position: int) -> Load:
-    """Has bytes of a file brought into memory."""
-    return lambda: bool(pread(length, position))

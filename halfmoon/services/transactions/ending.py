@@ -17,7 +17,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
 from halfmoon.core.hold import HoldService
 from halfmoon.core.records.batch_header import parse_header
-from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.transactions import marker
 from halfmoon.core.turn import Turn
 from halfmoon.schema import control
@@ -30,7 +30,7 @@ class TransactionEndings:
     """Of one broker. Positions are those of the log to wait for."""
 
     def __init__(
-        self, log: CommitLog, catalog: Catalog, appender: Appender, turn: Turn, hold: HoldService, clock: Clock
+        self, log: WriteSide, catalog: Catalog, appender: Appender, turn: Turn, hold: HoldService, clock: Clock
     ) -> None:
         self._log = log
         self._catalog = catalog

@@ -24,7 +24,7 @@ from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
 from halfmoon.core.records.batch_header import BatchHeader
-from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.timers import Timers
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
@@ -54,7 +54,7 @@ class TransactionService:
         self,
         state: TransactionsState,
         endings: TransactionEndings,
-        log: CommitLog,
+        log: WriteSide,
         appender: Appender,
         timers: Timers,
         clock: Clock,

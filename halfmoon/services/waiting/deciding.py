@@ -11,22 +11,25 @@ from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.core.records.batches import build_batch, parse_header
-from halfmoon.errors import BrokerError
+from halfmoon.core.relay import tried
+from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
-from halfmoon.services.waiting.messages import still_waiting
-from halfmoon.services.waiting.types import Complete, Reschedule
+from halfmoon.services.waiting.messages import place_of, still_waiting
+from halfmoon.services.waiting.types import Reschedule, Complete
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.gathering import Outgoing
     from halfmoon.core.records.record_codec import Headers
     from halfmoon.core.relay import Load
+    from halfmoon.core.storage.storage import Place
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.schema.provenance import Origin
     from halfmoon.services.waiting.delivering import Delivering
-    from halfmoon.services.waiting.messages import WaitingMessages
+    from halfmoon.services.waiting.messages import WaitingFrame, WaitingMessages
     from halfmoon.services.waiting.types import Relay, Scheduled
 
 RETRY_MS = 10_000
@@ -57,26 +60,27 @@ class Deciding:
     def relay_of(self, partition: Partition) -> Relay | None:
         return self.relays.get(partition.topic.name)
 
-    def tell(self, partition: Partition, begin: int, end: int, known: tuple[int, int]) -> None:
-        """Tell the relay of what waits in [begin, end) of its queue, but not of the `known` offsets [from, to)."""
+    def tell(
+        self, partition: Partition, begin: int, end: int, known: tuple[int, int], *, at_once: bool
+    ) -> Generator[Load | None, Any, None]:
+        """Tell the relay of what waits in [begin, end) of its queue, but not of the `known` offsets [from, to). Raises
+        OSError. `at_once`: it yields nothing, but raises NotHereYetError where these frames are not here."""
         relay = self.relay_of(partition)
         if relay is None or relay.begin is None or partition.pending is None:
             return
-        pending = partition.pending
-        known_from, known_to = known
-        after = begin
-        while (at := pending.first(after)) is not None and at < end:
-            if known_from <= at < known_to:
-                after = known_to
-                continue
-            try:
-                origin, header, batch = self._messages.frame_with(partition, at)
-            except LookupError:
-                after = at + 1
-                continue
+        places = _places(partition, begin, end, known)
+        messages = self._messages
+        frames = self._frames_now(places) if at_once else (yield from messages.frames(places))
+        for origin, header, batch in frames:
             for offset, record in still_waiting(partition, header.base_offset, batch):
-                relay.begin(self._messages.message(partition, offset, record, origin))
-            after = header.base_offset + header.last_offset_delta + 1
+                relay.begin(messages.message(partition, offset, record, origin))
+        messages.brought.forget(places)
+
+    def _frames_now(self, places: list[Place]) -> list[WaitingFrame]:
+        try:
+            return [self._messages.frame_now(place) for place in places]
+        except NotHereYetError:
+            raise NotHereYetError(self._messages.brought.load(places)) from None
 
     def decide(
         self, relay: Relay, source: Partition, base: int, batch: memoryview, origin: Origin
@@ -86,14 +90,14 @@ class Deciding:
             return None
         look_again_ms: int | None = None
         for at, (offset, record) in enumerate(still_waiting(source, base, batch)):
-            due_ms = self._carry_out(relay, source, self._messages.message(source, offset, record, origin))
+            due_ms = yield from self._carry_out(relay, source, self._messages.message(source, offset, record, origin))
             if due_ms is not None:
                 look_again_ms = min(due_ms, look_again_ms or due_ms)
             if at % DECIDED == DECIDED - 1:
                 yield None
         return look_again_ms
 
-    def _carry_out(self, relay: Relay, source: Partition, message: Scheduled) -> int | None:
+    def _carry_out(self, relay: Relay, source: Partition, message: Scheduled) -> Generator[Load | None, Any, int | None]:
         """Ask about a message, and do as the relay says; when to ask again, if it waits on."""
         try:
             decision = relay.decide(message)
@@ -107,7 +111,7 @@ class Deciding:
             if isinstance(decision, Complete):
                 self._complete(source, message, decision)
             else:
-                for out in self._delivering.release([(source, message.offset)]):
+                for out in (yield from self._released(source, message.offset)):
                     self._delivering.append(out, message.now_ms)
         except BrokerError as error:
             if relay.begin is not None:  # it has counted on what it decided
@@ -115,6 +119,19 @@ class Deciding:
             self._delivering.failed(error, source, message.offset)
             return message.now_ms + RETRY_MS
         return None
+
+    def _released(self, source: Partition, offset: int) -> Generator[Load | None, Any, list[Outgoing]]:
+        """As of `Delivering.release`; empty where it was completed meanwhile. Raises BrokerError, also where it cannot
+        be read now."""
+        while source.pending is not None and offset in source.pending:
+            try:
+                return self._delivering.release([(source, offset)])
+            except NotHereYetError as error:
+                load = error.load
+            failure = yield tried(load)
+            if isinstance(failure, OSError):
+                raise BrokerError(Fault.REQUEST_TIMED_OUT, f"it cannot be read now: {failure}")
+        return []
 
     def _reschedule(self, source: Partition, message: Scheduled, decision: Reschedule) -> None:
         run = SourceRun(source.topic.number, source.index, message.offset, message.attempts + 1)
@@ -131,6 +148,28 @@ class Deciding:
             self._appender.append_relayed(self._administration.first_partition(decision.topic), batch, sources=[run])
         else:
             self._appender.append_control(control.Settled([(run.topic_number, run.partition, run.first_offset)]))
+
+
+def _places(partition: Partition, begin: int, end: int, known: tuple[int, int]) -> list[Place]:
+    """Where the frames stand that hold what waits in [begin, end), but only `known` offsets; those that are lost to
+    corruption are left out."""
+    pending, queue = partition.pending, partition.queue
+    assert pending is not None
+    known_from, known_to = known
+    places: list[Place] = []
+    after = begin
+    while (at := pending.first(after)) is not None and at < end:
+        if known_from <= at < known_to:
+            after = known_to
+            continue
+        place = place_of(partition, at)
+        rows = queue.rows_upto(at, at + 1, 0)
+        if place is None or not rows:
+            after = at + 1
+            continue
+        places.append(place)
+        after = rows[0][0] + rows[0][1]
+    return places
 
 
 def _copy(message: Scheduled, headers: Headers) -> bytearray:

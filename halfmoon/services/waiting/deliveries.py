@@ -90,17 +90,30 @@ class Deliveries:
         for due in self._taken:  # the last run has failed on the way
             queues.times.add(*due)
         self._taken = {}
+        problem: OSError | None = None
+        failed = 0
         while True:
             for number in range(len(queues.queues)):
-                while queues.follow(number):
-                    yield None
+                try:
+                    while (yield from queues.follow(number)):
+                        yield None
+                except OSError as error:  # it holds up no other queue
+                    problem = error
             yield from self._deliver_due()
-            if not queues.make_up():
+            try:
+                more = yield from queues.make_up()
+            except OSError as error:
+                problem = error
+                failed += 1
+                more = failed <= queues.left
+            if not more:
                 break
             yield None
         next_ms = queues.times.next_ms()
         if next_ms is not None:
             self._relays.wake_at(self, self._clock.mono_ms(next_ms))
+        if problem is not None:
+            raise problem
 
     def _deliver_due(self) -> Generator[Load | None, Any, None]:
         times = self._queues.times
@@ -127,7 +140,10 @@ class Deliveries:
             """In `outgoing`, or delivered already."""
             asked = cancels.asked
             for at, frame in zip(due, frames, strict=True):
-                if frame is not None:  # else completed already, or lost to corruption
+                if isinstance(frame, OSError):
+                    self._delivering.unreadable(frame, queues[at[1]], at[2])
+                    self._queues.times.add(now_ms + RETRY_MS, at[1], at[2])
+                elif frame is not None:  # else completed already, or lost to corruption
                     if self._deciding.relay_of(queues[at[1]]) is None:
                         gathered.append(at)
                     yield from self._deliver_frame(at, *frame, outgoing, now_ms)

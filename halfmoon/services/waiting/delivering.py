@@ -13,10 +13,11 @@ from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.records.batches import build_batch, parse_header, set_log_append_time
+from halfmoon.core.storage.storage import Place
 from halfmoon.core.topic_administration import TopicAdministration
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.schema.provenance import Origin, SourceRun
-from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, still_waiting
+from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, place_of, still_waiting
 
 UNDELIVERABLE = "halfmoon.undeliverable"
 """Dead letters that belong to no group: messages whose topic was gone when they were due."""
@@ -57,19 +58,27 @@ class Delivering:
         """The batches that waiting messages become when they are delivered, by where they go, in the order they wait
         in; nothing is appended. What is lost to corruption is left out.
 
-        Raises BrokerError(MESSAGE_TOO_LARGE) where they are too much to be held in memory together.
+        Raises BrokerError(MESSAGE_TOO_LARGE) where they are too much to be held in memory together, and NotHereYetError
+        where some are not here.
         """
         outgoing: dict[Partition, Outgoing] = {}
         full: list[Outgoing] = []
         size = 0
         frame: SingleRecords | None = None
+        used: list[Place] = []
+        missing: dict[Place, None] = {}
         for source, offset in sorted(places, key=lambda place: (place[0].topic.number, place[0].index, place[1])):
             if frame is None or not frame.holds(source, offset):
-                try:
-                    frame = SingleRecords(source, self._messages.frame_with(source, offset))
-                except LookupError as error:
-                    self._logger.error("event=delivery_failed error=%s", error)
+                place = place_of(source, offset)
+                if place is None:
+                    self._logger.error("event=delivery_failed error=offset %d of %r", offset, source)
                     continue
+                try:
+                    frame = SingleRecords(source, self._messages.frame_now(place))
+                except NotHereYetError:
+                    missing[place] = None
+                    continue
+                used.append(place)
             origin = frame.origin
             target = self._catalog.partition(origin.topic_number, origin.partition)
             if target is None:
@@ -89,6 +98,9 @@ class Delivering:
                     f"more than {RELEASED_BYTES >> 20} MiB of messages would be delivered at once",
                 )
             out.take(source, offset, frame.body, record)
+        if missing:
+            raise NotHereYetError(self._messages.brought.load(list(missing)))
+        self._messages.brought.forget(used)
         return [*full, *outgoing.values()]
 
     def write_dead_letters(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
@@ -107,6 +119,10 @@ class Delivering:
             target = self._administration.first_partition(UNDELIVERABLE)
             self._appender.append_relayed(target, bytearray(made), sources=runs)
             self.lost_targets += len(part)
+
+    def unreadable(self, error: OSError, source: Partition, offset: int) -> None:
+        """It is tried again later."""
+        self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, error)
 
     def failed(self, error: BrokerError, source: Partition, offset: int) -> None:
         """What stops one message stops no other. Raises the error again where it has stopped all of them."""

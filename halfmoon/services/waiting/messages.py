@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.records.record_codec import Extent, Record
+from halfmoon.core.relay import tried
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, decode_origin
+from halfmoon.services.waiting.brought import Brought
 from halfmoon.services.waiting.types import Scheduled
 
 if TYPE_CHECKING:
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.records.batch_header import BatchHeader
     from halfmoon.core.relay import Load
-    from halfmoon.core.storage.reading import Place
+    from halfmoon.core.storage.storage import Place
     from halfmoon.services.waiting.due_clock import DueClock
     from halfmoon.services.waiting.state import AttemptsState
 
@@ -37,28 +39,28 @@ class WaitingFrame(NamedTuple):
 class WaitingMessages:
     def __init__(self, reader: PartitionReader, catalog: Catalog, attempts: AttemptsState, clock: DueClock) -> None:
         self._reader = reader
+        self.brought = Brought(reader)
         self._catalog = catalog
         self._attempts = attempts
         self._clock = clock
 
-    def frame_with(self, partition: Partition, offset: int) -> WaitingFrame:
-        """The frame that a waiting message stands in. Waits for the disk if need be.
+    def frame_now(self, place: Place) -> WaitingFrame:
+        """The frame that stands there. Raises NotHereYetError."""
+        return _frame(self.brought.now(place))
 
-        Raises LookupError where it is lost to corruption.
-        """
-        place = place_of(partition, offset)
-        if place is None:
-            raise LookupError(f"offset {offset} of {partition!r}")
-        read = self._reader.read_at([place])
-        (piece,) = read.slices if read.cold is None else read.cold()
-        origin, batch = parted(memoryview(piece))
-        return WaitingFrame(origin, parse_header(batch), batch)
+    def frames(self, places: Sequence[Place]) -> Generator[Load | None, Any, list[WaitingFrame]]:
+        """The frames that stand there. Raises OSError."""
+        read = self._reader.read_at(places)
+        slices = read.slices if read.cold is None else (yield tried(read.cold))
+        if isinstance(slices, OSError):
+            raise slices
+        return [_frame(piece) for piece in slices]
 
     def read(
         self, wanted: Sequence[tuple[Partition, int]]
-    ) -> Generator[Load | None, Any, list[tuple[Origin, memoryview] | None]]:
+    ) -> Generator[Load | None, Any, list[tuple[Origin, memoryview] | OSError | None]]:
         """The frames that begin at these offsets, in their order: origin and batch. None where nothing of it waits any
-        more, or it is lost to corruption."""
+        more, or it is lost to corruption; the error where it cannot be read now."""
         places: list[tuple[int, int, int]] = []
         for at, (partition, base) in enumerate(wanted):
             pending = partition.pending
@@ -71,10 +73,14 @@ class WaitingMessages:
                 places.append((*place, at))
         places.sort()
         read = self._reader.read_at([(position, length) for position, length, _ in places])
-        slices = read.slices if read.cold is None else (yield read.cold)
-        found: list[tuple[Origin, memoryview] | None] = [None] * len(wanted)
+        slices = read.slices if read.cold is None else (yield tried(read.cold))
+        if isinstance(slices, OSError):  # one by one: what cannot be read holds up no other
+            loads = [tried(self._reader.load_at([(position, length)])) for position, length, _ in places]
+            each = yield lambda: [load() for load in loads]
+            slices = [one if isinstance(one, OSError) else one[0] for one in each]
+        found: list[tuple[Origin, memoryview] | OSError | None] = [None] * len(wanted)
         for (_, _, at), piece in zip(places, slices, strict=True):
-            found[at] = parted(memoryview(piece))
+            found[at] = piece if isinstance(piece, OSError) else parted(memoryview(piece))
         return found
 
     def message(self, partition: Partition, offset: int, record: Record, origin: Origin) -> Scheduled:
@@ -117,6 +123,11 @@ def place_of(partition: Partition, offset: int) -> Place | None:
         return None
     position, length = found[0]
     return position - ORIGIN_BYTES, length + ORIGIN_BYTES
+
+
+def _frame(piece: memoryview | bytes) -> WaitingFrame:
+    origin, batch = parted(memoryview(piece))
+    return WaitingFrame(origin, parse_header(batch), batch)
 
 
 def parted(piece: memoryview) -> tuple[Origin, memoryview]:

@@ -7,8 +7,13 @@ made again from what is pending.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.relay import Load
 from halfmoon.services.waiting.deciding import Deciding
 from halfmoon.services.waiting.due_clock import DueClock
 from halfmoon.services.waiting.due_times import MAX_QUEUES, DueTimes
@@ -18,6 +23,17 @@ FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""
 TOLD = 20
 """The same where a relay is told of the messages, and so these are read."""
+
+
+Taken = Generator["Load | None", Any, bool]
+
+
+@dataclass(slots=True)
+class _Earlier:
+    number: int
+    """Of the queue."""
+    begin: int
+    end: int
 
 
 class WaitingQueues:
@@ -33,17 +49,17 @@ class WaitingQueues:
         """Offset up to which the wheel has followed the consume queue."""
         self._known: dict[Partition, tuple[int, int]] = {}
         """Offsets [from, to) of messages that their relay knows of, because it has put them there."""
-        self._earlier: list[tuple[int, int, int]] = []
-        """(queue, from, to): what was there at the start, and is still to be taken in."""
+        self._earlier: list[_Earlier] = []
+        """What was there at the start, and is still to be taken in."""
 
     def start(self) -> None:
         """What comes from now on does not wait for what is there."""
         for partition in self._catalog.partitions():
             if partition.pending is not None:
                 self._add(partition, partition.queue.end_offset)
-                self._earlier.append((len(self.queues) - 1, partition.start_offset, partition.queue.end_offset))
+                self._earlier.append(_Earlier(len(self.queues) - 1, partition.start_offset, partition.queue.end_offset))
         # Those whose relay is to be told of them come first.
-        self._earlier.sort(key=lambda earlier: self._deciding.relay_of(self.queues[earlier[0]]) is not None)
+        self._earlier.sort(key=lambda earlier: self._deciding.relay_of(self.queues[earlier.number]) is not None)
 
     def waits_in(self, partition: Partition, offset: int = 0, known: int = 0) -> None:
         """Messages begin to wait in this partition. Its relay is not told of the `known` ones from `offset` on."""
@@ -65,47 +81,66 @@ class WaitingQueues:
 
     # -- filling the wheel -------------------------------------------------------------------------------------------
 
-    def follow(self, number: int) -> bool:
-        """Take in some of what has come into a queue since the last time; whether there was anything."""
+    # Some of the following are steps of a mover, which fail with OSError where a relay is to be told of messages that
+    # cannot be read. Then nothing is lost: what a relay was not told of is not passed.
+
+    def follow(self, number: int, *, at_once: bool = False) -> Taken:
+        """Take in some of what has come into a queue since the last time; whether there was anything. `at_once`: as of
+        `Deciding.tell`."""
         partition = self.queues[number]
         begin, end = self.followed[partition], partition.queue.end_offset
         if begin >= end:
             return False
-        self.followed[partition] = self._take_in(number, begin, end)
-        self._tell(partition, begin, self.followed[partition])
+        upto = self._take_in(number, begin, end)
+        yield from self._tell(partition, begin, upto, at_once=at_once)
+        self.followed[partition] = max(self.followed[partition], upto)
         return True
 
-    def make_up(self) -> bool:
-        """Take in some of what was there at the start; whether there was any left."""
+    @property
+    def left(self) -> int:
+        """Queues of which not all that was there at the start is taken in."""
+        return len(self._earlier)
+
+    def make_up(self) -> Taken:
+        """Take in some of what was there at the start; whether there was any left. A queue that fails is the last to
+        come again."""
         while self._earlier:
-            if self._take_in_earlier(-1):
-                return True
-            self._earlier.pop()
+            earlier = self._earlier[-1]
+            try:
+                if (yield from self._take_in_earlier(earlier)):
+                    return True
+            except OSError:
+                self._earlier.remove(earlier)
+                self._earlier.insert(0, earlier)
+                raise
+            self._earlier.remove(earlier)
         return False
 
     def catch_up(self, topic: Topic) -> None:
-        """Take in all that stands in a topic's queues, now: somebody asks for one of its messages."""
+        """Take in all that stands in a topic's queues, now: somebody asks for one of its messages. Raises
+        NotHereYetError."""
         for partition in topic.partitions:
             if partition in self.followed:
                 number = self.queues.index(partition)
-                for at in range(len(self._earlier) - 1, -1, -1):
-                    if self._earlier[at][0] == number:
-                        while self._take_in_earlier(at):
+                for earlier in self._earlier:
+                    if earlier.number == number:
+                        while _now(self._take_in_earlier(earlier, at_once=True)):
                             pass
-                while self.follow(number):
+                while _now(self.follow(number, at_once=True)):
                     pass
 
-    def _take_in_earlier(self, at: int) -> bool:
-        number, begin, end = self._earlier[at]
-        if begin >= end:
+    def _take_in_earlier(self, earlier: _Earlier, *, at_once: bool = False) -> Taken:
+        begin = earlier.begin
+        if begin >= earlier.end:
             return False
-        upto = self._take_in(number, begin, end, at_start=True)
-        self._earlier[at] = number, upto, end
-        self._tell(self.queues[number], begin, upto)
+        upto = self._take_in(earlier.number, begin, earlier.end, at_start=True)
+        yield from self._tell(self.queues[earlier.number], begin, upto, at_once=at_once)
+        earlier.begin = max(earlier.begin, upto)
         return True
 
-    def _tell(self, partition: Partition, begin: int, end: int) -> None:
-        self._deciding.tell(partition, begin, end, self._known.get(partition, (0, 0)))
+    def _tell(self, partition: Partition, begin: int, end: int, *, at_once: bool) -> Generator[Load | None, Any, None]:
+        known = self._known.get(partition, (0, 0))
+        return self._deciding.tell(partition, begin, end, known, at_once=at_once)
 
     def _take_in(self, number: int, begin: int, end: int, *, at_start: bool = False) -> int:
         """Put what waits in [begin, end) of a queue into the wheel, as far as it can be done at once; up to where."""
@@ -131,3 +166,12 @@ class WaitingQueues:
                     due_ms = max(due_ms, again_ms)  # it was rescheduled; until when, nobody wrote down
                 add(due_ms, number, base)
         return columns.base[upto - 1] + columns.span[upto - 1]
+
+
+def _now(steps: Taken) -> bool:
+    """What they return. They are `at_once`, and yield nothing."""
+    try:
+        next(steps)
+    except StopIteration as done:
+        return bool(done.value)
+    raise AssertionError("it should not wait")

@@ -19,9 +19,9 @@ from halfmoon.core.gathering import Outgoing
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records.batch_header import CODEC_MASK
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
-from halfmoon.core.relay import Load, Relays
-from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.relay import Load, Relays, tried
 from halfmoon.core.storage.frame import HEADER_BYTES
+from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, SourceRun
 from halfmoon.services.waiting.cancels import Cancels, NoCancels
 from halfmoon.services.waiting.deliveries import Deliveries
@@ -36,7 +36,7 @@ class SegmentReclaim:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         catalog: Catalog,
         appender: Appender,
         reader: PartitionReader,
@@ -105,10 +105,15 @@ class SegmentReclaim:
     def run(self) -> Generator[Load | None, Any, None]:
         if self._upto <= self._log.start:
             return
+        problem: OSError | None = None
         for partition in list(self._waiting()):
-            yield from self._move_from(partition)
+            problem = (yield from self._move_from(partition)) or problem
+        if problem is not None:
+            raise problem
 
-    def _move_from(self, partition: Partition) -> Generator[Load | None, Any, None]:
+    def _move_from(self, partition: Partition) -> Generator[Load | None, Any, OSError | None]:
+        """What could not be read holds up no other message; the error is returned then."""
+        problem: OSError | None = None
         pending = partition.pending
         assert pending is not None
         at = pending.first()
@@ -118,13 +123,19 @@ class SegmentReclaim:
                 at = pending.first(at + 1)
                 continue
             if place[0] >= self._upto:
-                return
+                break
             read = self._reader.read_at([place])
-            (piece,) = read.slices if read.cold is None else (yield read.cold)
+            slices = read.slices if read.cold is None else (yield tried(read.cold))
+            if isinstance(slices, OSError):
+                problem = slices
+                at = pending.first(at + 1)
+                continue
+            (piece,) = slices
             while self._deliveries.is_gathering:  # it has read messages that it is about to append
                 yield None
             at = pending.first(self._move(partition, *parted(memoryview(piece))))
             yield None
+        return problem
 
     def _attempts_of(self, partition: Partition, sources: Iterable[SourceRun]) -> list[SourceRun]:
         """How often those were rescheduled that are to be appended next, by their new offsets."""

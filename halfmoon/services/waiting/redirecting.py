@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.core.gathering import Outgoing
-    from halfmoon.core.storage.commitlog import CommitLog
+    from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.waiting.cancels import Cancels
@@ -69,7 +69,7 @@ class _Piece(NamedTuple):
 class Redirecting:
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         turn: Turn,
         appender: Appender,
         administration: TopicAdministration,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from halfmoon.core.clock import Clock
     from halfmoon.core.partition_reader import PartitionReader
     from halfmoon.core.relay import Relays
-    from halfmoon.core.storage.commitlog import CommitLog
+    from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.waiting.cancels import Cancels
@@ -47,7 +47,7 @@ class WaitingService:
 
     def __init__(
         self,
-        log: CommitLog,
+        log: WriteSide,
         turn: Turn,
         catalog: Catalog,
         appender: Appender,

@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import ApiTable, Context, Deferred
 from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.catalog.owners import ThisNode
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live
 from halfmoon.core.services import Services
@@ -81,6 +82,8 @@ class FakeAdminBroker:
     def __init__(self, off: Collection[str] = (), **settings: object) -> None:
         """`off`: features that do nothing. `settings`: by dotted path with '__' for the dot, as
         `topics__partitions=2`."""
+        self.owners = ThisNode()
+        self.owners.node_id = self.node_id
         self.live = Live(_settings((*settings.items(), ("node__id", self.node_id))))
         self.by_name: dict[str, FakeTopic] = {}
         self.position = 0

@@ -10,7 +10,7 @@ import pytest
 from halfmoon.adapters.kafka import fetch_codec
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
-from halfmoon.core.storage.reading import Read
+from halfmoon.core.storage.storage import Read
 from halfmoon.errors import BrokerError, Fault
 
 Topic = FetchRequest.FetchTopic

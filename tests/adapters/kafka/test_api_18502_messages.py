@@ -71,3 +71,9 @@ def test_it_is_not_advertised() -> None:
 def test_what_fails_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert json.loads(messages._failed(RuntimeError("x")))["fault"] == "UNKNOWN_SERVER_ERROR"
     assert "message_search_failed" in caplog.text
+
+
+def test_a_log_that_cannot_be_read_is_told_as_such() -> None:
+    told = json.loads(messages._failed(OSError(5, "Input/output error")))
+    assert told["fault"] == "KAFKA_STORAGE_ERROR"
+    assert "Input/output error" in told["message"]

@@ -48,18 +48,18 @@ def run(steps: Any) -> Any:
 def test_the_first_message_stored_then_or_later(broker: BareNode, records: int) -> None:
     partition = fill(broker, [100, 200, 200, 300], records)
     for time_ms, batch in ((0, 0), (100, 0), (101, 1), (200, 1), (201, 3), (300, 3), (301, 4)):
-        assert run(first_stored_since(broker.log, partition, time_ms)) == batch * records, time_ms
+        assert run(first_stored_since(broker.frames, partition, time_ms)) == batch * records, time_ms
 
 
 def test_an_empty_queue(broker: BareNode) -> None:
-    assert run(first_stored_since(broker.log, fill(broker, []), 5)) == 0
+    assert run(first_stored_since(broker.frames, fill(broker, []), 5)) == 0
 
 
 def test_what_has_expired_is_not_found(broker: BareNode) -> None:
     partition = fill(broker, [100, 200, 300], 2)
     broker.delete_records(partition, 3)
-    assert run(first_stored_since(broker.log, partition, 0)) == 3
-    assert run(first_stored_since(broker.log, partition, 250)) == 4
+    assert run(first_stored_since(broker.frames, partition, 0)) == 3
+    assert run(first_stored_since(broker.frames, partition, 250)) == 4
 
 
 def test_any_times(broker: BareNode) -> None:
@@ -68,11 +68,11 @@ def test_any_times(broker: BareNode) -> None:
     partition = fill(broker, times_ms)
     for time_ms in range(0, 1_001, 7):
         expected = next((at for at, stored in enumerate(times_ms) if stored >= time_ms), 200)
-        assert run(first_stored_since(broker.log, partition, time_ms)) == expected
+        assert run(first_stored_since(broker.frames, partition, time_ms)) == expected
 
 
 def test_what_is_lost_to_rot_is_passed_over(broker: BareNode) -> None:
     partition = fill(broker, [100, 200, 300, 400])
     partition.queue.lose(1, 2)
-    assert run(frame_at(broker.log, partition, 1)) is None
-    assert run(first_stored_since(broker.log, partition, 150)) == 2
+    assert run(frame_at(broker.frames, partition, 1)) is None
+    assert run(first_stored_since(broker.frames, partition, 150)) == 2

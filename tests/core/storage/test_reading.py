@@ -7,7 +7,8 @@ import pytest
 from halfmoon.core.records.batch_header import BatchHeader, parse_header
 from halfmoon.core.storage import reading
 from halfmoon.core.storage.commitlog import CommitLog
-from halfmoon.core.storage.reading import Place, Reader
+from halfmoon.core.storage.reading import Reader
+from halfmoon.core.storage.storage import Place
 from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
 from halfmoon.testing.node import BareNode

@@ -51,7 +51,7 @@ class Notebook:
 
 
 def follow(broker: BareNode, *notebooks: Notebook) -> Following:
-    following = Following(broker.log, broker.catalog, broker.turn, broker.relays, broker.logger)
+    following = Following(broker.log, broker.reader, broker.catalog, broker.turn, broker.relays, broker.logger)
     broker.extend([following.feature()])
     following.start([("mine", notebook.dispatcher()) for notebook in notebooks], broker.cluster_id)
     return following

@@ -13,6 +13,7 @@ Rules: KafkaApis.handleProduceRequest, ProduceRequest.json, ProduceResponse.json
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +22,7 @@ from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.append import TransactionalProducer
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.errors import BrokerError, Fault, NotHereYetError
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core
@@ -72,9 +73,12 @@ def handle(ctx: Context, body: memoryview) -> object:
     if refusal is None:
         name = request.transactional_id
         producer = None if name is None else TransactionalProducer(name, version >= ADDS_PARTITIONS)
-        results, position = _append_all(ctx, request.topics, producer)
+        late: list[Late] = []
+        results, position = _append_all(ctx, request.topics, producer, late)
         if producer is not None and version < KNOWS_ABORTABLE:
             _translate_abortable(results)
+        if late:
+            return LateAnswer(ctx, results, position, late, producer, request.acks)
     else:
         results, position = _refuse_all(ctx.core, request.topics, refusal), 0
     if request.acks == 0:
@@ -102,6 +106,70 @@ class ProduceAnswer(Deferred):
         self.complete(encode(self.results, self.version))
 
 
+class Late(NamedTuple):
+    """A batch that cannot be appended before older messages are here."""
+
+    stored: Stored
+    partition: Partition
+    records: memoryview
+    load: Callable[[], object]
+
+
+class LateAnswer(Deferred):
+    """The answer to a request of which some batches have to be appended once more (errors.NotHereYetError)."""
+
+    __slots__ = ("_acks", "_ctx", "_late", "_position", "_producer", "_results")
+
+    def __init__(
+        self, ctx: Context, results: Results, position: int, late: list[Late], producer: TransactionalProducer | None,
+        acks: int,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self._ctx = ctx
+        self._results = results
+        self._position = position
+        self._late = late
+        self._producer = producer
+        self._acks = acks
+        ctx.peer.in_thread(self._load, self._loaded)
+
+    def _load(self) -> list[OSError | None]:
+        return [_error_of(each.load) for each in self._late]
+
+    def _loaded(self, errors: object, failure: BaseException | None) -> None:
+        late, self._late = self._late, []
+        for at, (stored, partition, records, _) in enumerate(late):
+            error = failure if failure is not None or not isinstance(errors, list) else errors[at]
+            if error is None:
+                self._position = max(
+                    self._position, _append(self._ctx, stored, partition, records, self._producer, self._late)
+                )
+            else:
+                _refuse(self._ctx.core, stored, BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
+        if self._late:
+            self._ctx.peer.in_thread(self._load, self._loaded)
+            return
+        if self._producer is not None and self._ctx.api_version < KNOWS_ABORTABLE:
+            _translate_abortable(self._results)
+        if self._acks == 0:
+            self.complete(_unheard_error(self._results))
+        else:
+            self._ctx.core.when_durable(self._position, self._durable)
+
+    def _durable(self, error: BrokerError | None) -> None:
+        answer = ProduceAnswer(self._results, self._ctx.api_version)
+        answer.then(self.complete)
+        answer.durable(error)
+
+
+def _error_of(load: Callable[[], object]) -> OSError | None:
+    try:
+        load()
+    except OSError as error:
+        return error
+    return None
+
+
 def _refusal(request: ProduceBody) -> BrokerError | None:
     """What is wrong with the request as a whole."""
     if request.acks not in (0, 1, -1):
@@ -125,13 +193,15 @@ def _refuse_all(core: Core, topics: list[tuple[str | bytes, Batches]], error: Br
 
 
 def _append_all(
-    ctx: Context, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None
+    ctx: Context, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None, late: list[Late]
 ) -> tuple[Results, int]:
-    """Append every batch; returns the results and the log position that must be durable (0: nothing was appended)."""
+    """Append every batch; returns the results and the log position that must be durable (0: nothing was appended).
+    What has to be appended once more is put into `late`."""
     core = ctx.core
     access = ctx.access
     now_ms = core.clock.wall_ms()
     append = core.append
+    owner_of, node_id = core.owners.owner_of, core.node_id
     highest = 0
     results: Results = []
     for key, batches in topics:
@@ -140,11 +210,18 @@ def _append_all(
         for index, records in batches:
             try:
                 partition = _partition(topic, key, index)
+                if owner_of(partition) != node_id:
+                    raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
                 if access is not None:
                     ctx.check("write", "topic", partition.topic.name)
                 if records is None:
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
                 base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)
+            except NotHereYetError as error:
+                assert records is not None
+                stored.append(Stored(index, 0, -1, -1, -1, None))
+                late.append(Late(stored[-1], partition, memoryview(bytearray(records)), error.load))
+                continue
             except BrokerError as error:
                 core.refused_batches[error.fault] += 1
                 stored.append(_refused(index, error))
@@ -154,6 +231,31 @@ def _append_all(
             stored.append(Stored(index, 0, base_offset, append_time_ms, start_offset, None))
         results.append((key, stored))
     return results, highest
+
+
+def _append(
+    ctx: Context, stored: Stored, partition: Partition, records: memoryview, producer: TransactionalProducer | None,
+    late: list[Late],
+) -> int:  # fmt: skip
+    """Append a batch that came late; the log position that must be durable (0: nothing was appended)."""
+    core = ctx.core
+    try:
+        if core.catalog.partition(partition.topic.number, partition.index) is not partition:
+            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+        produced = core.append(partition, records, core.clock.wall_ms(), producer)
+    except NotHereYetError as error:
+        late.append(Late(stored, partition, records, error.load))
+        return 0
+    except BrokerError as error:
+        _refuse(core, stored, error)
+        return 0
+    stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
+    return position
+
+
+def _refuse(core: Core, stored: Stored, error: BrokerError) -> None:
+    core.refused_batches[error.fault] += 1
+    stored.error_code, stored.message = code(error.fault), error.message
 
 
 def _partition(topic: Topic | None, key: str | bytes, index: int) -> Partition:

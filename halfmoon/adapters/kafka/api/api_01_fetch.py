@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code, code_of
 from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Wanted, encode, parse
-from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of
+from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_of_epoch, partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
@@ -100,6 +100,7 @@ class Reading:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
             if self.ctx.access is not None:
                 self.ctx.check("read", "topic", partition.topic.name)
+            check_owner(core, partition)
             check_leader_epoch(core, wanted.leader_epoch)
             found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)
             if wanted.last_epoch >= 0:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.errors import code, code_of
-from halfmoon.adapters.kafka.lookup import check_leader_epoch, epoch_at, partition_of, topic_named
+from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, epoch_at, partition_of, topic_named
 from halfmoon.adapters.kafka.protocol import ListOffsetsResponse
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.errors import BrokerError, Fault
@@ -73,6 +73,7 @@ def list_offsets(ctx: Context, request: Any) -> object:
                 if wanted.timestamp < 0 and ctx.api_version < SINCE_VERSION.get(wanted.timestamp, 1 << 15):
                     raise BrokerError(Fault.UNSUPPORTED_VERSION)
                 partition = partition_of(topic_named(ctx.core, topic.name), wanted.partition_index)
+                check_owner(ctx.core, partition)
                 check_leader_epoch(ctx.core, wanted.current_leader_epoch)
                 search = _look_up(ctx, result, partition, wanted.timestamp, request.isolation_level)
             except BrokerError as error:
@@ -112,6 +113,8 @@ def _run(ctx: Context, searches: list[_Search], response: Any) -> Deferred:
                 # Not the error itself: its traceback would hold on to this frame, this list, and through those to what
                 # the search had decompressed, until a full garbage collection.
                 found.append(BrokerError(error.fault, error.message))
+            except OSError as error:
+                found.append(BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
         return found
 
     def then(outcome: object, error: BaseException | None) -> None:

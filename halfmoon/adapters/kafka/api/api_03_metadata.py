@@ -92,6 +92,7 @@ def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
         core.node_id,
         core.generation,
         operations,
+        core.owners.owners_of(topic),
     )
 
 
@@ -99,9 +100,10 @@ def _response(ctx: Context, request: Any, topics: Any) -> bytes:
     version = ctx.api_version
     core = ctx.core
     asked = request.include_cluster_authorized_operations
+    others = [(other.node_id, *other.kafka) for other in core.owners.others()]
     return b"".join(
         [
-            head_bytes(version, core.node_id, ctx.peer.host, ctx.peer.port, core.cluster_id),
+            head_bytes(version, core.node_id, ctx.peer.host, ctx.peer.port, core.cluster_id, others),
             encode_array_size(len(topics), version >= FLEXIBLE),
             *topics,
             tail_bytes(version, CLUSTER_BITS if asked else NOT_ASKED),

@@ -55,5 +55,8 @@ def _refused(error: BrokerError) -> bytes:
 
 
 def _failed(error: Exception) -> bytes:
+    if isinstance(error, OSError):
+        log.error("event=message_search_failed error=%s", error)
+        return _refused(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {error}"))
     log.error("event=message_search_failed", exc_info=error)
     return _refused(BrokerError(Fault.UNKNOWN_SERVER_ERROR, "the search failed; see the broker's log"))

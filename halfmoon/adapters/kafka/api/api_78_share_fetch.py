@@ -242,22 +242,30 @@ class Call:
 
     def _load(self) -> None:
         loads, self._loads = self._loads, []
-        results: list[Any] = []
+        results: list[tuple[Any, Outcome | None]] = []
 
         def work() -> None:
-            results.extend(load.work() for load in loads)
+            for load in loads:
+                try:
+                    results.append((load.work(), None))
+                except BrokerError as refused:
+                    results.append((None, Outcome.of(refused)))
+                except OSError as error:  # the other partitions are not disturbed
+                    results.append((None, Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))))
 
         def arrived(_: object, error: BaseException | None) -> None:
             self.deferred.hurry = None
             for at, load in enumerate(loads):
-                if at < len(results):
+                unknown = Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))
+                found, refusal = results[at] if at < len(results) else (None, unknown)
+                if refusal is None:
                     try:
-                        load.then(results[at])
+                        load.then(found)
                     except BrokerError as refused:
                         self._refused[load.key] = Outcome.of(refused)
                 else:
                     load.failed()
-                    self._refused[load.key] = Outcome(code(Fault.KAFKA_STORAGE_ERROR), str(error))
+                    self._refused[load.key] = refusal
             if self._has_answer or self._is_over():
                 self._answer()
             else:

@@ -19,4 +19,4 @@ def handle(call: Call) -> None:
             offset = max(offset - 1, partition.start_offset)
         return Answer(fields={"offset": str(offset)})
 
-    call.work_out(first_stored_since(call.core.log, partition, store_ms + upper), answered)
+    call.work_out(first_stored_since(call.core.frames, partition, store_ms + upper), answered)

@@ -15,4 +15,4 @@ def handle(call: Call) -> None:
     def answered(whole: WholeFrame | None) -> Answer:
         return Answer(fields={"timestamp": str(-1 if whole is None else whole.frame.store_ms)})
 
-    call.work_out(frame_at(call.core.log, partition, partition.start_offset), answered)
+    call.work_out(frame_at(call.core.frames, partition, partition.start_offset), answered)

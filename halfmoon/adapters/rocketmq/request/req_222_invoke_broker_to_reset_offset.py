@@ -48,5 +48,5 @@ def _offsets(call: Call, partitions: Sequence[Partition], offset: int, store_ms:
         elif store_ms < 0:
             found.append(partition.stable_offset)
         else:
-            found.append((yield from first_stored_since(call.core.log, partition, store_ms)))
+            found.append((yield from first_stored_since(call.core.frames, partition, store_ms)))
     return found

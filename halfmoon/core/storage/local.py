@@ -1,0 +1,17 @@
+"""The log on a disk of this machine: the first storage engine."""
+
+from __future__ import annotations
+
+from halfmoon.config.settings import Settings
+from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.files import FileSystem
+from halfmoon.core.storage.reading import Reader
+
+
+class LocalStorage:
+    """See core/storage/storage.Storage."""
+
+    def __init__(self, fs: FileSystem, settings: Settings) -> None:
+        log = settings.log
+        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_mark_bytes)
+        self.reader = Reader(self.log, log.hot_bytes, log.cold_bytes)

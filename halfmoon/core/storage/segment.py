@@ -1,0 +1,48 @@
+"""What every storage engine has: the log's segments, and commits (core/storage/storage.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from halfmoon.core.storage.files import File, Mapping
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file: the log positions [start, end)."""
+
+    start: int
+    size: int
+    file: File
+    mapping: Mapping
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    @property
+    def view(self) -> memoryview:
+        return self.mapping.view
+
+
+class Removed(NamedTuple):
+    """What became of a retired file: whether it is unmapped, and itself if it may be used again."""
+
+    released: bool
+    recycled: File | None
+
+
+class Sync(Protocol):
+    """One commit for everybody who waits. `run` may be called in a thread; it touches nothing of the log's state."""
+
+    target: int
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is one quick call to a disk, which may be made in the loop's thread."""
+        ...
+
+    def run(self) -> None:
+        """Raises OSError; LeaseLostError where this node may not write any more."""
+        ...

@@ -1,0 +1,112 @@
+"""Another node owns a partition: who asks this one for it is sent there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from kafka_rig import Rig, batch
+from test_api_00_produce import fields as producing
+from test_api_00_produce import results
+from test_api_01_fetch import fields, park, parts, wanted
+from test_api_02_list_offsets import asking, only
+
+from halfmoon.adapters.kafka.metadata_bytes import head_bytes, topic_bytes
+from halfmoon.core.catalog.owners import OtherNode
+from halfmoon.core.catalog.topics import Partition, Topic
+from halfmoon.core.storage.storage import LeaseLostError
+
+NOT_LEADER = 6
+OTHER = OtherNode(9, ("other.example", 9_192), "broker-9", ("other.example", 10_912))
+
+
+class Shared:
+    """This node owns partitions with an even index."""
+
+    def __init__(self, node_id: int) -> None:
+        self.node_id = node_id
+        self.here = lambda partition: partition.index % 2 == 0
+
+    def owner_of(self, partition: Partition) -> int:
+        return self.node_id if self.here(partition) else OTHER.node_id
+
+    def owners_of(self, topic: Topic) -> Sequence[int] | None:
+        return [self.owner_of(partition) for partition in topic.partitions]
+
+    def others(self) -> Sequence[OtherNode]:
+        return [OTHER]
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.topic("t", 3)
+    rig.broker.owners = Shared(rig.broker.node_id)
+    return rig
+
+
+def test_produce(rig: Rig) -> None:
+    answer = rig.client().ask(0, 9, **producing(*[(index, batch(b"v")) for index in range(3)]))
+    assert [row[:2] for row in results(answer)] == [(0, 0), (1, NOT_LEADER), (2, 0)]
+    assert [partition.next_offset for partition in rig.broker.topic("t").partitions] == [1, 0, 1]
+
+
+def test_fetch(rig: Rig) -> None:
+    partitions = rig.broker.topic("t").partitions
+    answer = rig.client().ask(1, 11, **fields(partitions[0], wanted(0), wanted(1), max_wait_ms=1_000))
+    assert [part.error_code for part in parts(answer)] == [0, NOT_LEADER]  # and it does not wait
+
+
+def test_a_held_fetch_learns_that_its_partition_has_moved(rig: Rig) -> None:
+    partitions = rig.broker.topic("t").partitions
+    client = park(rig, partitions[0], wanted(0), max_wait_ms=1_000)
+    client = client[0] if isinstance(client, tuple) else client
+    rig.broker.owners.here = lambda partition: False
+    rig.pass_time(1_000)
+    rig.turn()
+    (answer,) = client.answers()
+    assert parts(answer)[0].error_code == NOT_LEADER
+
+
+@pytest.mark.parametrize("timestamp", [-1, -2, 0])
+def test_list_offsets(rig: Rig, timestamp: int) -> None:
+    def code(index: int) -> int:
+        asked = asking(timestamp, index=index)
+        return int(only(rig.client().ask(2, 7, replica_id=-1, isolation_level=0, topics=asked)).error_code)
+
+    assert [code(index) for index in range(3)] == [0, NOT_LEADER, 0]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_metadata_names_the_owner(rig: Rig, version: int) -> None:
+    rest: dict[str, Any] = {"allow_auto_topic_creation": False}
+    answer = rig.client().ask(3, version, topics=None if version else [], **rest)
+    assert {(node.node_id, node.host, node.port) for node in answer.brokers} >= {(9, "other.example", 9_192)}
+    assert len(answer.brokers) == 2
+    me = rig.broker.node_id
+    (topic,) = answer.topics
+    found = [(p.partition_index, p.leader_id, p.replica_nodes, p.isr_nodes, p.error_code) for p in topic.partitions]
+    assert found == [(0, me, [me], [me], 0), (1, 9, [9], [9], 0), (2, me, [me], [me], 0)]
+    if version >= 7:
+        epoch = rig.broker.generation
+        assert [partition.leader_epoch for partition in topic.partitions] == [epoch, -1, epoch]
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_the_bytes_of_a_node_that_owns_all_are_the_remembered_ones(version: int) -> None:
+    given = (version, "t", bytes(16), False, 3, 7, 2)
+    assert topic_bytes(*given, owners=[7, 7, 7]) == topic_bytes(*given)
+    assert head_bytes(version, 7, "h", 1, "c", []) == head_bytes(version, 7, "h", 1, "c")
+
+
+def test_who_waits_for_a_log_that_another_node_writes_now_is_sent_there(rig: Rig) -> None:
+    """The lease was lost while a commit was under way."""
+    client = rig.client()
+    client.feed(client.encode(0, 9, **producing((0, batch(b"v")))))
+    rig.broker.write()
+    job = rig.broker.log.sync_job()
+    rig.broker.finish_sync(job, LeaseLostError("epoch 8 has it"))
+    rig.loop.run()
+    (answer,) = client.answers()
+    assert results(answer)[0][1] == NOT_LEADER
