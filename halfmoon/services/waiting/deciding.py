@@ -16,7 +16,7 @@ from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.services.waiting.messages import place_of, still_waiting
-from halfmoon.services.waiting.types import Reschedule, Complete
+from halfmoon.services.waiting.types import Complete, Reschedule
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Appender
@@ -97,7 +97,9 @@ class Deciding:
                 yield None
         return look_again_ms
 
-    def _carry_out(self, relay: Relay, source: Partition, message: Scheduled) -> Generator[Load | None, Any, int | None]:
+    def _carry_out(
+        self, relay: Relay, source: Partition, message: Scheduled
+    ) -> Generator[Load | None, Any, int | None]:
         """Ask about a message, and do as the relay says; when to ask again, if it waits on."""
         try:
             decision = relay.decide(message)
