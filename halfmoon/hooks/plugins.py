@@ -111,18 +111,23 @@ class Plugins:
         for listener in self.on_topic_changed:
             _guarded("halfmoon_topic_changed", listener, topic, change)
 
-    def authorized(
+    def verdict(
         self, principal: str | None, client_host: str, operation: str, resource_type: str, resource: str
-    ) -> bool:
-        """Whether nobody objects: one False or one exception denies; no opinion at all allows."""
+    ) -> bool | None:
+        """What they say together: one False or one exception denies, whatever others say; else one True allows; None
+        where nobody has an opinion."""
+        allowed = None
         for listener in self.authorizers:
             try:
-                if listener.call(principal, client_host, operation, resource_type, resource) is False:
-                    return False
+                said = listener.call(principal, client_host, operation, resource_type, resource)
             except Exception:
                 log.exception("event=hook_failed hook=halfmoon_authorize plugin=%s verdict=deny", listener.plugin)
                 return False
-        return True
+            if said is False:
+                return False
+            if said:
+                allowed = True
+        return allowed
 
 
 def load_plugins(

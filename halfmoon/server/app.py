@@ -153,7 +153,7 @@ class App:
             self.plugins.topic_changed(topic.name, "exists")
         self._follow()
         self._bind_edges()
-        access = Access(self.plugins.authorized) if self.plugins.authorizers else None
+        access = Access(self.plugins.verdict) if self.plugins.authorizers else None
         more_apis = [_kafka_api(each) for each in self.plugins.kafka_apis]
         self.kafka = Server(kernel, node.services, settings, loop, access=access, more_apis=more_apis)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)

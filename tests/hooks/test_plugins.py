@@ -423,15 +423,16 @@ def test_other_events_survive_a_plugin_that_raises(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize(
     ("verdicts", "allowed"),
     [
-        ([], True),
-        ([None], True),
+        ([], None),
+        ([None], None),
         ([True], True),
+        ([True, None], True),
         ([True, False], False),
         ([False, True], False),
         ([True, "raise"], False),
     ],
 )
-def test_one_objection_denies(verdicts: list[object], allowed: bool) -> None:
+def test_one_objection_denies(verdicts: list[object], allowed: bool | None) -> None:
     def authorizer(number: int, verdict: object) -> object:
         def halfmoon_authorize(operation: str, resource: str) -> Any:
             assert (operation, resource) == ("read", "orders")
@@ -440,7 +441,7 @@ def test_one_objection_denies(verdicts: list[object], allowed: bool) -> None:
         return plugin(f"p{number}", halfmoon_authorize=halfmoon_authorize)
 
     loaded = load(*(authorizer(number, verdict) for number, verdict in enumerate(verdicts)))
-    assert loaded.authorized(None, "127.0.0.1", "read", "topic", "orders") is allowed
+    assert loaded.verdict(None, "127.0.0.1", "read", "topic", "orders") is allowed
 
 
 def test_an_authorizer_that_takes_every_argument_is_called_directly() -> None:
@@ -449,7 +450,7 @@ def test_an_authorizer_that_takes_every_argument_is_called_directly() -> None:
 
     loaded = load(plugin(halfmoon_authorize=halfmoon_authorize))
     assert loaded.authorizers[0].call is halfmoon_authorize
-    assert not loaded.authorized(None, "192.0.2.1", "read", "topic", "orders")
+    assert not loaded.verdict(None, "192.0.2.1", "read", "topic", "orders")
 
 
 def test_a_context_reaches_the_broker_once_it_runs(tmp_path: Path) -> None:

@@ -1,68 +1,233 @@
-"""Which APIs ask whether a group may be read, and how they say no.
+"""What each API needs: which operation on which resource, and what is answered where a plugin refuses it.
 
-What a request does with topics is asked where the handler finds them (`Context.check`): one refused topic leaves the
-others of the request alone. A request that is about one group is asked about here, before its handler sees it.
+    API key → its guards; the first asks first
 
-Operations: KafkaApis and RequestHandlerHelper (Apache Kafka 4).
+Each API of ours has its line in `NEEDS`, and one without stops the start. `IN_ITS_HANDLER` are those that ask by
+themselves (`Context.check`), because their bodies are read by hand or because what they need turns up as they go. One
+refused topic leaves the others of a request alone, and whether a refused topic exists is not said.
+
+Operations and resource types are Kafka's AclOperation and ResourceType in lower case. What one operation implies about
+another (who may read may describe) is the plugin's to say.
+
+Rules: KafkaApis, ControllerApis, ConfigHelper and AuthHelper of Apache Kafka 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from halfmoon.adapters.kafka.errors import code
-from halfmoon.adapters.kafka.protocol import (
-    ConsumerGroupHeartbeatResponse,
-    HeartbeatResponse,
-    JoinGroupResponse,
-    LeaveGroupResponse,
-    ShareGroupHeartbeatResponse,
-    SyncGroupResponse,
+from halfmoon.adapters.kafka import refusals
+from halfmoon.adapters.kafka.api_guards import (
+    add_partitions,
+    check_leader_epochs,
+    check_markers,
+    check_producer,
+    check_subscribed,
+    configs,
+    describe_cluster,
+    described_members,
+    described_transactions,
+    find_coordinator,
+    list_groups,
+    of_group,
+    offset_fetch,
+    share_offsets,
+    transactional_id,
 )
-from halfmoon.adapters.kafka.registry import Context
+from halfmoon.adapters.kafka.guards import (
+    Guard,
+    Handler,
+    afterwards,
+    called,
+    cluster,
+    each,
+    each_by,
+    itself,
+    shown,
+    topic_called,
+    whole_by,
+)
+from halfmoon.adapters.kafka.protocol import RESPONSES
+from halfmoon.adapters.kafka.refusals import at_the_top, everything, result, topic
 from halfmoon.adapters.kafka.routes import Route
-from halfmoon.errors import BrokerError
 
-Handler = Callable[[Context, Any], object]
+_DESCRIBED = result(lambda response: response.DescribedGroup, "group_id")
+_COMMITTED = topic(
+    lambda response: response.TxnOffsetCommitResponseTopic, lambda topic: topic.TxnOffsetCommitResponsePartition
+)
+_REASSIGNED = topic(
+    lambda response: response.ReassignableTopicResponse, lambda topic: topic.ReassignablePartitionResponse
+)
+_ELECTED = topic(
+    lambda response: response.ReplicaElectionResult, lambda topic: topic.PartitionResult,
+    name="topic", of="topic", parts="partition_result", index="partition_id",
+)  # fmt: skip
+_COMMITTED_ALL = everything("topics", "topics", _COMMITTED)
+_OFFSETS_ALL = everything("topics", "topics", refusals.offset_commit_topic)
 
-_REFUSED: dict[int, Callable[[int, str], object]] = {
-    11: lambda error, _: JoinGroupResponse(
-        throttle_time_ms=0, error_code=error, generation_id=-1, protocol_type=None, protocol_name="", leader="",
-        skip_assignment=False, member_id="", members=[],
+Guards = tuple[Guard, ...]
+NOTHING: Guards = ()
+IN_ITS_HANDLER: Guards = ()
+
+NEEDS: Mapping[int, Guards] = {
+    0: IN_ITS_HANDLER,
+    1: IN_ITS_HANDLER,
+    2: (
+        each("topics", "describe", "topic", called("name"), "topics", topic(
+            lambda response: response.ListOffsetsTopicResponse, lambda topic: topic.ListOffsetsPartitionResponse,
+            offset=-1, timestamp=-1,
+        )),
     ),
-    12: lambda error, _: HeartbeatResponse(throttle_time_ms=0, error_code=error),
-    13: lambda error, _: LeaveGroupResponse(throttle_time_ms=0, error_code=error, members=[]),
-    14: lambda error, _: SyncGroupResponse(
-        throttle_time_ms=0, error_code=error, protocol_type=None, protocol_name=None, assignment=b""
+    3: IN_ITS_HANDLER,
+    8: (
+        of_group("read", _OFFSETS_ALL),
+        each("topics", "read", "topic", topic_called("name"), "topics", refusals.offset_commit_topic),
     ),
-    68: lambda error, message: ConsumerGroupHeartbeatResponse(
-        throttle_time_ms=0, error_code=error, error_message=message, member_id=None, member_epoch=0,
-        heartbeat_interval_ms=0, assignment=None,
+    9: (offset_fetch,),
+    10: (find_coordinator,),
+    11: (of_group("read"),),
+    12: (of_group("read"),),
+    13: (of_group("read"),),
+    14: (of_group("read"),),
+    15: (each("groups", "describe", "group", itself, "groups", _DESCRIBED),),
+    16: (afterwards(list_groups),),
+    18: NOTHING,
+    19: IN_ITS_HANDLER,
+    20: IN_ITS_HANDLER,
+    21: (
+        each("topics", "delete", "topic", called("name"), "topics", topic(
+            lambda response: response.DeleteRecordsTopicResult, lambda topic: topic.DeleteRecordsPartitionResult,
+            low_watermark=-1,
+        )),
     ),
-    76: lambda error, message: ShareGroupHeartbeatResponse(
-        throttle_time_ms=0, error_code=error, error_message=message, member_id=None, member_epoch=0,
-        heartbeat_interval_ms=0, assignment=None,
+    22: (whole_by(check_producer),),
+    23: (
+        each_by("topics", check_leader_epochs, "topics", topic(
+            lambda response: response.OffsetForLeaderTopicResult, lambda topic: topic.EpochEndOffset,
+            name="topic", of="topic", index="partition",
+        )),
     ),
+    24: (add_partitions,),
+    25: (transactional_id(), of_group("read")),
+    26: (transactional_id(),),
+    27: (whole_by(check_markers, refusals.markers),),
+    28: (
+        transactional_id(_COMMITTED_ALL),
+        of_group("read", _COMMITTED_ALL),
+        each("topics", "read", "topic", called("name"), "topics", _COMMITTED),
+    ),
+    29: (cluster("describe"),),
+    30: (
+        cluster("alter", everything("creations", "results", lambda response, _, error: at_the_top(
+            response.AclCreationResult, None, error
+        ))),
+    ),
+    31: (
+        cluster("alter", everything("filters", "filter_results", lambda response, _, error: at_the_top(
+            response.DeleteAclsFilterResult, None, error
+        ))),
+    ),
+    32: (configs("describe_configs", "results"),),
+    33: (configs("alter_configs", "responses"),),
+    34: (cluster("alter", refusals.moves),),
+    35: (cluster("describe"),),
+    37: (
+        each("topics", "alter", "topic", called("name"), "results", result(
+            lambda response: response.CreatePartitionsTopicResult, "name", "name"
+        )),
+    ),
+    42: (
+        each("groups_names", "delete", "group", itself, "results", result(
+            lambda response: response.DeletableGroupResult, "group_id"
+        )),
+    ),
+    43: (cluster("alter", everything("topic_partitions", "replica_election_results", _ELECTED, top=True)),),
+    44: (configs("alter_configs", "responses"),),
+    45: (cluster("alter", everything("topics", "responses", _REASSIGNED, top=True)),),
+    46: (cluster("describe"),),
+    47: (
+        of_group("delete"),
+        each("topics", "read", "topic", called("name"), "topics", topic(
+            lambda response: response.OffsetDeleteResponseTopic, lambda topic: topic.OffsetDeleteResponsePartition
+        )),
+    ),
+    48: (cluster("describe_configs", refusals.no_quotas),),
+    49: (cluster("alter_configs", everything("entries", "entries", refusals.quota_entry)),),
+    50: (cluster("describe"),),
+    51: (cluster("alter", refusals.credentials),),
+    55: (cluster("describe"),),
+    57: (cluster("alter"),),
+    60: (afterwards(describe_cluster),),
+    61: (
+        each("topics", "read", "topic", called("name"), "topics", topic(
+            lambda response: response.TopicResponse, lambda topic: topic.PartitionResponse, asked="partition_indexes"
+        )),
+    ),
+    65: (
+        each("transactional_ids", "describe", "transactional_id", itself, "transaction_states", result(
+            lambda response: response.TransactionState, "transactional_id"
+        )),
+        afterwards(described_transactions),
+    ),
+    66: (shown("transaction_states", "describe", "transactional_id", lambda state: state.transactional_id),),
+    68: (of_group("read"), whole_by(check_subscribed)),
+    69: (
+        each("group_ids", "describe", "group", itself, "groups", _DESCRIBED),
+        afterwards(described_members),
+    ),
+    71: NOTHING,
+    72: NOTHING,
+    74: (cluster("describe_configs"),),
+    75: IN_ITS_HANDLER,
+    76: (of_group("read"), whole_by(check_subscribed)),
+    77: (
+        each("group_ids", "describe", "group", itself, "groups", _DESCRIBED),
+        afterwards(described_members),
+    ),
+    78: IN_ITS_HANDLER,
+    79: (of_group("read"),),  # and topics in its handler
+    90: (
+        each("groups", "describe", "group", called("group_id"), "groups", result(
+            lambda response: response.DescribeShareGroupOffsetsResponseGroup, "group_id", "group_id"
+        )),
+        share_offsets,
+    ),
+    91: (
+        of_group("read"),
+        each("topics", "read", "topic", called("topic_name"), "responses", topic(
+            lambda response: response.AlterShareGroupOffsetsResponseTopic,
+            lambda topic: topic.AlterShareGroupOffsetsResponsePartition, name="topic_name", of="topic_name",
+        )),
+    ),
+    92: (
+        of_group("delete"),
+        each("topics", "read", "topic", called("topic_name"), "responses", result(
+            lambda response: response.DeleteShareGroupOffsetsResponseTopic, "topic_name", "topic_name"
+        )),
+    ),
+    18502: IN_ITS_HANDLER,
 }  # fmt: skip
-"""API key → the answer with an error code and a message."""
+"""By API key. An API of a plugin's own is the plugin's to guard, and has no line here."""
+
+_ANSWERS: Mapping[int, Any] = {8: refusals.offset_commit_answer}
+"""Answers that are made by hand. The others are of kafka-python's classes."""
 
 
-def guarded(routes: dict[int, Route]) -> dict[int, Route]:
-    """The routes, of which those about a group ask first."""
+def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, Route]:
+    """The routes, which first ask what their line in `NEEDS` says, but for those of the `others`, which are keys.
+    Raises KeyError for one without a line."""
+    keys = frozenset(others)
     return {
-        number: replace(route, handler=_guard(route.handler, _REFUSED[route.key])) if route.key in _REFUSED else route
+        number: route if route.key in keys else replace(route, handler=_guard(route))
         for number, route in routes.items()
     }
 
 
-def _guard(handler: Handler, refused: Callable[[int, str], object]) -> Handler:
-    def handle(ctx: Context, request: Any) -> object:
-        try:
-            ctx.check("read", "group", request.group_id)
-        except BrokerError as error:
-            return refused(code(error.fault), error.message)
-        return handler(ctx, request)
-
-    return handle
+def _guard(route: Route) -> Handler:
+    handler = route.handler
+    for guard in reversed(NEEDS[route.key]):
+        handler = partial(guard, _ANSWERS.get(route.key, RESPONSES[route.key]), handler)
+    return handler

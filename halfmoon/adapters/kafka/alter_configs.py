@@ -12,11 +12,8 @@ from typing import Any, TypeAlias
 from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.registry import Context
-from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, GROUP_TYPE, TOPIC_TYPE, Resource, resource
-from halfmoon.adapters.tcp.access import CLUSTER
+from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, Resource, resource
 from halfmoon.errors import BrokerError, Fault
-
-_SUBJECTS = {TOPIC_TYPE: "topic", GROUP_TYPE: "group"}
 
 OverridesAfter: TypeAlias = Callable[[Resource, Any], dict[str, str]]
 Loggers: TypeAlias = Callable[[Context, Any, bool], None]
@@ -46,7 +43,6 @@ def alter(
                 raise BrokerError(Fault.INVALID_REQUEST, "each resource must appear at most once")
             if duplicates(config.name for config in asked.configs):
                 raise BrokerError(Fault.INVALID_REQUEST, "a config key appears more than once")
-            ctx.check("alter_configs", *_subject(asked))
             if asked.resource_type == BROKER_LOGGER_TYPE and loggers is not None:
                 loggers(ctx, asked, bool(request.validate_only))
                 continue
@@ -58,12 +54,6 @@ def alter(
             position = later(position, written)
             changed.append(result)
     return when_durable(ctx, position, response_class(throttle_time_ms=0, responses=results), changed)
-
-
-def _subject(asked: Any) -> tuple[str, str]:
-    """The type and name of the resource that is altered: a topic, a group, or else the cluster."""
-    subject = _SUBJECTS.get(asked.resource_type)
-    return ("cluster", CLUSTER) if subject is None else (subject, asked.resource_name)
 
 
 def _alter(ctx: Context, asked: Any, validate_only: bool, overrides_after: OverridesAfter) -> int | None:

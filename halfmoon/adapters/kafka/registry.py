@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from halfmoon.adapters.kafka.features import features
-from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.access import Access, Use
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.services import Services
 from halfmoon.services.quotas.service import CONSUMED, Quotas
@@ -111,6 +111,27 @@ class Context:
         """Raises BrokerError where plugins refuse it."""
         if self.access is not None:
             self.access.check(self.peer.peer_host, operation, resource_type, resource)
+
+    def allows(self, operation: str, resource_type: str, resource: str) -> bool:
+        """Whether no plugin refuses it."""
+        return self.access is None or self.access.allows(self.peer.peer_host, operation, resource_type, resource)
+
+    def verdict(self, operation: str, resource_type: str, resource: str) -> bool | None:
+        """What plugins say; None where they have no opinion."""
+        return (
+            None
+            if self.access is None
+            else self.access.verdict(self.peer.peer_host, operation, resource_type, resource)
+        )
+
+    def allows_either(self, *uses: Use) -> bool:
+        """Whether plugins give one of these rights; see Access.allows_either."""
+        return self.access is None or self.access.allows_either(self.peer.peer_host, *uses)
+
+    def check_either(self, *uses: Use) -> None:
+        """Raises BrokerError with the fault of the last where plugins give none of these rights."""
+        if self.access is not None:
+            self.access.check_either(self.peer.peer_host, *uses)
 
     def limit_fetch(self, request: Any) -> None:
         """Have a request for records ask for no more at once than its client may have after a rest."""

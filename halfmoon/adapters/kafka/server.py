@@ -47,7 +47,9 @@ class Server(Listener):
             if each.key in apis:
                 raise StartError(f"API {each.key} ({each.name}) of a plugin: {apis[each.key].name} has this key")
             apis[each.key] = each
-        self.routes = build_routes(apis) if access is None else guarded(build_routes(apis))
+        self.routes = build_routes(apis)
+        if access is not None:
+            self.routes = guarded(self.routes, (each.key for each in more_apis))
         quotas = services.find(Quotas)
         self.shared = Shared(
             ApiTable(apis), self.routes, services, settings.listeners.kafka.advertise, access=access, quotas=quotas

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from halfmoon.adapters.kafka.durable import later
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
+from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.errors import BrokerError, Fault
@@ -45,18 +46,22 @@ def find(core: Core, key: Key) -> Partition:
     return partition_of(topic, key[1])
 
 
-def refusal(partition: Partition) -> Outcome | None:
-    """Internal topics are closed to clients."""
-    return Outcome(TOPIC_AUTHORIZATION_FAILED, None) if partition.topic.internal else None
+def refusal(ctx: Context, partition: Partition) -> Outcome | None:
+    """Internal topics are closed to clients, and others to those to whom plugins close them."""
+    topic = partition.topic
+    if topic.internal or (ctx.access is not None and not ctx.allows("read", "topic", topic.name)):
+        return Outcome(TOPIC_AUTHORIZATION_FAILED, None)
+    return None
 
 
 class Acknowledging:
     """The acknowledgements of one request: what became of them, and the log position to wait for before saying so."""
 
     def __init__(
-        self, core: Core, shares: ShareService, group: str, member: str, options: Options, *, may_renew: bool
+        self, ctx: Context, shares: ShareService, group: str, member: str, options: Options, *, may_renew: bool
     ) -> None:
-        self._core = core
+        self._ctx = ctx
+        self._core = ctx.core
         self._shares = shares
         self._group = group
         self._member = member
@@ -78,6 +83,7 @@ class Acknowledging:
         shares = self._shares
         try:
             partition = find(self._core, key)
+            self._ctx.check("read", "topic", partition.topic.name)
             part = shares.delivery.parts.known(self._group, partition)
             if part is None:
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)

@@ -28,7 +28,7 @@ class RigClient:
         self._asked: dict[int, tuple[int, int]] = {}
         self._correlation_id = 0
 
-    def encode(self, key: int, version: int, **fields: Any) -> bytes:
+    def encode(self, key: int, version: int, /, **fields: Any) -> bytes:
         """A framed request, as kafka-python sends it."""
         self._correlation_id += 1
         request = REQUESTS[key](version=version, **fields)
@@ -47,7 +47,7 @@ class RigClient:
             self.connection.buffer_updated(size)
             data = data[size:]
 
-    def ask(self, key: int, version: int, **fields: Any) -> Any:
+    def ask(self, key: int, version: int, /, **fields: Any) -> Any:
         """The one answer to a request, after a turn of the loop."""
         self.feed(self.encode(key, version, **fields))
         self.rig.turn()

@@ -32,9 +32,9 @@ class Guard:
         self.refused = set(refused)
         self.asked: list[tuple[str | None, str, str, str, str]] = []
 
-    def __call__(self, principal: str | None, host: str, operation: str, kind: str, resource: str) -> bool:
+    def __call__(self, principal: str | None, host: str, operation: str, kind: str, resource: str) -> bool | None:
         self.asked.append((principal, host, operation, kind, resource))
-        return (operation, kind, resource) not in self.refused
+        return False if (operation, kind, resource) in self.refused else None
 
 
 def rig_with(guard: Guard) -> Rig:

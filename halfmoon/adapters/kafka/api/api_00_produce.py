@@ -69,7 +69,7 @@ Results = list[tuple[str | bytes, list[Stored]]]
 def handle(ctx: Context, body: memoryview) -> object:
     version = ctx.api_version
     request = parse(body, version)
-    refusal = _refusal(request)
+    refusal = _refusal(ctx, request)
     if refusal is None:
         name = request.transactional_id
         producer = None if name is None else TransactionalProducer(name, version >= ADDS_PARTITIONS)
@@ -170,12 +170,17 @@ def _error_of(load: Callable[[], object]) -> OSError | None:
     return None
 
 
-def _refusal(request: ProduceBody) -> BrokerError | None:
+def _refusal(ctx: Context, request: ProduceBody) -> BrokerError | None:
     """What is wrong with the request as a whole."""
     if request.acks not in (0, 1, -1):
         return BrokerError(Fault.INVALID_REQUIRED_ACKS, f"acks is {request.acks}, and must be 0, 1 or -1")
     if request.transactional_id == "":
         return BrokerError(Fault.INVALID_REQUEST, "the transactional id is empty")
+    if ctx.access is not None and request.transactional_id is not None:
+        try:
+            ctx.check("write", "transactional_id", request.transactional_id)
+        except BrokerError as error:
+            return error
     return None
 
 
@@ -209,11 +214,11 @@ def _append_all(
         stored: list[Stored] = []
         for index, records in batches:
             try:
+                if access is not None:
+                    _check_access(ctx, topic, key)
                 partition = _partition(topic, key, index)
                 if owner_of(partition) != node_id:
                     raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
-                if access is not None:
-                    ctx.check("write", "topic", partition.topic.name)
                 if records is None:
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
                 base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)
@@ -256,6 +261,13 @@ def _append(
 def _refuse(core: Core, stored: Stored, error: BrokerError) -> None:
     core.refused_batches[error.fault] += 1
     stored.error_code, stored.message = code(error.fault), error.message
+
+
+def _check_access(ctx: Context, topic: Topic | None, key: str | bytes) -> None:
+    """A refused topic is refused whether it exists or not; an id that nobody has is unknown. Raises BrokerError."""
+    name = key if isinstance(key, str) else None if topic is None else topic.name
+    if name is not None:
+        ctx.check("write", "topic", name)
 
 
 def _partition(topic: Topic | None, key: str | bytes, index: int) -> Partition:

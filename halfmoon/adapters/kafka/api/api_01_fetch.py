@@ -95,11 +95,11 @@ class Reading:
         try:
             if topic is None and isinstance(key, bytes):
                 raise BrokerError(Fault.UNKNOWN_TOPIC_ID)
+            if self.ctx.access is not None:
+                self.ctx.check("read", "topic", key if isinstance(key, str) else topic.name)  # type: ignore[union-attr]
             partition = partition_of(topic, wanted.index)
             if partition.topic.internal:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
-            if self.ctx.access is not None:
-                self.ctx.check("read", "topic", partition.topic.name)
             check_owner(core, partition)
             check_leader_epoch(core, wanted.leader_epoch)
             found = Fetched(wanted.index, 0, partition.high_watermark, partition.stable_offset, partition.start_offset)

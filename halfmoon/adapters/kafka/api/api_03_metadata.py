@@ -13,11 +13,27 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import code, code_of
-from halfmoon.adapters.kafka.metadata_bytes import FLEXIBLE, ZERO_ID, error_bytes, head_bytes, tail_bytes, topic_bytes
-from halfmoon.adapters.kafka.operations import CLUSTER_BITS, NOT_ASKED, TOPIC_BITS
+from halfmoon.adapters.kafka.metadata_bytes import (
+    FLEXIBLE,
+    ZERO_ID,
+    error_bytes,
+    head_bytes,
+    tail_bytes,
+    topic_bytes,
+)
+from halfmoon.adapters.kafka.operations import (
+    CLUSTER_BITS,
+    CLUSTER_OPERATIONS,
+    NOT_ASKED,
+    TOPIC_BITS,
+    TOPIC_OPERATIONS,
+    allowed,
+    bits,
+)
 from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.wire import encode_array_size
+from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import BrokerError, Fault
 
@@ -30,11 +46,16 @@ def metadata(ctx: Context, body: memoryview) -> object:
     version = ctx.api_version
     request = decode_request(KEY, version, body)
     operations = TOPIC_BITS if request.include_topic_authorized_operations else NOT_ASKED
+    access = ctx.access
     if request.topics is None or (version == 0 and not request.topics):
         return _response(
             ctx,
             request,
-            [_describe(ctx, topic, operations) for topic in ctx.core.catalog.topics() if not topic.internal],
+            [
+                _describe(ctx, topic, operations)
+                for topic in ctx.core.catalog.topics()
+                if not topic.internal and (access is None or ctx.allows("describe", "topic", topic.name))
+            ],
         )
     position: int | None = None
     asked: dict[tuple[str | None, bytes], bytes] = {}
@@ -44,8 +65,12 @@ def metadata(ctx: Context, body: memoryview) -> object:
         if key in asked:
             continue
         topic, fault = _find(ctx, version, *key)
+        if access is not None and _is_hidden(ctx, topic, entry.name):
+            asked[key] = error_bytes(version, code(Fault.TOPIC_AUTHORIZATION_FAILED), *key)
+            continue
         if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request):
             try:
+                ctx.check_either(("create", "cluster", CLUSTER), ("create", "topic", entry.name))
                 topic, position = ctx.core.administration.create_topic(entry.name, -1, {})
                 created.append(key)
             except BrokerError as error:
@@ -77,12 +102,20 @@ def _find(ctx: Context, version: int, name: str | None, topic_id: bytes) -> tupl
     return None, Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
 
 
+def _is_hidden(ctx: Context, topic: Any, name: str | None) -> bool:
+    """Whether plugins refuse to describe it, be it there or not; but an id that nobody has says nothing."""
+    named = name if topic is None else topic.name
+    return named is not None and not ctx.allows("describe", "topic", named)
+
+
 def _may_create(ctx: Context, request: Any) -> bool:
     return bool(ctx.core.settings.topics.auto_create and request.allow_auto_topic_creation)
 
 
 def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
     core = ctx.core
+    if ctx.access is not None and operations != NOT_ASKED:
+        operations = bits(allowed(ctx, "topic", topic.name, TOPIC_OPERATIONS))
     return topic_bytes(
         ctx.api_version,
         topic.name,
@@ -99,13 +132,16 @@ def _describe(ctx: Context, topic: Any, operations: int) -> bytes:
 def _response(ctx: Context, request: Any, topics: Any) -> bytes:
     version = ctx.api_version
     core = ctx.core
-    asked = request.include_cluster_authorized_operations
     others = [(other.node_id, *other.kafka) for other in core.owners.others()]
+    operations = CLUSTER_BITS if request.include_cluster_authorized_operations else NOT_ASKED
+    if ctx.access is not None and operations != NOT_ASKED:
+        may = ctx.allows("describe", "cluster", CLUSTER)
+        operations = bits(allowed(ctx, "cluster", CLUSTER, CLUSTER_OPERATIONS)) if may else 0
     return b"".join(
         [
             head_bytes(version, core.node_id, ctx.peer.host, ctx.peer.port, core.cluster_id, others),
             encode_array_size(len(topics), version >= FLEXIBLE),
             *topics,
-            tail_bytes(version, CLUSTER_BITS if asked else NOT_ASKED),
+            tail_bytes(version, operations),
         ]
     )

@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka import operations
 from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed
 from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription
 from halfmoon.services.groups.service import GroupService
-
-GROUP_OPERATIONS = frozenset(
-    {
-        operations.READ,
-        operations.DELETE,
-        operations.DESCRIBE,
-        operations.DESCRIBE_CONFIGS,
-        operations.ALTER_CONFIGS,
-    }
-)
-"""What a client without an authorizer in front of it may do to a group (AclEntry.supportedOperations)."""
 
 DEAD = "Dead"
 
@@ -34,7 +23,6 @@ _Group = DescribeGroupsResponse.DescribedGroup
 
 @api(15, "DescribeGroups", 0, 6, service=GroupService)
 def describe_groups(ctx: Context, request: Any) -> object:
-    allowed = GROUP_OPERATIONS if request.include_authorized_operations else None
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.groups):
@@ -44,7 +32,8 @@ def describe_groups(ctx: Context, request: Any) -> object:
         elif found.type != CLASSIC_TYPE:
             groups.append(_missing(ctx, group_id, "is not a classic group"))
         else:
-            groups.append(_described(found, allowed))
+            asked = request.include_authorized_operations
+            groups.append(_described(found, allowed(ctx, "group", group_id, GROUP_OPERATIONS) if asked else None))
     return DescribeGroupsResponse(throttle_time_ms=0, groups=groups)
 
 
@@ -62,7 +51,7 @@ def _missing(ctx: Context, group_id: str, why: str) -> object:
     )
 
 
-def _described(group: GroupDescription, allowed: frozenset[int] | None) -> object:
+def _described(group: GroupDescription, operations: frozenset[int] | None) -> object:
     return _Group(
         error_code=NONE,
         error_message=None,
@@ -81,5 +70,5 @@ def _described(group: GroupDescription, allowed: frozenset[int] | None) -> objec
             )
             for member in group.members
         ],
-        authorized_operations=allowed,
+        authorized_operations=operations,
     )

@@ -35,6 +35,10 @@ def handle(ctx: Context, body: memoryview) -> object:
         question = _question.decode(body)
     except msgspec.DecodeError as error:
         return _refused(BrokerError(Fault.INVALID_REQUEST, str(error)))
+    try:
+        ctx.check("read", "topic", question.topic)
+    except BrokerError as error:
+        return _refused(error)
     deferred = Deferred()
 
     def failed(error: Exception) -> None:

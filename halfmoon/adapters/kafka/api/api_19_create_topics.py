@@ -14,9 +14,11 @@ from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.config_entries import topic_entries
 from halfmoon.adapters.kafka.duplicates import duplicates
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
 from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
 
@@ -46,7 +48,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         result = _Result(name=topic.name, topic_id=UUID(int=0), error_code=0, error_message=None, configs=[])
         results.append(result)
         try:
-            ctx.check("create", "topic", topic.name)
+            ctx.check_either(("create", "cluster", CLUSTER), ("create", "topic", topic.name))
             partitions, configs = _wanted(ctx, topic)
             mutations.take(ctx.core.settings.topics.partitions if partitions == -1 else partitions)
             made, written = ctx.core.administration.create_topic(
@@ -55,12 +57,15 @@ def create_topics(ctx: Context, request: Any) -> object:
         except BrokerError as error:
             refuse(result, error)
             continue
-        result.num_partitions = len(made.partitions)
-        result.replication_factor = 1
-        alike = tuple(configs.items())
-        if alike not in told:
-            told[alike] = _configs(ctx, configs)
-        result.configs = told[alike]
+        if ctx.allows("describe_configs", "topic", topic.name):
+            result.num_partitions = len(made.partitions)
+            result.replication_factor = 1
+            alike = tuple(configs.items())
+            if alike not in told:
+                told[alike] = _configs(ctx, configs)
+            result.configs = told[alike]
+        else:
+            result.topic_config_error_code = code(Fault.TOPIC_AUTHORIZATION_FAILED)
         if not validate_only:
             result.topic_id = UUID(bytes=made.id)
             position = later(position, written)

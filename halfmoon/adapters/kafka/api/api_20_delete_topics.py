@@ -2,7 +2,7 @@
 
 A topic named twice, or once by name and once by id, is not deleted: the request contradicts itself. Views go before
 their sources, in whatever order they are named: a topic that a view is filled from is not deleted. Kafka shuffles its
-answers to hide which topics exist; there is no authorization here that could be circumvented, so ours keep the order.
+answers; ours keep the order. A topic that plugins refuse is refused whether it exists or not.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse
 from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
@@ -52,8 +53,9 @@ def delete_topics(ctx: Context, request: Any) -> object:
         try:
             if target in twice:
                 raise BrokerError(Fault.INVALID_REQUEST, "duplicate topic name or id")
+            if ctx.access is not None:
+                _check_access(ctx, target, result)
             topic = _find(ctx.core, target)
-            ctx.check("delete", "topic", topic.name)
             if topic.id in both_ways:
                 raise BrokerError(Fault.INVALID_REQUEST, "the topic is given by its name and by its id")
             result.name, result.topic_id = topic.name, UUID(bytes=topic.id)
@@ -83,6 +85,21 @@ def _targets(request: Any) -> Iterator[_Target]:
 def _id_of_name(core: Core, target: _Target) -> bytes | None:
     topic = None if target.name is None else core.catalog.topic(target.name)
     return None if topic is None else topic.id
+
+
+def _check_access(ctx: Context, target: _Target, result: Any) -> None:
+    """A refused name is refused whether it exists or not; the name of an id is told to who may describe it. Raises
+    BrokerError."""
+    topic = None if target.topic_id is None else ctx.core.catalog.topic_by_id(target.topic_id.bytes)
+    name = target.name if topic is None else topic.name
+    if name is None:
+        return
+    try:
+        ctx.check_either(("delete", "cluster", CLUSTER), ("delete", "topic", name))
+    except BrokerError:
+        if ctx.allows("describe", "topic", name):
+            result.name = name
+        raise
 
 
 def _find(core: Core, target: _Target) -> Topic:

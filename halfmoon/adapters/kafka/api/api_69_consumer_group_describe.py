@@ -11,8 +11,8 @@ from typing import Any
 from uuid import UUID
 
 from halfmoon.adapters.kafka import operations
-from halfmoon.adapters.kafka.api.api_15_describe_groups import GROUP_OPERATIONS
 from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
@@ -27,15 +27,12 @@ _Member = _Group.Member
 
 @api(69, "ConsumerGroupDescribe", 0, 1, service=GroupService)
 def consumer_group_describe(ctx: Context, request: Any) -> object:
-    allowed = operations.NOT_ASKED
-    if request.include_authorized_operations:
-        allowed = sum(1 << operation for operation in GROUP_OPERATIONS)
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.group_ids):
         found = ctx.services.get(GroupService).describe_consumer(group_id)
         if found is not None:
-            groups.append(_described(ctx, found, allowed))
+            groups.append(_described(ctx, found, asks=request.include_authorized_operations))
         else:
             there = ctx.services.get(GroupService).describe(group_id) is not None
             groups.append(_missing(group_id, "is not a consumer group" if there else "not found"))
@@ -57,7 +54,8 @@ def _missing(group_id: str, why: str) -> object:
     )
 
 
-def _described(ctx: Context, group: ConsumerGroupDescription, allowed: int) -> object:
+def _described(ctx: Context, group: ConsumerGroupDescription, *, asks: bool) -> object:
+    may = allowed(ctx, "group", group.group, GROUP_OPERATIONS) if asks else None
     return _Group(
         error_code=NONE,
         error_message=None,
@@ -67,7 +65,7 @@ def _described(ctx: Context, group: ConsumerGroupDescription, allowed: int) -> o
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
         members=[_member(ctx, each) for each in group.members],
-        authorized_operations=allowed,
+        authorized_operations=operations.NOT_ASKED if may is None else bits(may),
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
-from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS
+from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.wire import encode_array_size, encode_string
@@ -38,11 +38,16 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
         return _response([_topic(name, code(Fault.INVALID_REQUEST)) for name in sorted(asked)], None)
     every = not asked
     names = {topic.name for topic in ctx.core.catalog.topics() if not topic.internal} if every else asked
+    if every and ctx.access is not None:
+        names = {name for name in names if ctx.allows("describe", "topic", name)}
     remaining = max(min(MAX_PARTITIONS, request.response_partition_limit), 1)
     topics: list[bytes] = []
     for name in sorted(name for name in names if name >= start):
         if remaining == 0:
             return _response(topics, (name, 0))
+        if ctx.access is not None and not ctx.allows("describe", "topic", name):
+            topics.append(_topic(name, code(Fault.TOPIC_AUTHORIZATION_FAILED)))
+            continue
         topic = ctx.core.catalog.topic(name)
         if topic is None:
             fault = Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
@@ -60,7 +65,10 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
 
 def _described(ctx: Context, topic: Any, first: int, stop: int) -> bytes:
     partitions = _partitions(first, stop, ctx.core.node_id, ctx.core.generation)
-    return _topic(topic.name, NONE, topic.id, topic.internal, partitions, TOPIC_BITS)
+    operations = TOPIC_BITS
+    if ctx.access is not None:
+        operations = bits(allowed(ctx, "topic", topic.name, TOPIC_OPERATIONS))
+    return _topic(topic.name, NONE, topic.id, topic.internal, partitions, operations)
 
 
 def _topic(

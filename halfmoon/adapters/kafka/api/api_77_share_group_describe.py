@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.api.api_15_describe_groups import GROUP_OPERATIONS
 from halfmoon.adapters.kafka.errors import NONE, code
+from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, NOT_ASKED, allowed, bits
 from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
@@ -20,17 +20,16 @@ _Member = _Group.Member
 _Assignment = _Member.Assignment
 _Topic = _Assignment.TopicPartitions
 
-NOT_ASKED = -(2**31)
 ASSIGNOR = "simple"
 
 
 @api(77, "ShareGroupDescribe", 1, 1, service=ShareService)
 def share_group_describe(ctx: Context, request: Any) -> object:
-    allowed = sum(1 << each for each in GROUP_OPERATIONS) if request.include_authorized_operations else NOT_ASKED
     groups = []
     for name in dict.fromkeys(request.group_ids):
         group = ctx.services.get(ShareService).group(name)
-        groups.append(_missing(name) if group is None else _described(ctx, group, allowed))
+        asks = request.include_authorized_operations
+        groups.append(_missing(name) if group is None else _described(ctx, group, asks=asks))
     return ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
 
@@ -42,7 +41,8 @@ def _missing(name: str) -> object:
     )  # fmt: skip
 
 
-def _described(ctx: Context, group: ShareGroup, allowed: int) -> object:
+def _described(ctx: Context, group: ShareGroup, *, asks: bool) -> object:
+    operations = bits(allowed(ctx, "group", group.name, GROUP_OPERATIONS)) if asks else NOT_ASKED
     members = [
         _Member(
             member_id=member.id, rack_id=member.rack, member_epoch=member.epoch, client_id=member.client_id,
@@ -53,7 +53,7 @@ def _described(ctx: Context, group: ShareGroup, allowed: int) -> object:
     ]  # fmt: skip
     return _Group(
         error_code=NONE, error_message=None, group_id=group.name, group_state=group.state, group_epoch=group.epoch,
-        assignment_epoch=group.epoch, assignor_name=ASSIGNOR, members=members, authorized_operations=allowed,
+        assignment_epoch=group.epoch, assignor_name=ASSIGNOR, members=members, authorized_operations=operations,
     )  # fmt: skip
 
 

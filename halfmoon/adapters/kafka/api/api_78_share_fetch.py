@@ -83,6 +83,7 @@ class Call:
     def __init__(self, ctx: Context, request: Any) -> None:
         """Raises BrokerError."""
         _check(request)
+        ctx.check("read", "group", request.group_id)
         self._ctx = ctx
         self._request = request
         self._group: str = request.group_id
@@ -131,7 +132,7 @@ class Call:
     def _acknowledge(self) -> Acknowledging:
         request = self._request
         given = Acknowledging(
-            self._ctx.core, self._shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
+            self._ctx, self._shares, self._group, self._member, self._options, may_renew=bool(request.is_renew_ack)
         )
         given.take(request.topics)
         if request.share_session_epoch == LAST_EPOCH:
@@ -169,7 +170,7 @@ class Call:
         for key in self._session.rotated():
             try:
                 partition = find(self._ctx.core, key)
-                refused = refusal(partition)
+                refused = refusal(self._ctx, partition)
                 if refused is not None:
                     self._refused[key] = refused
                     continue

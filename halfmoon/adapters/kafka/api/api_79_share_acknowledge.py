@@ -38,7 +38,7 @@ def share_acknowledge(ctx: Context, request: Any) -> object:
         )  # fmt: skip
     options = shares.options(request.group_id)
     given = Acknowledging(
-        ctx.core, shares, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
+        ctx, shares, request.group_id, request.member_id, options, may_renew=bool(request.is_renew_ack)
     )
     given.take(request.topics)
     if request.share_session_epoch == LAST_EPOCH:
