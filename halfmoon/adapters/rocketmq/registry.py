@@ -19,6 +19,7 @@ from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import Client
 from halfmoon.adapters.rocketmq.node import Node
+from halfmoon.adapters.tcp.access import Use
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.services import Services
@@ -124,6 +125,22 @@ class Call:
             return msgspec.json.decode(self.command.body, type=kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise Refused(Code.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
+
+    def check(self, operation: str, resource_type: str, resource: str) -> None:
+        """Raises BrokerError where plugins refuse it."""
+        if self.node.access is not None:
+            self.node.access.check(self.connection.peer_host, operation, resource_type, resource)
+
+    def check_either(self, *uses: Use) -> None:
+        """Raises BrokerError where plugins give none of these rights; see Access.allows_either."""
+        if self.node.access is not None:
+            self.node.access.check_either(self.connection.peer_host, *uses)
+
+    def allows(self, operation: str, resource_type: str, resource: str) -> bool:
+        """Whether no plugin refuses it."""
+        return self.node.access is None or self.node.access.allows(
+            self.connection.peer_host, operation, resource_type, resource
+        )
 
     def forget_content(self) -> None:
         """The request is going to wait, and has been read: what it said is not to be kept meanwhile."""

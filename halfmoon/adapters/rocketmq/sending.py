@@ -24,6 +24,7 @@ from halfmoon.adapters.rocketmq.to_records import (
     plain_body,
     split_unique,
 )
+from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append import Produced
@@ -217,5 +218,7 @@ def _made(call: Call, sent: Sent, name: str) -> Topic:
         raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{sent.topic}] not exist, apply first please!")
     if not names.is_sendable(name):
         raise Refused(Code.MESSAGE_ILLEGAL, f"no producer may make a topic '{sent.topic[:300]}'")
+    if not own:
+        call.check_either(("create", "cluster", CLUSTER), ("create", "topic", name))
     queues = 1 if own else max(1, min(sent.default_queues, MOST_AUTO_QUEUES))
     return call.core.administration.create_topic(name, queues)[0]

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from rocketmq_rig import Rig, sending
 
+from halfmoon.adapters.rocketmq.access import NEEDS
+from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.remoting.codes import Code
 
@@ -14,10 +19,10 @@ class Guard:
         self.refused = set(refused)
         self.asked: list[tuple[str, str, str]] = []
 
-    def __call__(self, principal: str | None, host: str, operation: str, kind: str, resource: str) -> bool:
+    def __call__(self, principal: str | None, host: str, operation: str, kind: str, resource: str) -> bool | None:
         assert (principal, host) == ("User:ANONYMOUS", "127.0.0.1")
         self.asked.append((operation, kind, resource))
-        return (operation, kind, resource) not in self.refused
+        return False if (operation, kind, resource) in self.refused else None
 
 
 def rig_with(guard: Guard) -> Rig:
@@ -62,4 +67,146 @@ def test_changing_topics() -> None:
     assert client.ask(17, topic="new", **fields).code == Code.NO_PERMISSION
     assert client.ask(17, topic="orders", **fields).code == Code.NO_PERMISSION
     assert client.ask(215, topic="orders").code == Code.NO_PERMISSION
-    assert [operation for operation, _, _ in guard.asked] == ["create", "alter", "delete"]
+    asked = [(operation, kind) for operation, kind, _ in guard.asked]
+    assert asked == [
+        ("create", "cluster"),
+        ("create", "topic"),
+        ("alter", "topic"),
+        ("delete", "cluster"),
+        ("delete", "topic"),
+    ]
+    assert client.ask(310, b"a", **sending("new", 0, "", c="TBW102")).code == Code.NO_PERMISSION
+
+
+# Every request.
+
+GROUP = ("read", "group", "g")
+TOPIC = ("read", "topic", "orders")
+QUEUE = {"topic": "orders", "queueId": 0}
+LOCK = {"consumerGroup": "g", "clientId": "c", "mqSet": [{"topic": "orders", "brokerName": "b", "queueId": 0}]}
+BEAT = {"clientID": "c", "consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [
+    {"topic": "orders"}, {"topic": "%RETRY%g"},
+]}]}  # fmt: skip
+PULL = {
+    "consumerGroup": "g", "queueOffset": 0, "maxMsgNums": 1, "sysFlag": 4, "commitOffset": 0,
+    "suspendTimeoutMillis": 0, "subscription": "*", "subVersion": 0,
+} | QUEUE  # fmt: skip
+SEND = {
+    "producerGroup": "p", "topic": "orders", "defaultTopic": "T", "defaultTopicQueueNums": 1, "queueId": 0,
+    "sysFlag": 0, "bornTimestamp": 0, "flag": 0, "properties": "",
+}  # fmt: skip
+TOPIC_CONFIG = {
+    "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG", "defaultTopic": "T",
+}  # fmt: skip
+
+CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
+    10: (SEND, b"a", [("write", "topic", "orders")]),
+    11: (PULL, b"", [TOPIC, GROUP]),
+    12: ({"topic": "orders", "key": "k"}, b"", [TOPIC]),
+    14: ({"consumerGroup": "g"} | QUEUE, b"", [("describe", "group", "g"), ("describe", "topic", "orders")]),
+    15: ({"consumerGroup": "g", "commitOffset": 0} | QUEUE, b"", [TOPIC, GROUP]),
+    17: ({"topic": "orders"} | TOPIC_CONFIG, b"", [("alter", "topic", "orders")]),
+    28: ({}, b"", [("describe", "cluster", "kafka-cluster")]),
+    29: ({"timestamp": 0} | QUEUE, b"", [("describe", "topic", "orders")]),
+    30: (QUEUE, b"", [("describe", "topic", "orders")]),
+    31: (QUEUE, b"", [("describe", "topic", "orders")]),
+    32: (QUEUE, b"", [("describe", "topic", "orders")]),
+    33: ({"offset": "PLACE"}, b"", [TOPIC]),
+    34: ({}, BEAT, [GROUP, TOPIC]),
+    35: ({"clientID": "c", "consumerGroup": "g"}, b"", [GROUP]),
+    36: ({"group": "g", "offset": "PLACE", "delayLevel": 1}, b"", [GROUP, TOPIC]),
+    37: (
+        {"producerGroup": "p", "topic": "orders", "commitOrRollback": 8, "transactionId": "t", "msgId": "t"},
+        b"",
+        [("write", "transactional_id", "p"), ("write", "topic", "orders")],
+    ),
+    38: ({"consumerGroup": "g"}, b"", [("describe", "group", "g")]),
+    41: ({}, LOCK, [GROUP, TOPIC]),
+    42: ({}, LOCK, [GROUP, TOPIC]),
+    46: ({}, {"clientId": "c", "group": "g", "subscriptionData": {"topic": "orders"}}, [GROUP, TOPIC]),
+    105: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
+    106: ({}, b"", []),
+    202: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
+    203: ({"consumerGroup": "g"}, b"", [("describe", "group", "g")]),
+    206: ({}, b"", []),
+    208: (
+        {"consumerGroup": "g", "topic": "orders"},
+        b"",
+        [("describe", "group", "g"), ("describe", "topic", "orders")],
+    ),
+    215: ({"topic": "orders"}, b"", [("delete", "topic", "orders")]),
+    216: ({"topic": "orders"}, b"", [("delete", "topic", "orders")]),
+    222: ({"topic": "orders", "group": "g", "timestamp": 0}, b"", [GROUP, TOPIC]),
+    300: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
+    307: ({"consumerGroup": "g", "clientId": "c"}, b"", [("describe", "group", "g")]),
+    310: (sending("orders", 0, ""), b"a", [("write", "topic", "orders")]),
+    320: (sending("orders", 0, ""), b"a", [("write", "topic", "orders")]),
+    351: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
+    361: (PULL, b"", [TOPIC, GROUP]),
+    400: ({}, {"topic": "orders", "consumerGroup": "g", "clientId": "c"}, [GROUP, TOPIC]),
+}
+"""Code → fields, body, what it needs."""
+
+
+def ask(code: int, guard: Guard) -> Any:
+    rig = Rig()
+    rig.topic("orders")
+    fields, body, _ = CASES[code]
+    rig.client().produce("orders", b"a")
+    (sent,) = rig.client().read("orders")
+    place = sent.physical_offset
+    given = {name: place if value == "PLACE" else value for name, value in fields.items()}
+    rig.server.node.access = Access(guard)
+    return rig.client().ask(code, body if isinstance(body, bytes) else json.dumps(body).encode(), **given)
+
+
+def test_every_request_has_a_line() -> None:
+    assert set(NEEDS) == set(registered()) == set(CASES)
+    assert {code for code, needs in NEEDS.items() if needs is None} == {33, 106, 206}
+
+
+@pytest.mark.parametrize("code", CASES)
+def test_everything_is_asked_and_without_an_opinion_allowed(code: int) -> None:
+    guard = Guard()
+    assert ask(code, guard).code != Code.NO_PERMISSION
+    assert set(guard.asked) >= set(CASES[code][2])
+
+
+@pytest.mark.parametrize(
+    ("code", "use"), [(code, use) for code, (_, _, uses) in CASES.items() for use in uses], ids=str
+)
+def test_what_is_refused_is_not_permitted(code: int, use: tuple[str, str, str]) -> None:
+    assert ask(code, Guard(use)).code == Code.NO_PERMISSION
+
+
+def test_refused_topics_are_not_listed() -> None:
+    rig = rig_with(Guard(("describe", "topic", "secret")))
+    assert json.loads(rig.client().ask(206).body.tobytes())["topicList"] == ["orders"]
+
+
+def test_what_is_refused_of_a_group_is_not_told() -> None:
+    guard = Guard()
+    rig = rig_with(guard)
+    client = rig.client()
+    for topic in ("orders", "secret"):
+        client.well(15, topic=topic, consumerGroup="g", queueId=0, commitOffset=0)
+    assert json.loads(client.well(300, topic="orders").body.tobytes())["groupList"] == ["g"]
+    assert b"secret" in bytes(client.well(208, consumerGroup="g").body)
+    guard.refused |= {("describe", "topic", "secret"), ("describe", "group", "g")}
+    assert json.loads(client.well(300, topic="orders").body.tobytes())["groupList"] == []
+    guard.refused.remove(("describe", "group", "g"))
+    stats = bytes(client.well(208, consumerGroup="g").body)
+    assert b"orders" in stats
+    assert b"secret" not in stats
+
+
+def test_who_may_create_and_delete_any_topic() -> None:
+    class Admin(Guard):
+        def __call__(self, principal: str | None, host: str, operation: str, kind: str, resource: str) -> bool | None:
+            return kind == "cluster"
+
+    rig = rig_with(Admin())
+    client = rig.client()
+    assert client.ask(17, topic="new", **TOPIC_CONFIG).code == Code.SUCCESS
+    assert client.ask(215, topic="orders").code == Code.SUCCESS
+    assert client.ask(17, topic="new", **TOPIC_CONFIG).code == Code.NO_PERMISSION

@@ -25,6 +25,7 @@ def handle(call: Call) -> None:
 
     def answered(standing: Standing) -> None:
         partition, record = standing.partition, standing.record
+        call.check("read", "topic", partition.topic.name)
         headers = [header for header in record.headers if header[0] not in REPLACED]
         place = f"{partition.topic.name}/{partition.index}/{standing.offset}".encode()
         headers.append(("RETRY_OF", place))

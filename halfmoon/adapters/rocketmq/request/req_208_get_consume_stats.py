@@ -32,11 +32,13 @@ def handle(call: Call) -> Answer:
 
 def _topics(call: Call, group: str, named: str) -> list[Topic]:
     if named:
-        return [call.node.topic(named)]
+        there = call.node.topic(named)
+        call.check("describe", "topic", there.name)
+        return [there]
     found = {partition.topic.name: partition.topic for partition in call.services.get(GroupService).offsets(group)}
     known = call.node.members.consumer_group(group)
     for name in known.subscriptions if known is not None else ():
         topic = call.node.find_topic(name)
         if topic is not None:
             found[topic.name] = topic
-    return [found[name] for name in sorted(found)]
+    return [found[name] for name in sorted(found) if call.allows("describe", "topic", name)]

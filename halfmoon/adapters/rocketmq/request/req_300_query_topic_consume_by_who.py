@@ -18,4 +18,5 @@ def handle(call: Call) -> Answer:
     for group, progress in call.services.get(GroupService).all_offsets.items():
         if any(number == topic.number for number, _ in progress):
             groups.add(group)
-    return Answer(body=msgspec.json.encode({"groupList": sorted(groups)}))
+    shown = [group for group in sorted(groups) if call.allows("describe", "group", group)]
+    return Answer(body=msgspec.json.encode({"groupList": shown}))
