@@ -13,7 +13,7 @@ tuple a twentieth of it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib.metadata import EntryPoint
 from typing import Any
@@ -27,6 +27,7 @@ from halfmoon.errors import StartError
 from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, register
 from halfmoon.hooks.collect import Late, Listener, Registered, collect, given, section_of
 from halfmoon.hooks.context import PluginContext, PluginHost
+from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.settings import SettingsReader
 from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points
 from halfmoon.hooks.types import (
@@ -70,6 +71,7 @@ class Plugins:
     """Top-level sections (`views`), as typed by the plugin that claimed them."""
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(hook, name) → the plugin that offers it."""
+    errors: PluginErrors = field(default_factory=lambda: PluginErrors({}))
     topic_configs: tuple[TopicConfig, ...] = given("halfmoon_topic_configs", TopicConfig)
     features: tuple[Late, ...] = given("halfmoon_features", "late")
     interceptors: tuple[PutInterceptor, ...] = given("halfmoon_commitlog", PutInterceptor)
@@ -104,12 +106,20 @@ class Plugins:
     def stopping(self) -> None:
         """Tell the plugins, last first. What they raise is logged."""
         for listener in reversed(self.on_stopping):
-            _guarded("halfmoon_stopping", listener)
+            self._tell("halfmoon_stopping", listener)
 
     def topic_changed(self, topic: str, change: TopicChange) -> None:
         """Tell the plugins. What they raise is logged."""
         for listener in self.on_topic_changed:
-            _guarded("halfmoon_topic_changed", listener, topic, change)
+            self._tell("halfmoon_topic_changed", listener, topic, change)
+
+    def _tell(self, hook: str, listener: Listener, *arguments: object) -> None:
+        """Call a listener whose failure must not stop the broker."""
+        try:
+            listener.call(*arguments)
+        except Exception:
+            self.errors.count(hook, listener.plugin)
+            log.exception("event=hook_failed hook=%s plugin=%s", hook, listener.plugin)
 
     def verdict(
         self, principal: str | None, client_host: str, operation: str, resource_type: str, resource: str
@@ -121,6 +131,7 @@ class Plugins:
             try:
                 said = listener.call(principal, client_host, operation, resource_type, resource)
             except Exception:
+                self.errors.count("halfmoon_authorize", listener.plugin)
                 log.exception("event=hook_failed hook=halfmoon_authorize plugin=%s verdict=deny", listener.plugin)
                 return False
             if said is False:
@@ -150,11 +161,13 @@ def load_plugins(
     reader = SettingsReader(settings.plugins)
     registered = [Registered(source, plugin, _context(manager, reader, source, plugin)) for source, plugin in plugins]
     reader.refuse_leftovers()
+    found = collect(fields(Plugins), manager, registered)
     loaded = Plugins(
         infos=tuple(_info(source, hooks.get(source.name, ())) for source in sources),
         contexts=tuple(one.context for one in registered),
         extensions=reader.extensions,
-        **collect(fields(Plugins), manager, registered),
+        errors=PluginErrors(found["owners"]),
+        **found,
     )
     wanted = settings.groups.default_assignor
     if wanted not in loaded.allocators:
@@ -187,12 +200,3 @@ def _sources(
 
 def _info(source: Source, hooks: tuple[str, ...]) -> PluginInfo:
     return PluginInfo(source.name, source.kind, source.origin, source.enabled, hooks)
-
-
-def _guarded(hook: str, listener: Listener, *arguments: object) -> None:
-    """Call a listener whose failure must not stop the broker."""
-    call: Callable[..., object] = listener.call
-    try:
-        call(*arguments)
-    except Exception:
-        log.exception("event=hook_failed hook=%s plugin=%s", hook, listener.plugin)

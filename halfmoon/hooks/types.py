@@ -74,6 +74,12 @@ class Observer(Struct, frozen=True):
     """(topic, partition, bytes)"""
     on_refused: Callable[[str, int, Fault], None] | None = None
     """(topic, partition, fault)"""
+    on_acknowledged: Callable[[str, str, int, int], None] | None = None
+    """(group, topic, partition, messages) that a member of a share group has accepted"""
+    on_redelivered: Callable[[str, str, int, int], None] | None = None
+    """(group, topic, partition, messages) that the group is to get again"""
+    on_dead_lettered: Callable[[str, str, int, int], None] | None = None
+    """(group, topic, partition, messages) that went to the group's dead-letter topic"""
 
 
 class KafkaRequest(Struct, frozen=True):

@@ -133,7 +133,11 @@ class App:
         node.cleaner.execute = cleaning.run
         self._undo.append(cleaning.stop)
         node.views.use(self.plugins.filters)
-        node.waiting.use(self.plugins.interceptors, self.plugins.relays)
+        watch = self.plugins.errors.watch
+        node.waiting.use(
+            watch("halfmoon_commitlog", self.plugins.interceptors, "before_put"),
+            watch("halfmoon_relays", self.plugins.relays, "decide"),
+        )
         node.groups.allocators = self.plugins.allocators
         self.following = Following(kernel.log, kernel.reader, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)
         self.plugin_host = Host(node, fs.root)
@@ -154,7 +158,7 @@ class App:
         self._follow()
         self._bind_edges()
         access = Access(self.plugins.verdict) if self.plugins.authorizers else None
-        more_apis = [_kafka_api(each) for each in self.plugins.kafka_apis]
+        more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(kernel, node.services, settings, loop, access=access, more_apis=more_apis)
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
         if settings.listeners.rocketmq is not None:
@@ -171,7 +175,8 @@ class App:
     def _follow(self) -> None:
         """Plugins follow the log. Raises StartError."""
         owners = self.plugins.owners
-        dispatchers = [(owners["halfmoon_dispatch", each.name], each) for each in self.plugins.dispatchers]
+        watched = self.plugins.errors.watch("halfmoon_dispatch", self.plugins.dispatchers, "on_batches")
+        dispatchers = [(owners["halfmoon_dispatch", each.name], each) for each in watched]
         self._undo.append(self.following.stop)
         try:
             self.following.start(dispatchers, self.node.kernel.cluster_id)
@@ -181,12 +186,13 @@ class App:
     def _bind_edges(self) -> None:
         """Plugins that observe, and that have a say in what answers a waiting request."""
         if self.plugins.observers:
-            Observing(self.node.kernel, self.plugins.observers)
+            Observing(self.node, self.plugins.observers, self.plugins.errors)
         hold = self.node.kernel.hold
         hold.policies = self.plugins.hold_policies
         logged: set[str] = set()
 
         def failed(policy: Policy, error: Exception) -> None:
+            self.plugins.errors.count_of("halfmoon_hold", policy.name)
             if policy.name not in logged:
                 logged.add(policy.name)
                 logger.error("event=hold_policy_failed policy=%s", policy.name, exc_info=error)

@@ -1,4 +1,5 @@
-"""Observers of plugins: told of every batch that is produced, fetched or refused (hook `halfmoon_observers`).
+"""Observers of plugins: told of what is produced, fetched and refused, and of what groups do with single messages
+(hook `halfmoon_observers`).
 
 They are bound once. Where nobody observes, the broker's `append` is its own, and nothing here is called.
 """
@@ -10,39 +11,55 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.errors import BrokerError
+from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.types import Observer
+from halfmoon.services.common.group_events import GroupEvents
+from halfmoon.services.share.service import ShareService
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Produced, TransactionalProducer
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.kernel import Kernel
+    from halfmoon.server.assembly import Node
 
 RECORD_COUNT_AT = 57
 """In a batch."""
 
 log = logging.getLogger("halfmoon.plugins")
 
+Bound = list[tuple[Observer, Callable[..., None]]]
+_EVENTS = ("acknowledged", "redelivered", "dead_lettered")
+
 
 class Observing:
-    def __init__(self, kernel: Kernel, observers: Sequence[Observer]) -> None:
-        self._kernel = kernel
-        self._append = kernel.append
-        self._produced = _bound(observers, "on_produced", self._leave)
-        self._fetched = _bound(observers, "on_fetched", self._leave)
-        self._refused = _bound(observers, "on_refused", self._leave)
-        self._gone: set[str] = set()
+    def __init__(self, node: Node, observers: Sequence[Observer], errors: PluginErrors) -> None:
+        self._kernel = node.kernel
+        self._errors = errors
+        self._append = node.kernel.append
+        self._produced = self._bound(observers, "on_produced")
+        self._fetched = self._bound(observers, "on_fetched")
+        self._refused = self._bound(observers, "on_refused")
+        self._groups = {name: self._bound(observers, f"on_{name}") for name in _EVENTS}
+        self._events = GroupEvents()
         if self._produced or self._refused:
-            kernel.append = self._observed
+            node.kernel.append = self._observed
+        if any(self._groups.values()):
+            node.waiting.watched_by(self._events)
+            shares = node.services.find(ShareService)
+            if shares is not None:
+                shares.delivery.events = self._events
         self._bind()
 
     def _bind(self) -> None:
         self._kernel.on_fetched = tuple(call for _, call in self._fetched)
+        for name, bound in self._groups.items():
+            setattr(self._events, name, tuple(call for _, call in bound))
 
     def _leave(self, observer: Observer) -> None:
         """It has raised: it is called no more."""
-        self._produced = [each for each in self._produced if each[0] is not observer]
-        self._fetched = [each for each in self._fetched if each[0] is not observer]
-        self._refused = [each for each in self._refused if each[0] is not observer]
+        self._produced = _without(observer, self._produced)
+        self._fetched = _without(observer, self._fetched)
+        self._refused = _without(observer, self._refused)
+        self._groups = {name: _without(observer, bound) for name, bound in self._groups.items()}
         self._bind()
 
     def _observed(
@@ -63,19 +80,20 @@ class Observing:
                 call(partition.topic.name, partition.index, count, size)
         return produced
 
+    def _bound(self, observers: Sequence[Observer], name: str) -> Bound:
+        return [(each, self._guarded(each, call)) for each in observers if (call := getattr(each, name)) is not None]
 
-def _bound(
-    observers: Sequence[Observer], name: str, leave: Callable[[Observer], None]
-) -> list[tuple[Observer, Callable[..., None]]]:
-    return [(each, _guarded(each, call, leave)) for each in observers if (call := getattr(each, name)) is not None]
+    def _guarded(self, observer: Observer, call: Callable[..., None]) -> Callable[..., None]:
+        def guarded(*given: Any) -> None:
+            try:
+                call(*given)
+            except Exception:
+                self._errors.count_of("halfmoon_observers", observer.name)
+                log.exception("event=observer_failed observer=%s", observer.name)
+                self._leave(observer)
+
+        return guarded
 
 
-def _guarded(observer: Observer, call: Callable[..., None], leave: Callable[[Observer], None]) -> Callable[..., None]:
-    def guarded(*given: Any) -> None:
-        try:
-            call(*given)
-        except Exception:
-            log.exception("event=observer_failed observer=%s", observer.name)
-            leave(observer)
-
-    return guarded
+def _without(observer: Observer, bound: Bound) -> Bound:
+    return [each for each in bound if each[0] is not observer]

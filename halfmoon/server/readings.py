@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from halfmoon import __version__
 from halfmoon.core.metrics import Family
+from halfmoon.hooks.errors import PluginErrors
 from halfmoon.server.catalogue import NARROW, OF_GROUPS, WIDE
 from halfmoon.services.groups.service import GroupService
 
@@ -57,6 +58,13 @@ class AdminPort(Protocol):
     def counters(self) -> HttpCounts: ...
 
 
+class ReadPlugins(Protocol):
+    """hooks.Plugins."""
+
+    @property
+    def errors(self) -> PluginErrors: ...
+
+
 class App(Protocol):
     """What is read: a node that runs (app.App), with its admin port."""
 
@@ -68,6 +76,9 @@ class App(Protocol):
     rocketmq: RocketmqServer | None
     plugin_host: Host
     services: Services
+
+    @property
+    def plugins(self) -> ReadPlugins: ...
 
     @property
     def http(self) -> AdminPort: ...
@@ -244,6 +255,8 @@ def _read_rocketmq(server: RocketmqServer, readings: Readings) -> None:
 def _read_plugins(app: App, readings: Readings) -> None:
     for (plugin, name), count in app.plugin_host.counts.items():
         readings.put("halfmoon_plugin_total", count, plugin, name)
+    for (plugin, hook), count in app.plugins.errors.counts.items():
+        readings.put("halfmoon_plugin_errors_total", count, plugin, hook)
     for service, failures in app.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
 

@@ -12,6 +12,7 @@ import pytest
 
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.errors import BrokerError, Fault, StartError
+from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.plugins import Plugins, installed_plugins, load_plugins
 from halfmoon.plugin import (
     Complete,
@@ -495,3 +496,30 @@ def test_the_toolbox_of_plugins_that_move_messages_is_whole() -> None:
     assert sorted(moving.__all__) == sorted(set(moving.__all__))
     assert all(hasattr(moving, name) for name in moving.__all__)
     assert len(moving.__all__) > 30
+
+
+def test_what_plugins_raise_is_counted() -> None:
+    """By plugin and hook; a BrokerError refuses something, and is none."""
+    made = plugin("bad", halfmoon_authorize=raising, halfmoon_topic_changed=raising, halfmoon_stopping=raising)
+    loaded = load(made)
+    loaded.verdict(None, "127.0.0.1", "read", "topic", "orders")
+    loaded.topic_changed("orders", "created")
+    loaded.stopping()
+    hooks = ("halfmoon_authorize", "halfmoon_topic_changed", "halfmoon_stopping")
+    assert loaded.errors.counts == {("bad", hook): 1 for hook in hooks}
+
+
+def test_what_objects_of_plugins_raise_is_counted() -> None:
+    def decide(message: Any) -> Any:
+        raise BrokerError(Fault.POLICY_VIOLATION) if message else RuntimeError
+
+    errors = PluginErrors({("halfmoon_relays", "r"): "mine"})
+    (relay,) = errors.watch("halfmoon_relays", [Relay("r", "waiting", decide)], "decide", "begin")
+    assert relay.begin is None
+    with pytest.raises(BrokerError):
+        relay.decide(True)  # type: ignore[arg-type]
+    assert not errors.counts
+    for _ in range(2):
+        with pytest.raises(RuntimeError):
+            relay.decide(None)  # type: ignore[arg-type]
+    assert errors.counts == {("mine", "halfmoon_relays"): 2}

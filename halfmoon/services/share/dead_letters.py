@@ -27,6 +27,7 @@ from halfmoon.core.relay import Load, Relays
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault, HalfmoonError
 from halfmoon.schema.provenance import GivenUp, SourceRun
+from halfmoon.services.common.group_events import tell
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.delivery_state import EXHAUSTED, Run
 from halfmoon.services.share.parts import Part, Place
@@ -163,6 +164,7 @@ class DeadLetters:
         self._appender.append_relayed(target, made.batch, given_up=GivenUp(group, sources))
         written = sum(source.count for source in sources)
         self.written += written
+        tell(self._delivery.events.dead_lettered, group, partition.topic.name, partition.index, written)
         self._delivery.dead_letters_written(part, made.sources)
         if written < made.end - run.first:
             self._skip(part, run.first, made.end, "there are no others", but=written)

@@ -27,11 +27,12 @@ from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.timers import Timers
 from halfmoon.errors import BrokerError
 from halfmoon.schema import control
-from halfmoon.services.share.delivery_state import DEAD_LETTER_PENDING, FINISHED, Mark, Saved
+from halfmoon.services.common.group_events import GroupEvents, tell
+from halfmoon.services.share.delivery_state import AVAILABLE, DEAD_LETTER_PENDING, FINISHED, Mark, Saved
 from halfmoon.services.share.options import Options, ShareOptions
 from halfmoon.services.share.parts import Part, Parts, Place
 from halfmoon.services.share.reading import Found, Loading, Lost, Reading
-from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent
+from halfmoon.services.share.share_partition import Acknowledgement, Demand, Extent, accepted
 
 LOOKS = 20
 """A fetch that finds nothing but holes and markers looks on so often before it returns to the loop."""
@@ -73,6 +74,7 @@ class ShareDelivery:
         self.options = options
         self._logger = logger
         self.dead_letters: DeadLetterQueue | None = None
+        self.events = GroupEvents()
         """To be set before the first request."""
 
     # -- share partitions ----------------------------------------------------------------------------------------------
@@ -220,12 +222,17 @@ class ShareDelivery:
 
     def acknowledge(self, part: Part, member: str, batches: Sequence[Acknowledgement], options: Options) -> int:
         """Returns the log position to wait for. Raises BrokerError, and nothing is changed then."""
-        mark = part.mark()
+        mark, start = part.mark(), part.start
         changed = part.acknowledge(member, batches, options.terms, self._clock.mono_ms())
+        position = 0
         if changed:
-            return self._write(part, mark, changed)
-        self._watch(part)
-        return 0
+            position = self._write(part, mark, changed)
+        else:
+            self._watch(part)
+        if self.events.acknowledged:
+            group, partition = part.place
+            tell(self.events.acknowledged, group, partition.topic.name, partition.index, accepted(batches, start))
+        return position
 
     def _write(self, part: Part, mark: Mark, changed: list[Saved]) -> int:
         group, partition = part.place
@@ -240,6 +247,10 @@ class ShareDelivery:
 
     def _settled(self, part: Part, changed: list[Saved]) -> None:
         self._watch(part)
+        if self.events.redelivered:
+            group, partition = part.place
+            again = sum(end - first for first, end, state, _ in changed if state == AVAILABLE)
+            tell(self.events.redelivered, group, partition.topic.name, partition.index, again)
         if self.dead_letters is not None and any(state in DEAD_LETTER_PENDING for _, _, state, _ in changed):
             self.dead_letters.pending(part)
         self._wake(part)

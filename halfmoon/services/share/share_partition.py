@@ -343,6 +343,16 @@ def _stretches(batch: Acknowledgement) -> Iterator[tuple[int, int, int]]:
             begin = at
 
 
+def accepted(batches: Sequence[Acknowledgement], start: int) -> int:
+    """How many messages these accept, of those from `start` on."""
+    return sum(
+        end - max(first, start)
+        for batch in batches
+        for first, end, kind in _stretches(batch)
+        if kind == ACCEPT and end > start
+    )
+
+
 def _batch_end(batches: Sequence[Extent], offset: int) -> int:
     """Where the batch ends that holds the offset."""
     return next(batch.end for batch in batches if batch.end > offset)

@@ -15,7 +15,9 @@ from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.records.batches import parse_header, set_log_append_time
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
+from halfmoon.schema.group_topics import dead_letter_topic, retrying_group
 from halfmoon.schema.provenance import Origin, Provenance, SentBack, SourceRun
+from halfmoon.services.common.group_events import GroupEvents, tell
 from halfmoon.services.common.record_edit import of_producer
 from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.taken import check_kept
@@ -85,6 +87,7 @@ class Redirecting:
         self._queues = queues
         self._delivering = delivering
         self.cancels: Cancels = NoCancels()
+        self.events = GroupEvents()
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, taken: Taken, now_ms: int, *, keyed: bool
@@ -139,6 +142,7 @@ class Redirecting:
         )
         if before:
             self.cancels.was_asked()
+        self._tell(partition, pieces)
         for piece, first in zip(pieces, places, strict=True):
             if piece.due_ms:
                 self._queues.waits_in(piece.target, first, piece.span if piece.known else 0)
@@ -172,6 +176,17 @@ class Redirecting:
             set_log_append_time(memoryview(released), now_ms)
             add(out.target, released, sources=out.sources())
         return pieces
+
+    def _tell(self, partition: Partition, pieces: Sequence[_Piece]) -> None:
+        """Of what a group has negatively acknowledged: part of it may be given up."""
+        group = retrying_group(partition.topic.name)
+        if group is None:
+            return
+        dead_letters = dead_letter_topic(group)
+        given_up = sum(piece.header.record_count for piece in pieces if piece.target.topic.name == dead_letters)
+        again = sum(piece.header.record_count for piece in pieces) - given_up
+        tell(self.events.redelivered, group, partition.topic.name, partition.index, again)
+        tell(self.events.dead_lettered, group, partition.topic.name, partition.index, given_up)
 
     def _waiting_runs(self, places: Sequence[tuple[str, int, int]]) -> list[SourceRun]:
         """Those of the messages that wait."""

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
+    from halfmoon.services.common.group_events import GroupEvents
     from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.state import AttemptsState
     from halfmoon.services.waiting.types import PutInterceptor, Relay
@@ -82,6 +83,10 @@ class WaitingService:
         Before the first batch and `start`."""
         self._interception = Interception(interceptors, self._redirecting, self._clock, self._logger)
         self._deciding.relays = {relay.source: relay for relay in relays}
+
+    def watched_by(self, events: GroupEvents) -> None:
+        """Who hears of what groups negatively acknowledge and give up."""
+        self._redirecting.events = events
 
     def cancelled_by(self, cancels: Cancels) -> None:
         """Who knows which waiting messages are cancelled. Before the first batch and `start`."""

@@ -321,7 +321,16 @@ class Call:
 
         self._ctx.core.when_durable(given.position, durable)
 
+    def _tell_observers(self) -> None:
+        for (topic_id, index), found in self._found.items():
+            topic = self._ctx.core.catalog.topic_by_id(topic_id)
+            if topic is not None and found.size:
+                for told in self._ctx.core.on_fetched:
+                    told(topic.name, index, found.size)
+
     def _encoded(self) -> list[Buffer]:
+        if self._ctx.core.on_fetched:
+            self._tell_observers()
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
         if self._request.share_session_epoch == FIRST_EPOCH:
             keys |= dict.fromkeys(self._session.parts)
