@@ -75,7 +75,7 @@ def halfmoon_commitlog(ctx: PluginContext) -> Sequence[PutInterceptor]:
     Called: in the loop, for each produced batch whose bytes contain a declared header name. Cost: a byte search per
     batch and name (30 GB/s; names with a common prefix count once; compressed batches are decompressed first) for
     topics with feature headers, plus the time of `before_put`. Error: the broker refuses the batch as a whole; a
-    BrokerError gives the fault, any other exception is UNKNOWN_SERVER_ERROR and logged.
+    BrokerError gives the fault, any other exception is UNKNOWN_SERVER_ERROR, logged and counted.
     """
 
 
@@ -86,7 +86,7 @@ def halfmoon_dispatch(ctx: PluginContext) -> Sequence[Dispatcher]:
     Called: in the loop, after each fdatasync, with every batch that has become durable, produced or relayed; a
     transactional batch when its transaction has ended. `checkpoint` every 5 s and at the stop; `restore` at the start.
     Cost: about 10 µs per batch and dispatcher, none without a dispatcher. Error: that dispatcher halts at its
-    checkpoint until the next start, and health turns red; the others continue.
+    checkpoint until the next start, and health turns red; it is counted, and the others continue.
     """
 
 
@@ -105,8 +105,8 @@ def halfmoon_relays(ctx: PluginContext) -> Sequence[Relay]:
     """Decide what happens to the scheduled messages of an internal topic.
 
     Called: in the loop: `begin` per message that is scheduled, and after a start per scheduled message; `decide` per
-    message that is due. Cost: one call each, none for other topics. Error: logged, and the broker asks again after 10
-    s.
+    message that is due. Cost: one call each, none for other topics. Error: logged and counted, and the broker asks
+    again after 10 s.
     """
 
 
@@ -154,9 +154,11 @@ def halfmoon_commands(ctx: PluginContext) -> Mapping[str, Command]:
 def halfmoon_observers(ctx: PluginContext) -> Sequence[Observer]:
     """Count what happens.
 
-    Called: in the loop, per batch that a client produces (`on_produced`) or the log refuses (`on_refused`), and per
-    partition of an answer to a Fetch or a pull (`on_fetched`). Cost: one call each, none where nobody observes. Error:
-    logged once, and that observer is called no more.
+    Called: in the loop, per batch that a client produces (`on_produced`) or the log refuses (`on_refused`), per
+    partition of an answer to a Fetch, a ShareFetch or a pull (`on_fetched`), and when a group has acknowledged
+    messages, is to get them again, or has given them up (`on_acknowledged`, `on_redelivered`, `on_dead_lettered`).
+    Cost: one call each, none where nobody observes. Error: logged once and counted, and that observer is called no
+    more.
     """
 
 
@@ -166,10 +168,11 @@ def halfmoon_authorize(
 ) -> bool | None:
     """Say whether a request may touch a resource: True, False, or None for no opinion.
 
-    Called: in the loop, per request and resource (`operation` "read", "write", "create", "delete", "alter" or
-    "alter_configs"; `resource_type` "topic", "group" or "cluster"; `principal` is "User:ANONYMOUS", as there is no
-    authentication). Cost: one call per request and resource, none where no plugin has it; keep it under a microsecond.
-    Error: raising denies. One False denies, whatever others say; without any opinion the request is allowed.
+    Called: in the loop, per request and resource (`operation` "read", "write", "create", "delete", "alter", "describe",
+    "cluster_action", "describe_configs", "alter_configs" or "idempotent_write"; `resource_type` "topic", "group",
+    "transactional_id" or "cluster"; `principal` is "User:ANONYMOUS", as there is no authentication). Cost: one call per
+    request and resource, none where no plugin has it; keep it under a microsecond. Error: raising denies, and is
+    counted. One False denies, whatever others say; without any opinion the request is allowed.
     """
 
 
@@ -178,7 +181,8 @@ def halfmoon_kafka_apis(ctx: PluginContext) -> Sequence[KafkaApi]:
     """Answer requests of a Kafka API of the plugin's own.
 
     Called: in the loop, per request. Cost: none for other requests; code that blocks the loop blocks all clients.
-    Error: the broker logs the error and closes that connection. A key that the broker has itself stops the start.
+    Error: the broker logs and counts the error and closes that connection. A key that the broker has itself stops the
+    start.
     """
 
 
@@ -187,7 +191,7 @@ def halfmoon_topic_changed(ctx: PluginContext, topic: str, change: TopicChange) 
     """Learn that a topic exists, or was created, deleted, grown or configured.
 
     Called: in the loop, when the change is durable; at the start, after `halfmoon_started`, once for each existing
-    topic. Cost: per change. Error: logged; the change remains.
+    topic. Cost: per change. Error: logged and counted; the change remains.
     """
 
 
@@ -204,5 +208,5 @@ def halfmoon_stopping(ctx: PluginContext) -> None:
     """Learn that the broker stops; the last chance to append.
 
     Called: in the loop, once, after the listeners closed, in the reverse order of the start. Cost: delays the stop.
-    Error: logged; the stop continues.
+    Error: logged and counted; the stop continues.
     """

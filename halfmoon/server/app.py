@@ -136,7 +136,7 @@ class App:
         watch = self.plugins.errors.watch
         node.waiting.use(
             watch("halfmoon_commitlog", self.plugins.interceptors, "before_put"),
-            watch("halfmoon_relays", self.plugins.relays, "decide"),
+            watch("halfmoon_relays", self.plugins.relays, "begin", "decide"),
         )
         node.groups.allocators = self.plugins.allocators
         self.following = Following(kernel.log, kernel.reader, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)

@@ -73,7 +73,7 @@ class Deciding:
         frames = self._frames_now(places) if at_once else (yield from messages.frames(places))
         for origin, header, batch in frames:
             for offset, record in still_waiting(partition, header.base_offset, batch):
-                relay.begin(messages.message(partition, offset, record, origin))
+                self._begin(relay, messages.message(partition, offset, record, origin))
         messages.brought.forget(places)
 
     def _frames_now(self, places: list[Place]) -> list[WaitingFrame]:
@@ -81,6 +81,14 @@ class Deciding:
             return [self._messages.frame_now(place) for place in places]
         except NotHereYetError:
             raise NotHereYetError(self._messages.brought.load(places)) from None
+
+    def _begin(self, relay: Relay, message: Waiting) -> None:
+        if relay.begin is None:
+            return
+        try:
+            relay.begin(message)
+        except Exception:
+            self._logger.exception("event=relay_failed relay=%s topic=%s", relay.name, message.topic)
 
     def decide(
         self, relay: Relay, source: Partition, base: int, batch: memoryview, origin: Origin
@@ -116,8 +124,7 @@ class Deciding:
                 for out in (yield from self._released(source, message.offset)):
                     self._delivering.append(out, message.now_ms)
         except BrokerError as error:
-            if relay.begin is not None:  # it has counted on what it decided
-                relay.begin(message)
+            self._begin(relay, message)  # it has counted on what it decided
             self._delivering.failed(error, source, message.offset)
             return message.now_ms + RETRY_MS
         return None
