@@ -26,7 +26,7 @@ from halfmoon.hooks import specs, types
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.plugins import HOOKS, installed_plugins, load_plugins
 from halfmoon.plugins import BUILT_IN
-from halfmoon.services.common import filters
+from halfmoon.services.common import filters, leaving_out
 from halfmoon.services.following import types as following_types
 from halfmoon.services.groups import allocation
 from halfmoon.services.waiting import types as waiting_types
@@ -128,6 +128,7 @@ def test_types_are_as_they_are_shown() -> None:
         record_codec,
         allocation,
         filters,
+        leaving_out,
         waiting_types,
         following_types,
         hold,

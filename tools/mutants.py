@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-CORE = Path("halfmoon/core")
-CLEANER = "../services/cleaner/"
-
+PACKAGE = Path("halfmoon")
+CORE, STORAGE, CLEANER = "core/", "core/storage/", "services/cleaner/"
 
 QUICKEST = (
     "scan",
@@ -30,15 +29,14 @@ QUICKEST = (
     "housekeeping",
     "crash_points",
     "cleaner",
-    "compaction",
     "clean_files",
-    "crash_compaction",
+    "cleaner_model",
 )
 """Their tests are run first, because they notice most."""
 
 
 class Mutant(NamedTuple):
-    """`old`, which stands once in `file` (from the core's folder), becomes `new`."""
+    """`old`, which stands once in `file` (below the package), becomes `new`."""
 
     name: str
     file: str
@@ -47,29 +45,29 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
-    Mutant("stale-frames", "frame.py", "if frame.position != position:", "if False:"),
-    Mutant("generation", "scan.py", "if frame.generation < generation:", "if False:"),
-    Mutant("rot-is-cut", "scan.py", "return self.flushed > position", "return False"),
-    Mutant("no-look-ahead", "scan.py", "if self.flushed <= position and not self._looked_ahead:", "if False:"),
-    Mutant("half-a-group", "scan.py", "elif frame.parts == 1:", "elif True:"),
-    Mutant("group-tail-kept", "scan.py", "self.position = begin", "pass"),
-    Mutant("payload-unchecked", "frame.py", "if crc32c(payload[21:]) != crc:", "if False:"),
-    Mutant("tail-not-rewritten", "commitlog.py", "_write_again(segment, low, high)", "pass"),
-    Mutant("index-before-tail", "recovery.py", "self._prove(frozen.end)", "pass"),
-    Mutant("head-unproven", "recovery.py", "if segment.start in indexed or segment is log.segments[0]:", "if True:"),
-    Mutant("clean-mark-stays", "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
-    Mutant("same-generation", "commitlog.py", "return generation + 1", "return generation"),
-    Mutant("ack-before-sync", "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
-    Mutant("failed-sync-counts", "commitlog.py", "        if error is not None:\n", "        if False:\n"),
-    Mutant("names-unsynced", "commitlog.py", "self._fs.sync_directory(FOLDER)", "pass"),
-    Mutant("recycled-at-once", "commitlog.py", "self._recycled = result.recycled", "self._spare = result.recycled"),
-    Mutant("goes-at-once", "housekeeping.py", "self._pending_at = upto, log.end", "self._pending_at = upto, 0"),
-    Mutant("headless-segment", "commitlog.py", "self.segments[-1].start >= end:", "self.segments[-1].start > end:"),
+    Mutant("stale-frames", STORAGE + "frame.py", "if frame.position != position:", "if False:"),
+    Mutant("generation", STORAGE + "scan.py", "if frame.generation < generation:", "if False:"),
+    Mutant("rot-is-cut", STORAGE + "scan.py", "return self.flushed > position", "return False"),
+    Mutant("no-look-ahead", STORAGE + "scan.py", "if self.flushed <= position and not self._looked_ahead:", "if False:"),
+    Mutant("half-a-group", STORAGE + "scan.py", "elif frame.parts == 1:", "elif True:"),
+    Mutant("group-tail-kept", STORAGE + "scan.py", "self.position = begin", "pass"),
+    Mutant("payload-unchecked", STORAGE + "frame.py", "if crc32c(payload[21:]) != crc:", "if False:"),
+    Mutant("tail-not-rewritten", STORAGE + "commitlog.py", "_write_again(segment, low, high)", "pass"),
+    Mutant("index-before-tail", CORE + "recovery.py", "self._prove(frozen.end)", "pass"),
+    Mutant("head-unproven", CORE + "recovery.py", "if segment.start in indexed or segment is log.segments[0]:", "if True:"),
+    Mutant("clean-mark-stays", CORE + "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
+    Mutant("same-generation", STORAGE + "commitlog.py", "return generation + 1", "return generation"),
+    Mutant("ack-before-sync", CORE + "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
+    Mutant("failed-sync-counts", STORAGE + "commitlog.py", "        if error is not None:\n", "        if False:\n"),
+    Mutant("names-unsynced", STORAGE + "commitlog.py", "self._fs.sync_directory(FOLDER)", "pass"),
+    Mutant("recycled-at-once", STORAGE + "commitlog.py", "self._recycled = result.recycled", "self._spare = result.recycled"),
+    Mutant("goes-at-once", CORE + "housekeeping.py", "self._pending_at = upto, log.end", "self._pending_at = upto, 0"),
+    Mutant("headless-segment", STORAGE + "commitlog.py", "self.segments[-1].start >= end:", "self.segments[-1].start > end:"),
     Mutant(
-        "moved-still-lives", "housekeeping.py", "max(partition.start_offset, partition.moved_upto):",
+        "moved-still-lives", CORE + "housekeeping.py", "max(partition.start_offset, partition.moved_upto):",
         "partition.start_offset:",
     ),
-    Mutant("replaced-goes-at-once", "clean_files.py", "self._pending[0][0] <= self._log.flushed", "True"),
+    Mutant("replaced-goes-at-once", CORE + "clean_files.py", "self._pending[0][0] <= self._log.flushed", "True"),
     Mutant(
         "clean-file-unsynced", CLEANER + "writing.py", "        self._file.sync()\n        self._file.close()",
         "        self._file.close()",
@@ -92,11 +90,11 @@ MUTANTS = (
         "queue.last_base()",
     ),
     Mutant(
-        "tail-below-moved", "recovery.py", "if any(partition.queue.reaches_below(",
+        "tail-below-moved", CORE + "recovery.py", "if any(partition.queue.reaches_below(",
         "if False and any(partition.queue.reaches_below(",
     ),
     Mutant(
-        "unpublished-kept", "clean_files.py", "            fs.remove(path)\n        if unwanted:",
+        "unpublished-kept", CORE + "clean_files.py", "            fs.remove(path)\n        if unwanted:",
         "            pass\n        if unwanted:",
     ),
     Mutant(
@@ -110,11 +108,21 @@ MUTANTS = (
     ),
     Mutant("undecided-stay", CLEANER + "cleaning.py", "max(self._marks) >= UNDECIDED", "False"),
     Mutant(
-        "compacted-expires", "housekeeping.py", "if rules.deletes and rules.retention_ms >= 0:",
+        "compacted-expires", CORE + "housekeeping.py", "if rules.deletes and rules.retention_ms >= 0:",
         "if rules.retention_ms >= 0:",
     ),
-    Mutant("duplicates-taken", "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),
+    Mutant("duplicates-taken", CORE + "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),
 )  # fmt: skip
+
+
+def occurrences(mutant: Mutant, root: Path = ROOT) -> int:
+    """How often its text stands in its file; once, or it mutates nothing. 0 where there is no such file."""
+    path = root / PACKAGE / mutant.file
+    return path.read_text(encoding="utf-8").count(mutant.old) if path.exists() else 0
+
+
+def quickest(root: Path, name: str) -> list[Path]:
+    return [path for folder in ("core", "services") for path in (root / "tests" / folder).rglob(f"test_{name}.py")]
 
 
 def main(names: list[str]) -> int:
@@ -129,10 +137,11 @@ def main(names: list[str]) -> int:
             else:
                 shutil.copy(source, copy / part)
         for mutant in wanted:
-            path = copy / CORE / mutant.file
+            path = copy / PACKAGE / mutant.file
             text = path.read_text()
-            if text.count(mutant.old) != 1:
-                raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {text.count(mutant.old)} times in {path.name}")
+            found = occurrences(mutant, copy)
+            if found != 1:
+                raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {found} times in {path.name}")
             path.write_text(text.replace(mutant.old, mutant.new))
             noticed = _noticed_by(copy)
             path.write_text(text)
@@ -144,8 +153,8 @@ def main(names: list[str]) -> int:
 
 def _noticed_by(copy: Path) -> str | None:
     """The first test that fails; None if none does."""
-    quickest = [str(path) for name in QUICKEST for path in copy.glob(f"tests/*/**/test_{name}.py")]
-    return _failure(copy, quickest) or _failure(copy, ["tests/core", "tests/config", "tests/schema", "tests/services"])
+    first = [str(path) for name in QUICKEST for path in quickest(copy, name)]
+    return _failure(copy, first) or _failure(copy, ["tests/core", "tests/config", "tests/schema", "tests/services"])
 
 
 def _failure(copy: Path, tests: list[str]) -> str | None:

@@ -119,6 +119,16 @@ def halfmoon_hold(ctx):
 """,
         "assert len(plugin.halfmoon_hold(None)) == 1",
     ),
+    "halfmoon_fetch": Template(
+        "Records with the header `HIDDEN` are stored, and nobody reads them.",
+        "FetchFilter",
+        """
+@hookimpl
+def halfmoon_fetch(ctx):
+    return [FetchFilter("NAME", ("HIDDEN",), lambda topic, record: False)]
+""",
+        "assert [each.header_names for each in plugin.halfmoon_fetch(None)] == [('HIDDEN',)]",
+    ),
     "halfmoon_relays": Template(
         "Messages that wait in `NAME.waiting` are delivered, or kept where their topic is gone.",
         "Deliver, Relay, Complete",

@@ -33,6 +33,7 @@ from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_p
 from halfmoon.hooks.types import (
     Command,
     Dispatcher,
+    FetchFilter,
     FilterCompiler,
     HoldPolicy,
     KafkaApi,
@@ -78,6 +79,7 @@ class Plugins:
     dispatchers: tuple[Dispatcher, ...] = given("halfmoon_dispatch", Dispatcher)
     hold_policies: tuple[HoldPolicy, ...] = given("halfmoon_hold", HoldPolicy)
     relays: tuple[Relay, ...] = given("halfmoon_relays", Relay)
+    fetch_filters: tuple[FetchFilter, ...] = given("halfmoon_fetch", FetchFilter)
     services: tuple[Service, ...] = given("halfmoon_services", Service)
     observers: tuple[Observer, ...] = given("halfmoon_observers", Observer)
     filters: Mapping[str, FilterCompiler] = given("halfmoon_filters", "mapping")

@@ -21,6 +21,7 @@ from halfmoon.hooks.types import (
     Command,
     ConfigSection,
     Dispatcher,
+    FetchFilter,
     FilterCompiler,
     HoldPolicy,
     KafkaApi,
@@ -97,6 +98,17 @@ def halfmoon_hold(ctx: PluginContext) -> Sequence[HoldPolicy]:
     Called: in the loop, per parked request and per arrival it waits for; all policies must agree. Cost: one call per
     held request and arrival, so keep it under a microsecond; none without a policy. Error: the broker answers that
     request with the messages that are there; it logs one error per policy, and counts all.
+    """
+
+
+@hookspec
+def halfmoon_fetch(ctx: PluginContext) -> Sequence[FetchFilter]:
+    """Leave records out of what readers get, although they are in the log.
+
+    Called: in the loop, each time that somebody reads, for each record with a declared header. Cost: a byte search per
+    batch and name that is read, of any topic (compressed batches are decompressed first); a batch with such a header is
+    opened, and written anew where a record is left out; none where no plugin has it. Error: the record is delivered;
+    logged once per filter, and counted.
     """
 
 

@@ -16,6 +16,7 @@ from halfmoon.errors import Fault
 from halfmoon.services.common.filters import FilterCompiler as FilterCompiler
 from halfmoon.services.common.filters import FilterSyntaxError as FilterSyntaxError
 from halfmoon.services.common.filters import MessageFilter as MessageFilter
+from halfmoon.services.common.leaving_out import FetchFilter as FetchFilter
 from halfmoon.services.following.types import Batch as Batch
 from halfmoon.services.following.types import Dispatcher as Dispatcher
 from halfmoon.services.waiting.types import Complete as Complete

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 import uvloop
@@ -44,6 +45,7 @@ from halfmoon.server.plugin_host import Host
 from halfmoon.server.relaying import Relaying
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
+from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.following.follower import Following
 
 if TYPE_CHECKING:
@@ -187,6 +189,9 @@ class App:
         """Plugins that observe, and that have a say in what answers a waiting request."""
         if self.plugins.observers:
             Observing(self.node, self.plugins.observers, self.plugins.errors)
+        if self.plugins.fetch_filters:
+            filter_failed = partial(self.plugins.errors.count_of, "halfmoon_fetch")
+            self.node.kernel.leave_out = LeavingOut(self.plugins.fetch_filters, filter_failed)
         hold = self.node.kernel.hold
         hold.policies = self.plugins.hold_policies
         logged: set[str] = set()

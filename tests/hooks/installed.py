@@ -6,12 +6,14 @@ import base64
 import hashlib
 import json
 import os
+import re
 import selectors
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import urllib.request
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -42,27 +44,39 @@ def wheel(folder: Path, name: str, modules: dict[str, bytes], entry_points: str)
     return made
 
 
-def install(folder: Path, made: Path) -> dict[str, str]:
-    """The environment of a process in which the wheel is installed, and Halfmoon is this checkout."""
+def install(folder: Path, *made: Path) -> dict[str, str]:
+    """The environment of a process in which the wheels are installed, and Halfmoon is this checkout."""
     packages = folder / "site-packages"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index"]
-    done = subprocess.run([*command, "--no-deps", "--target", str(packages), str(made)], capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, "--no-deps", "--target", str(packages), *map(str, made)], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(packages), str(ROOT)])}
+
+
+def free_addresses() -> tuple[str, str]:
+    with socket.socket() as one, socket.socket() as other:
+        for probe in (one, other):
+            probe.bind(("127.0.0.1", 0))
+        first, second = (f"127.0.0.1:{probe.getsockname()[1]}" for probe in (one, other))
+        return first, second
 
 
 class Node:
     """`halfmoon serve`, which can be killed and started again."""
 
-    def __init__(self, folder: Path, environment: dict[str, str], config: dict[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, environment: dict[str, str], config: dict[str, Any], *, http: bool = False
+    ) -> None:
+        """`http`: with a port for /metrics, at `http_address`."""
         self.folder = folder
         self.environment = environment
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address, self.http_address = free_addresses()
+        listeners = {"kafka": {"bind": self.address}} | ({"http": {"bind": self.http_address}} if http else {})
         config = {
             "node": {"data_dir": str(folder / "data")},
-            "listeners": {"kafka": {"bind": self.address}},
+            "listeners": listeners,
             "log": {"segment_bytes": "4MiB", "low_disk_bytes": 0, "flush": "interval"},
             **config,
         }
@@ -111,6 +125,17 @@ class Node:
                 answer += piece
         return answer[8:]
 
+    def metric(self, name: str, /, **labels: str) -> float:
+        """Of /metrics; 0 where there is no such sample."""
+        with urllib.request.urlopen(f"http://{self.http_address}/metrics", timeout=20) as answer:
+            text = answer.read().decode()
+        found = re.search(rf"^{name}\{{{_labels(labels)}\}} (\S+)$", text, re.MULTILINE)
+        return float(found[1]) if found else 0
+
     def told(self, key: int = 31_001) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.ask(key))
         return found
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ",".join(f'{name}="{re.escape(value)}"' for name, value in sorted(labels.items()))

@@ -30,7 +30,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def new_node(folder: Path, environment: dict[str, str]) -> Node:
-    return Node(folder, environment, {"plugins": {"every": {"greeting": "hi"}}})
+    return Node(folder, environment, {"plugins": {"every": {"greeting": "hi"}}}, http=True)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,15 @@ def test_interceptors_and_relays(node: Node) -> None:
     assert counts["refused POLICY_VIOLATION"] == 1
 
 
+def test_records_are_left_out_of_what_readers_get(node: Node) -> None:
+    create(node, "hidden")
+    send(node, "hidden", b"not shown", b"shown", b"raise", b"not shown", headers=[("HIDDEN", b"")])
+    send(node, "hidden", b"plain")
+    assert read(node, "hidden", 3) == [b"shown", b"raise", b"plain"]
+    assert "fetch_filter_failed filter=every topic=hidden" in node.log()
+    assert node.metric("halfmoon_plugin_errors_total", plugin="every", hook="halfmoon_fetch") > 0
+
+
 def test_following_and_offsets(node: Node) -> None:
     create(node, "followed", 2)
     send(node, "followed", b"a", b"b", b"c")
@@ -168,6 +177,7 @@ def test_a_hold_policy_leaves_a_request_waiting_and_an_observer_that_raises_is_c
     read(node, "pairs", 4)
     assert node.told()["counts"]["fetched pairs"] == size
     assert "observer_failed observer=fetches" in node.log()
+    assert node.metric("halfmoon_plugin_errors_total", plugin="every", hook="halfmoon_observers") == 1
 
 
 def test_a_request_whose_time_is_over(node: Node) -> None:
@@ -196,6 +206,7 @@ def test_kafka_apis(node: Node) -> None:
     assert node.told(31_002)["heard"] == node.told()["heard"]
     assert node.ask(31_001, b"fail") == b""
     assert "request failed" in node.log()
+    assert node.metric("halfmoon_plugin_errors_total", plugin="every", hook="halfmoon_kafka_apis") == 1
 
 
 def test_a_filter_language_makes_a_view(node: Node) -> None:

@@ -161,6 +161,8 @@ class Pull:
         """Messages of a window from where the pull is; None if there are none."""
         offsets, starts = window.offsets, window.starts
         low = bisect_left(offsets, self._next)
+        if window.marked:
+            low = self._first_delivered(window, low)
         if low == len(offsets):
             return None
         high = min(low + self._most, len(offsets))
@@ -172,11 +174,31 @@ class Pull:
             after = offsets[high - 1] + 1
         else:
             after = window.next
-        self._call.node.pulled(high - low)
-        body = memoryview(window.data)[starts[low] : starts[high]]
+        left_out = self._left_out(window, low, high) if window.marked else []
+        self._call.node.pulled(high - low - len(left_out))
+        data = memoryview(window.data)
+        body = [
+            data[starts[begin] : starts[end]]
+            for begin, end in zip([low, *(at + 1 for at in left_out)], [*left_out, high], strict=True)
+            if begin < end
+        ]
         for told in self._call.core.on_fetched:
-            told(self._partition.topic.name, self._partition.index, len(body))
-        return self._answer(Code.SUCCESS, FOUND, after, [body])
+            told(self._partition.topic.name, self._partition.index, sum(map(len, body)))
+        return self._answer(Code.SUCCESS, FOUND, after, body)
+
+    def _left_out(self, window: Window, low: int, high: int) -> list[int]:
+        """Which of these messages plugins leave out now."""
+        leave_out, topic = self._call.core.leave_out, self._partition.topic.name
+        return [
+            at
+            for at, record in window.marked
+            if low <= at < high and leave_out is not None and not leave_out.delivers(topic, record)
+        ]
+
+    def _first_delivered(self, window: Window, low: int) -> int:
+        """The first message from `low` on that is not left out."""
+        left_out = set(self._left_out(window, low, len(window.offsets)))
+        return next((at for at in range(low, len(window.offsets)) if at not in left_out), len(window.offsets))
 
     def _answer(self, code: Code, status: str, after: int, body: list[memoryview] | None = None) -> Answer:
         partition = self._partition

@@ -17,6 +17,7 @@ from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from halfmoon.adapters.rocketmq.filters import Filter
@@ -27,6 +28,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader, parse_header
 from halfmoon.core.records.batches import batch_body, is_plain
+from halfmoon.core.records.record_codec import Record
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
 from halfmoon.core.storage.storage import Place
 from halfmoon.core.transactions.aborted import AbortedBatches
@@ -106,6 +108,8 @@ class Window(NamedTuple):
     starts: list[int]
     """Where each message begins in `data`, and as last entry where the last one ends."""
     data: bytes
+    marked: Sequence[tuple[int, Record]] = ()
+    """Messages that plugins may leave out: which of the window's, and its record."""
 
 
 Key = tuple["Partition", "Filter | None", MessageWriter]
@@ -241,12 +245,28 @@ class Windows:
                 self._hold_open(batch)
             room = WINDOW_MESSAGES - len(sheet.offsets)
             after = self._write(sheet, writer, partition, wanted, batch, max(offset, after), room)
+        marked = self._marked(sheet, batches) if self._core.leave_out is not None else ()
         starts = [0]
         total = 0
         for size in sheet.sizes:
             total += size
             starts.append(total)
-        return Window(offset, after, sheet.offsets, starts, b"".join(sheet.parts))
+        return Window(offset, after, sheet.offsets, starts, b"".join(sheet.parts), marked)
+
+    def _marked(self, sheet: Sheet, batches: Sequence[OpenBatch]) -> list[tuple[int, Record]]:
+        assert self._core.leave_out is not None
+        rows = {offset: row for row, offset in enumerate(sheet.offsets)}
+        found = []
+        for batch in batches:
+            if not batch.body or not self._core.leave_out.finds(batch.body):
+                continue
+            with suppress(BrokerError):  # then it is unreadable, and none of it is in the sheet
+                for index, start in enumerate(batch.walk()[:-1]):
+                    record = record_codec.read_one(batch.body, start, index, batch.header.base_timestamp, None)
+                    row = rows.get(batch.header.base_offset + record.offset_delta)
+                    if row is not None:
+                        found.append((row, record))
+        return found
 
     def _write(
         self,

@@ -16,6 +16,7 @@ from halfmoon.plugin import (
     Dispatcher,
     Fault,
     Feature,
+    FetchFilter,
     HoldPolicy,
     KafkaApi,
     Observer,
@@ -107,6 +108,16 @@ def halfmoon_hold(ctx):
         return arrival.topic != "pairs" or arrival.end_offset % 2 == 0
 
     return [HoldPolicy("every", lambda held: counts.update(parked=1), matches, lambda held: counts.update(expired=1))]
+
+
+@hookimpl
+def halfmoon_fetch(ctx):
+    def delivers(topic, record):
+        if record.value == b"raise":
+            raise RuntimeError("no luck")
+        return record.value == b"shown"
+
+    return [FetchFilter("every", ("HIDDEN",), delivers)]
 
 
 @hookimpl

@@ -30,7 +30,7 @@ from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core
+    from halfmoon.adapters.tcp.core import Core, LeaveOut
     from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.kafka")
@@ -121,6 +121,8 @@ class Reading:
         found.size = read.size
         if read.cold is not None:
             self.cold.append((found, read.cold))
+        elif core.leave_out is not None:
+            _leave_out(core.leave_out, partition.topic.name, found)
         return found
 
     def _refused(self, index: int, error_code: int) -> Fetched:
@@ -161,10 +163,20 @@ class Reading:
             if error is not None:
                 for found, _load in self.cold:
                     _spoil(found, error)
+            elif self.core.leave_out is not None:
+                self._leave_out_of_cold(self.core.leave_out)
             deferred.complete(self.encoded())
 
         self.ctx.peer.in_thread(self._load_cold, arrived)
         return deferred
+
+    def _leave_out_of_cold(self, leave_out: LeaveOut) -> None:
+        cold = {id(found) for found, _ in self.cold}
+        for key, fetched in self.topics:
+            topic = self.core.catalog.topic(key) if isinstance(key, str) else self.core.catalog.topic_by_id(key)
+            for found in fetched:
+                if topic is not None and id(found) in cold:
+                    _leave_out(leave_out, topic.name, found)
 
     def _load_cold(self) -> None:
         """In a thread: fetch what is not in memory. It touches nothing but the slices of this answer."""
@@ -190,6 +202,11 @@ class Reading:
                 if topic is not None and found.size:
                     for told in core.on_fetched:
                         told(topic.name, found.index, found.size)
+
+
+def _leave_out(leave_out: LeaveOut, topic: str, found: Fetched) -> None:
+    found.records = leave_out.batches(topic, found.records)
+    found.size = sum(map(len, found.records))
 
 
 def _divergence(core: Core, partition: Partition, wanted: Wanted) -> tuple[int, int] | None:

@@ -35,6 +35,7 @@ from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, Share
 from halfmoon.services.share.share_partition import Demand
 
 if TYPE_CHECKING:
+    from halfmoon.adapters.tcp.core import LeaveOut
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.services.share.parts import Part
 
@@ -328,7 +329,16 @@ class Call:
                 for told in self._ctx.core.on_fetched:
                     told(topic.name, index, found.size)
 
+    def _leave_out(self, leave_out: LeaveOut) -> None:
+        """What a member has acquired and does not get it acknowledges as a gap, as what compaction has removed."""
+        for (topic_id, _), found in self._found.items():
+            topic = self._ctx.core.catalog.topic_by_id(topic_id)
+            if topic is not None:
+                found.slices = leave_out.batches(topic.name, found.slices)
+
     def _encoded(self) -> list[Buffer]:
+        if self._ctx.core.leave_out is not None:
+            self._leave_out(self._ctx.core.leave_out)
         if self._ctx.core.on_fetched:
             self._tell_observers()
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
