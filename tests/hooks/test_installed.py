@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
@@ -195,6 +196,40 @@ def test_authorize(node: Node) -> None:
     (error,) = send(node, "secret", b"a")
     assert error is not None
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_confluent_kafka_is_told_what_it_may_not_do(node: Node) -> None:
+    create(node, "secret-plans")
+    create(node, "open")
+    admin = AdminClient({"bootstrap.servers": node.address})
+    assert "secret-plans" not in admin.list_topics(timeout=20).topics
+    assert "open" in admin.list_topics(timeout=20).topics
+    (told,) = admin.list_topics("secret-plans", timeout=20).topics.values()
+    assert told.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(KafkaException, match="TOPIC_AUTHORIZATION_FAILED"):
+        admin.delete_topics(["secret-plans"])["secret-plans"].result(20)
+    consumer = Consumer({"bootstrap.servers": node.address, "group.id": "secret-group"})
+    consumer.subscribe(["open"])
+    (refused,) = consumer.consume(1, 20)
+    assert refused.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+    consumer.close()
+    producer = Producer({"bootstrap.servers": node.address, "transactional.id": "secret-id"})
+    with pytest.raises(KafkaException) as caught:
+        producer.init_transactions(20)
+    assert caught.value.args[0].code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_kafka_python_is_told_what_it_may_not_do(node: Node) -> None:
+    create(node, "secret-diary")
+    consumer = kafka.KafkaConsumer(bootstrap_servers=node.address, group_id="secret-readers")
+    consumer.assign([kafka.TopicPartition("secret-diary", 0)])
+    with pytest.raises((kafka.errors.GroupAuthorizationFailedError, kafka.errors.TopicAuthorizationFailedError)):
+        consumer.poll(10_000)
+    consumer.close(autocommit=False)
+    producer = kafka.KafkaProducer(bootstrap_servers=node.address)
+    with pytest.raises(kafka.errors.TopicAuthorizationFailedError):
+        producer.send("secret-diary", b"a").get(20)
+    producer.close()
 
 
 def test_kafka_apis(node: Node) -> None:

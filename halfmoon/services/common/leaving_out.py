@@ -1,8 +1,8 @@
 """Records that readers do not get, although they are in the log: what plugins leave out (hook `halfmoon_fetch`).
 
 A batch in which nothing is left out is handed on as it is. One in which something is keeps its offsets, so a reader
-goes on behind it: what is left of it is a batch with holes, as compaction makes them. Where nothing is left, a marker of
-no transaction stands for it: every client passes over control batches, and some stall on a batch without records.
+goes on behind it: what is left of it is a batch with holes, as compaction makes them. Where nothing is left, a marker
+of no transaction stands for it: every client passes over control batches, and some stall on a batch without records.
 """
 
 from __future__ import annotations
