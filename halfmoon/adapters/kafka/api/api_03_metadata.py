@@ -13,14 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import code, code_of
-from halfmoon.adapters.kafka.metadata_bytes import (
-    FLEXIBLE,
-    ZERO_ID,
-    error_bytes,
-    head_bytes,
-    tail_bytes,
-    topic_bytes,
-)
+from halfmoon.adapters.kafka.metadata_bytes import FLEXIBLE, ZERO_ID, error_bytes, head_bytes, tail_bytes, topic_bytes
 from halfmoon.adapters.kafka.operations import (
     CLUSTER_BITS,
     CLUSTER_OPERATIONS,
