@@ -110,7 +110,7 @@ MUTANTS = (
         "            pass\n        if unwanted:",
     ),
     Mutant(
-        "aborted-hides", CLEANER + "cleaning.py", "if header.attributes & CONTROL or self._aborted.hold(header):",
+        "aborted-hides", CLEANER + "deciding.py", "if header.attributes & CONTROL or self._aborted.hold(header):",
         "if header.attributes & CONTROL:",
     ),
     Mutant("marker-not-needed", CLEANER + "cleaning.py", "unmarked.add(header.producer_id)", "pass"),
@@ -118,7 +118,7 @@ MUTANTS = (
         "tombstones-go-at-once", CLEANER + "compaction.py", "if has_tombstones and horizon_ms is not None and",
         "if has_tombstones and",
     ),
-    Mutant("undecided-stay", CLEANER + "cleaning.py", "max(self._marks) >= UNDECIDED", "False"),
+    Mutant("undecided-stay", CLEANER + "deciding.py", "max(self._marks) >= UNDECIDED", "False"),
     Mutant(
         "compacted-expires", CORE + "housekeeping.py", "if rules.deletes and rules.retention_ms >= 0:",
         "if rules.retention_ms >= 0:",
