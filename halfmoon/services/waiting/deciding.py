@@ -82,7 +82,7 @@ class Deciding:
         except NotHereYetError:
             raise NotHereYetError(self._messages.brought.load(places)) from None
 
-    def _begin(self, relay: Relay, message: Waiting) -> None:
+    def _begin(self, relay: Relay, message: Scheduled) -> None:
         if relay.begin is None:
             return
         try:
