@@ -105,7 +105,7 @@ def halfmoon_hold(ctx: PluginContext) -> Sequence[HoldPolicy]:
 def halfmoon_fetch(ctx: PluginContext) -> Sequence[FetchFilter]:
     """Leave records out of what readers get, although they are in the log.
 
-    Called: in the loop, each time that somebody reads, for each record with a declared header. Cost: a byte search per
+    Called: in the loop, at each read, for each record with a declared header. Cost: a byte search per
     batch and name that is read, of any topic (compressed batches are decompressed first); a batch with such a header is
     opened, and written anew where a record is left out; none where no plugin has it. Error: the record is delivered;
     logged once per filter, and counted.
@@ -167,8 +167,8 @@ def halfmoon_observers(ctx: PluginContext) -> Sequence[Observer]:
     """Count what happens.
 
     Called: in the loop, per batch that a client produces (`on_produced`) or the log refuses (`on_refused`), per
-    partition of an answer to a Fetch, a ShareFetch or a pull (`on_fetched`), and when a group has acknowledged
-    messages, is to get them again, or has given them up (`on_acknowledged`, `on_redelivered`, `on_dead_lettered`).
+    partition of an answer to a Fetch, a ShareFetch or a pull (`on_fetched`), and when messages of a group are
+    acknowledged, redelivered or dead-lettered (`on_acknowledged`, `on_redelivered`, `on_dead_lettered`).
     Cost: one call each, none where nobody observes. Error: logged once and counted, and that observer is called no
     more.
     """
