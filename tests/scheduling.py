@@ -57,7 +57,7 @@ EXPECTED_S = {
     "tests/services/transactions/test_producer_transactions_model.py": 13,
     "tests/services/share/test_share_crashes.py": 12,
     "tests/adapters/kafka/test_share_fetches_by_chance.py": 11,
-    "tests/core/test_transactions.py": 10,
+    "tests/plugins/store/transaction/test_half_messages.py": 10,
     "tests/core/test_crashes.py": 10,
     "tests/services/cleaner/test_cleaner_transactions_model.py": 9,
     "tests/services/share/test_share_crash_points.py": 9,

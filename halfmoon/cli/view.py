@@ -1,7 +1,7 @@
 """`halfmoon view`: create, list, describe and delete filtered views.
 
-A view is a topic, and its definition stands in the topic's settings (services/view). So `halfmoon topic` can do all of
-this too; here it takes fewer words, and topics that are no views are kept apart.
+A view is a topic, and its definition stands in the topic's settings (plugins/store/view). So `halfmoon topic` can do
+all of this too; here it takes fewer words, and topics that are no views are kept apart.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
 from halfmoon.cli.reset import end_offsets
-from halfmoon.services.view.definition import VIEW_FROM, VIEW_POSITION, VIEW_PREFIX, VIEW_SHOWN, VIEW_SOURCE, VIEW_STATE
+from halfmoon.plugins.store.view.definition import (
+    VIEW_FROM,
+    VIEW_POSITION,
+    VIEW_PREFIX,
+    VIEW_SHOWN,
+    VIEW_SOURCE,
+    VIEW_STATE,
+)
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
@@ -191,7 +198,7 @@ def _settings(client: KafkaAdminClient, names: list[str], keys: list[str] | None
 
 def _definition(settings: dict[str, str]) -> dict[str, str]:
     """What these settings make of a topic, which must be a view: by `DEFINED`."""
-    from halfmoon.services.view.definition import definition
+    from halfmoon.plugins.store.view.definition import definition
 
     view = definition({name: value for name, value in settings.items() if name not in VIEW_SHOWN})
     assert view is not None

@@ -13,9 +13,9 @@ there are three kinds:
 - those of Kafka's that cannot hold here (`segment.ms`: all topics share one commitlog): refused with the reason.
   Some are still shown, read-only, because tools look for them.
 
-The rows here are the core's own. Features add theirs (`FeatureConfigs`) when the table is made, which is before
-recovery. A topic may store configurations of a feature that is off: they are kept by every change, not shown, and
-refused from clients. Any other name is refused by name, too.
+The rows here are the core's own. Features add theirs when the table is made, which is before recovery. A topic may
+store configurations of a feature that is off: they are kept by every change, not shown, and refused from clients. Any
+other name is refused by name, too.
 
 Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig and ConfigDef); `halfmoon.*` are ours.
 """
@@ -32,6 +32,7 @@ from halfmoon.config.values import (
     LONG_MAX,
     Kind,
     always,
+    boolean,
     by_name,
     checked,
     integer,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 LOG_APPEND_TIME = "LogAppendTime"
 NONE: Mapping[str, str] = MappingProxyType({})
-NO_FEATURES: Mapping[str, FeatureConfigs] = MappingProxyType({})
+DELETE_FORCE = "halfmoon.delete.force"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +73,18 @@ class TopicConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class FeatureConfigs:
-    """What one feature adds to the table."""
+class TopicConfigPrefix:
+    """Configurations of which only the beginning of the name is fixed: a feature's definition of a topic. They have no
+    default, and are always shown."""
 
-    rows: tuple[TopicConfig, ...] = ()
-    prefix: str = ""
-    """All other names that begin so are the feature's: its definition of a topic. Never a default, always shown."""
-    row: Callable[[str], TopicConfig] | None = None
+    name: str
+    """What their names begin with, the last dot included."""
+    row: Callable[[str], TopicConfig]
     """The row of such a name."""
+
+
+OfFeature = TopicConfig | TopicConfigPrefix
+"""What a feature adds to the table."""
 
 
 class Effective(NamedTuple):
@@ -122,6 +127,8 @@ class TopicRules:
     """Whether records can be found by their own key (core/keys.py)."""
     of_features: Mapping[str, str] = field(default_factory=dict)
     """By name, what the other rows of features say."""
+    delete_forced: bool = False
+    """Whether the topic may be deleted although others are derived from it."""
 
 
 def _cleanup_policy(value: str) -> str:
@@ -144,6 +151,11 @@ _ROWS: tuple[TopicConfig, ...] = (
         only("producer", "the broker stores batches unchanged"),
         'Codec of stored batches. Only "producer": the codec that the producer used.',
         "compression.type",
+    ),
+    TopicConfig(
+        DELETE_FORCE, Kind.BOOLEAN, always("false"), boolean,
+        "Whether the topic can be deleted while it has views. The views keep their records.",
+        DELETE_FORCE, rule="delete_forced",
     ),
     TopicConfig(
         "max.message.bytes", Kind.INT, stated("topics.max_message_bytes"), integer(0, INT_MAX),
@@ -234,11 +246,12 @@ def check_lags(least: str, most: str) -> None:
 class TopicConfigs:
     """Every topic configuration of a broker: the core's rows, and those of its features.
 
-    `off`: what features that are off would add, by their names. Raises StartError where two features add the same.
+    `off`: name of a configuration, or its beginning up to a dot → the feature that would add it, and is off. Raises
+    StartError where two features add the same.
     """
 
-    def __init__(self, added: Sequence[FeatureConfigs] = (), off: Mapping[str, FeatureConfigs] = NO_FEATURES) -> None:
-        of_features = [row for each in added for row in each.rows]
+    def __init__(self, added: Sequence[OfFeature] = (), off: Mapping[str, str] = NONE) -> None:
+        of_features = [each for each in added if isinstance(each, TopicConfig)]
         rows: dict[str, TopicConfig] = {}
         for row in (*_ROWS, *of_features):
             if row.name in rows or row.name in NOT_HERE:
@@ -247,9 +260,8 @@ class TopicConfigs:
         self.rows: Mapping[str, TopicConfig] = dict(sorted(rows.items()))
         """By name, sorted by it; those with a prefix are not among them."""
         self._of_features = tuple(of_features)
-        self._prefixes = tuple((each.prefix, each.row) for each in added if each.row is not None)
-        self._off = {row.name: name for name, each in off.items() for row in each.rows}
-        self._prefixes_off = tuple((each.prefix, name) for name, each in off.items() if each.prefix)
+        self._prefixes = tuple((each.name, each.row) for each in added if isinstance(each, TopicConfigPrefix))
+        self._off = off
 
     def get(self, name: str) -> TopicConfig | None:
         """The row of that name."""
@@ -268,8 +280,10 @@ class TopicConfigs:
         return config
 
     def _why_off(self, name: str) -> str | None:
-        feature = self._off.get(name) or next((f for prefix, f in self._prefixes_off if name.startswith(prefix)), None)
-        return None if feature is None else f"{feature} is off in broker.yaml"
+        for known, feature in self._off.items():
+            if name == known or (known.endswith(".") and name.startswith(known)):
+                return f"{feature} is off in broker.yaml"
+        return None
 
     def hidden(self, stored: Mapping[str, str]) -> dict[str, str]:
         """Those of a topic's overrides that belong to features that are off: nobody is shown them, and every change

@@ -86,6 +86,8 @@ class Feature(Struct, frozen=True):
     """Slow work in a thread of its own."""
     timed: Timed | None = None
     topics: TopicPolicy | None = None
+    services: Sequence[object] = ()
+    """What others may ask the node for, by its type."""
     topic_entries: Callable[[Topic], Mapping[str, str]] | None = None
     """Read-only rows that a topic's configurations show, such as how far a view has come."""
     families: Sequence[Family] = ()
@@ -121,6 +123,7 @@ class Features:
         self.derived = bound([each.derived for each in features])
         self.background = bound([each.background for each in features])
         self.timed = bound([each.timed for each in features])
+        self.services = tuple(service for each in features for service in each.services)
         self.topic_entries = bound([each.topic_entries for each in features])
         self.families = tuple(family for each in features for family in each.families)
         self.read_metrics = bound([each.read_metrics for each in features])

@@ -18,6 +18,10 @@ class Services:
     def __init__(self, services: Iterable[object] = ()) -> None:
         self._by_type: dict[type[Any], object] = {type(service): service for service in services}
 
+    def add(self, service: object) -> None:
+        """One that a feature of a plugin offers. Before the first request."""
+        self._by_type[type(service)] = service
+
     def __iter__(self) -> Iterator[object]:
         return iter(self._by_type.values())
 

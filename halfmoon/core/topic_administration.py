@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Literal
 
 from halfmoon.config.settings import Settings
+from halfmoon.config.topic_configs import DELETE_FORCE
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
@@ -115,10 +116,20 @@ class TopicAdministration:
     def delete_topic(self, topic: Topic) -> int:
         """Forget a topic, its messages, and all that features know of it; returns the log position to wait for.
 
-        Raises BrokerError(POLICY_VIOLATION) where messages of other topics wait in it, or a feature needs it.
+        Raises BrokerError(POLICY_VIOLATION) where messages of other topics wait in it, others are derived from it and
+        its deletion is not forced, or a feature needs it.
         """
         if any(partition.pending is not None for partition in topic.partitions):
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' has scheduled messages for other topics")
+        derived = self._catalog.views.get(topic.number)
+        if derived and not topic.rules.delete_forced:
+            names = ", ".join(f"'{view.name}'" for view in derived.values())
+            what = "views" if len(derived) > 1 else "the view"
+            raise BrokerError(
+                Fault.POLICY_VIOLATION,
+                f"topic '{topic.name}' is the source of {what} {names}. To delete it and keep the views' records, set "
+                f"{DELETE_FORCE}=true on it",
+            )
         for deleting in self.policies.deleting:
             deleting(topic)
         position = self._change(control.TopicDeleted(topic.number), topic.name, "deleted")

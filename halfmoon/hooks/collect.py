@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field
 from functools import partial
 from inspect import signature
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args
 
 import pluggy
 
@@ -23,7 +24,7 @@ from halfmoon.hooks.types import ConfigSection
 Kind = Literal["list", "mapping", "event", "late"]
 
 
-def given(hook: str, kind: Kind | type = "event") -> Any:
+def given(hook: str, kind: Kind | type | UnionType = "event") -> Any:
     """A field of `Plugins` that a hook fills: with a list of objects of a type, each of which has a `name`; with a
     mapping of names; or with functions to be called when there is reason to. "late": these get another context."""
     return field(default_factory=dict if kind == "mapping" else tuple, metadata={"hook": hook, "kind": kind})
@@ -109,15 +110,16 @@ def collect(
 
 
 def _listed(
-    manager: pluggy.PluginManager, registered: Sequence[Registered], names: _Names, hook: str, kind: type
+    manager: pluggy.PluginManager, registered: Sequence[Registered], names: _Names, hook: str, kind: type | UnionType
 ) -> Iterator[Any]:
+    kinds = " or ".join(each.__name__ for each in (get_args(kind) or (kind,)))
     for one, implementation in _implementations(manager, registered, hook):
         given = _call(one.source, hook, _bound(hook, implementation, one.context))
         if isinstance(given, str | bytes) or not isinstance(given, Sequence):
-            raise StartError(f"{where(one.source)}: {hook} gave {given!r}, expected a list of {kind.__name__}")
+            raise StartError(f"{where(one.source)}: {hook} gave {given!r}, expected a list of {kinds}")
         for item in given:
             if not isinstance(item, kind):
-                raise StartError(f"{where(one.source)}: {hook} gave {item!r}, expected a {kind.__name__}")
+                raise StartError(f"{where(one.source)}: {hook} gave {item!r}, expected a {kinds}")
             names.claim(hook, getattr(item, "name"), one.source)  # noqa: B009  (every such type has a name)
             yield item
 

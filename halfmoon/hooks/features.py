@@ -5,8 +5,8 @@ Topics, partitions and batches are the broker's own classes; `halfmoon.plugin.mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -14,20 +14,38 @@ from halfmoon.hooks.context import PluginContext
 
 if TYPE_CHECKING:
     from halfmoon.core.append import Produced, TransactionalProducer
+    from halfmoon.core.catalog.section import CatalogSection
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.relay import Mover
+    from halfmoon.core.storage.frame_reading import WholeFrame
     from halfmoon.core.storage.storage import Read
     from halfmoon.core.transactions.aborted import Aborted
     from halfmoon.errors import BrokerError
+    from halfmoon.schema import control
     from halfmoon.schema.provenance import GivenUp, Origin, SourceRange, SourceRun
+    from halfmoon.services.common.filters import FilterCompiler
+
+SectionT = TypeVar("SectionT", bound="CatalogSection")
 
 
 class Topics(Protocol):
     """The topics there are."""
 
     def get(self, name: str) -> Topic | None: ...
+    def by_number(self, number: int) -> Topic | None:
+        """A number is never given out again, not even to a topic of the same name."""
+        ...
+
     def all(self) -> Sequence[Topic]:
         """By name, internal ones included."""
+        ...
+
+    def derived(self) -> Sequence[Topic]:
+        """Those that a feature has bound to another topic (`TopicPolicy.creating`)."""
+        ...
+
+    def check_configs(self, configs: Mapping[str, str]) -> None:
+        """Raises BrokerError(INVALID_CONFIG) where a topic cannot have these configurations."""
         ...
 
     def create(self, name: str, partitions: int = -1, configs: Mapping[str, str] | None = None) -> Topic:
@@ -61,6 +79,11 @@ class LogWriter(Protocol):
         """A batch made from other messages, with the proof of which: exactly once, whatever happens."""
         ...
 
+    def append_control(self, record: control.Any) -> int:
+        """A record of the file format (halfmoon.schema.control) that no batch carries. Plugins define none of their
+        own: what they keep is derived from the log."""
+        ...
+
 
 class Durability(Protocol):
     """How far the log is durable."""
@@ -79,6 +102,76 @@ class LogReader(Protocol):
     ) -> Read: ...
     def aborted_in(self, partition: Partition, offset: int, size: int) -> Sequence[Aborted]: ...
     def bytes_available(self, partition: Partition, offset: int, enough: int, *, committed: bool = False) -> int: ...
+
+
+class FrameReading(Protocol):
+    """Reads single frames of the log. For one thread; the log's files of now stay readable for its life."""
+
+    def read(self, position: int) -> WholeFrame | None:
+        """The frame that begins there; None where there is none (any more). Raises OSError."""
+        ...
+
+
+class KeyLookup(Protocol):
+    """The key index."""
+
+    def covers(self, position: int) -> bool:
+        """Whether all frames below a log position are in the index."""
+        ...
+
+    def find_key(self, topic_number: int, key: bytes) -> Callable[[], list[int]]:
+        """A function for a thread that gives the log positions of frames that may have a message to this topic with
+        this UNIQ_KEY."""
+        ...
+
+
+class WaitingMessages(Protocol):
+    """Messages that wait in internal topics, where interceptors have put them. A place is (topic number, partition,
+    offset)."""
+
+    @property
+    def claimed_topics(self) -> Collection[str]:
+        """Internal topics of plugins that are on. In others, messages wait on."""
+        ...
+
+    @property
+    def decided_topics(self) -> Collection[str]:
+        """Those of which a relay decides what becomes of the messages: they wait for something else than a time."""
+        ...
+
+    @property
+    def is_gathering(self) -> bool:
+        """Messages have been read that are about to be appended: nobody else may complete what is due."""
+        ...
+
+    @property
+    def cancelled(self) -> int:
+        """Messages that were not delivered because they are cancelled."""
+        ...
+
+    def find_cancelled_by(self, find: Callable[[], None]) -> None:
+        """From now on messages can be cancelled (`Redirect.cancel`): `find` is called when a cancel has come, whose
+        messages are to be found and completed. One feature at most."""
+        ...
+
+    def complete(self, places: Iterable[tuple[int, int, int]]) -> None:
+        """Complete those of these messages that wait: they are delivered nowhere. Raises BrokerError."""
+        ...
+
+
+class State(Protocol):
+    """What the log says of features: sections of the catalog, which are there whether their feature is on or off."""
+
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Raises KeyError where there is none of this type."""
+        ...
+
+
+class ViewChecks(Struct, frozen=True):
+    """What a feature that fills views offers to others (`Feature.services`)."""
+
+    check: Callable[[Mapping[str, str]], None]
+    """Raises BrokerError(INVALID_CONFIG) where no view could be defined so, whatever topics there are."""
 
 
 class RelayTasks(Protocol):
@@ -108,3 +201,9 @@ class FeatureContext(Struct, frozen=True):
     reader: LogReader
     relays: RelayTasks
     clock: NodeClock
+    filters: Mapping[str, FilterCompiler]
+    """Filter language → its compiler, of all plugins that are on."""
+    waiting: WaitingMessages
+    keys: KeyLookup
+    frames: Callable[[], FrameReading]
+    state: State

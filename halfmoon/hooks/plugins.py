@@ -22,7 +22,7 @@ import pluggy
 
 from halfmoon.config.sections import SettingError, suggestion
 from halfmoon.config.settings import PluginSettings, Settings
-from halfmoon.config.topic_configs import TopicConfig
+from halfmoon.config.topic_configs import OfFeature
 from halfmoon.errors import StartError
 from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, register
 from halfmoon.hooks.collect import Late, Listener, Registered, collect, given, section_of
@@ -73,7 +73,7 @@ class Plugins:
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(hook, name) → the plugin that offers it."""
     errors: PluginErrors = field(default_factory=lambda: PluginErrors({}))
-    topic_configs: tuple[TopicConfig, ...] = given("halfmoon_topic_configs", TopicConfig)
+    topic_configs: tuple[OfFeature, ...] = given("halfmoon_topic_configs", OfFeature)
     features: tuple[Late, ...] = given("halfmoon_features", "late")
     interceptors: tuple[PutInterceptor, ...] = given("halfmoon_commitlog", PutInterceptor)
     dispatchers: tuple[Dispatcher, ...] = given("halfmoon_dispatch", Dispatcher)

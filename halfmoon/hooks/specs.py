@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import pluggy
 
-from halfmoon.config.topic_configs import TopicConfig
+from halfmoon.config.topic_configs import TopicConfig, TopicConfigPrefix
 from halfmoon.core.features import Feature
 from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.features import FeatureContext
@@ -50,7 +50,7 @@ def halfmoon_config() -> ConfigSection:
 
 
 @hookspec
-def halfmoon_topic_configs() -> Sequence[TopicConfig]:
+def halfmoon_topic_configs() -> Sequence[TopicConfig | TopicConfigPrefix]:
     """Offer configurations of topics.
 
     Called: once, before recovery, in the thread that starts the broker; `check` in the loop, when a topic is created or

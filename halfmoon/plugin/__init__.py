@@ -20,7 +20,7 @@ import pluggy
 
 from halfmoon.config.sections import Section, SettingError
 from halfmoon.config.sections import join as setting_path
-from halfmoon.config.topic_configs import TopicConfig
+from halfmoon.config.topic_configs import TopicConfig, TopicConfigPrefix
 from halfmoon.config.units import (
     Duration,
     HostPort,
@@ -31,8 +31,11 @@ from halfmoon.config.units import (
     parse_duration,
 )
 from halfmoon.config.values import Kind as TopicConfigKind
+from halfmoon.config.values import one_of, read_only
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.core.hold import Arrival, Held
+from halfmoon.core.metrics import Family
+from halfmoon.core.metrics import Put as PutNumber
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Headers, Record
@@ -123,6 +126,7 @@ __all__ = [
     "Deliver",
     "Dispatcher",
     "Duration",
+    "Family",
     "Fault",
     "Feature",
     "FeatureContext",
@@ -145,6 +149,7 @@ __all__ = [
     "PositiveSize",
     "Put",
     "PutInterceptor",
+    "PutNumber",
     "Queue",
     "Record",
     "Redirect",
@@ -160,6 +165,7 @@ __all__ = [
     "TopicChange",
     "TopicConfig",
     "TopicConfigKind",
+    "TopicConfigPrefix",
     "TopicPolicy",
     "allocate",
     "build_batch",
@@ -170,7 +176,9 @@ __all__ = [
     "format_duration",
     "hookimpl",
     "iter_records",
+    "one_of",
     "parse_duration",
+    "read_only",
     "readers",
     "reads",
     "retry_topic",

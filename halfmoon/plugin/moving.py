@@ -11,6 +11,7 @@ This module grows with the built-in plugins; unlike `halfmoon.plugin` it may cha
 
 from __future__ import annotations
 
+from halfmoon.core.catalog.section import CatalogSection, Places
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import Arrivals, DerivedFiles, Feature, TopicPolicy
 from halfmoon.core.gathering import MERGE_BYTES, MERGE_RECORDS, Gathered, Outgoing, TimestampsTooFarApartError
@@ -25,11 +26,26 @@ from halfmoon.core.records.batch_header import (
 from halfmoon.core.records.batches import batch_body, parse_header, set_log_append_time
 from halfmoon.core.records.record_codec import Extent
 from halfmoon.core.relay import Load, Mover
+from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.core.storage.storage import Read
 from halfmoon.core.transactions.aborted import NONE_ABORTED, Aborted, AbortedBatches
+from halfmoon.hooks.features import (
+    Durability,
+    FrameReading,
+    KeyLookup,
+    LogReader,
+    LogWriter,
+    NodeClock,
+    RelayTasks,
+    State,
+    Topics,
+    ViewChecks,
+    WaitingMessages,
+)
 from halfmoon.schema.control import Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
 from halfmoon.services.common.filtering import matches
+from halfmoon.services.waiting.cancels import records_with
 
 __all__ = [
     "CODEC_MASK",
@@ -45,26 +61,41 @@ __all__ = [
     "Arrivals",
     "BatchHeader",
     "Binding",
+    "CatalogSection",
     "DerivedFiles",
+    "Durability",
     "Extent",
     "Feature",
+    "FrameReading",
     "Gathered",
     "GivenUp",
+    "KeyLookup",
     "Load",
+    "LogReader",
+    "LogWriter",
     "Mover",
+    "NodeClock",
     "Origin",
     "Outgoing",
     "Partition",
+    "Places",
     "Provenance",
     "Read",
+    "RelayTasks",
     "SourceRange",
     "SourceRun",
+    "State",
     "TimestampsTooFarApartError",
     "Topic",
     "TopicPolicy",
+    "Topics",
+    "ViewChecks",
+    "WaitingMessages",
+    "WholeFrame",
     "batch_body",
     "decode_origin",
     "matches",
     "parse_header",
+    "records_with",
     "set_log_append_time",
 ]

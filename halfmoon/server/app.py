@@ -47,6 +47,7 @@ from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
 from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.following.follower import Following
+from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
@@ -57,10 +58,6 @@ logger = logging.getLogger("halfmoon.server")
 COLLECT_AFTER = 20_000
 """Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
 a second beside 1,000 consumers that wait, for 1 to 20 ms."""
-
-
-FEATURES_OF_PLUGINS = ("view",)
-"""Features of the broker that do nothing where the plugin of the same name is off."""
 
 
 class Listener(Protocol):
@@ -108,7 +105,7 @@ class App:
         fs = OsFileSystem(settings.node.data_dir)
         fs.lock()
         self._undo.append(fs.unlock)
-        off = [name for name in FEATURES_OF_PLUGINS if name not in on]
+        off = [name for name in OF_PLUGINS if name not in on]
         self.node = node = Node(
             fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
         )
@@ -134,7 +131,6 @@ class App:
         cleaning = CleaningProcess(fs.root.absolute(), settings.log.cleaner.bytes_per_second)
         node.cleaner.execute = cleaning.run
         self._undo.append(cleaning.stop)
-        node.views.use(self.plugins.filters)
         watch = self.plugins.errors.watch
         node.waiting.use(
             watch("halfmoon_commitlog", self.plugins.interceptors, "before_put"),
@@ -145,7 +141,7 @@ class App:
         self.plugin_host = Host(node, fs.root)
         self.plugins.attach(self.plugin_host)
         try:
-            kernel.extend([self.following.feature(), *features_of(self.plugins, kernel)])
+            node.extend([self.following.feature(), *features_of(self.plugins, node)])
         except (BrokerError, StorageError) as error:
             raise StartError(f"a feature of a plugin: {error}") from error
         node.start()

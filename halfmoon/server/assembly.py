@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Collection, Sequence
 
 from halfmoon.config.settings import Settings
-from halfmoon.config.topic_configs import TopicConfig
+from halfmoon.config.topic_configs import OfFeature
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
@@ -21,6 +21,8 @@ from halfmoon.core.services import Services
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
+from halfmoon.plugins.store.delay.state import CancelsState
+from halfmoon.plugins.store.retry.state import NackedState
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
 from halfmoon.services.cleaner.service import Cleaner
@@ -29,8 +31,6 @@ from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
 from halfmoon.services.configs.state import ConfigsState
-from halfmoon.services.delay.cancelling import Cancelling
-from halfmoon.services.delay.state import CancelsState
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
 from halfmoon.services.groups.journal import GroupJournal
@@ -41,7 +41,6 @@ from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.service import KeyIndex
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.quotas.state import QuotasState
-from halfmoon.services.retry.state import NackedState
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.options import ShareOptions
@@ -53,7 +52,6 @@ from halfmoon.services.topic_configs import topic_configs
 from halfmoon.services.transactions.ending import TransactionEndings
 from halfmoon.services.transactions.service import TransactionService
 from halfmoon.services.transactions.state import TransactionsState
-from halfmoon.services.view.views import Views
 from halfmoon.services.waiting.service import WaitingService
 from halfmoon.services.waiting.state import AttemptsState
 
@@ -95,7 +93,7 @@ class Node:
         *,
         logger: logging.Logger | None = None,
         off: Collection[str] = (),
-        more_topic_configs: Sequence[TopicConfig] = (),
+        more_topic_configs: Sequence[OfFeature] = (),
         storage: MakeStorage = LocalStorage,
     ) -> None:
         """`random_bytes(n)` makes ids of clusters, topics and members. `off`: names of features that do nothing, beside
@@ -128,16 +126,12 @@ class Node:
         self.client_metrics = ClientMetrics(state.configs, appender)
         self.quotas = Quotas(state.quotas, appender, clock, live)
         self.acls = AccessRules(state.acls, appender)
-        self.views = Views(catalog, appender, reader, relays, clock, logger)
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
         self.messages = Messages(self.key_index, catalog, reader)
         self.waiting = WaitingService(
-            log, turn, catalog, appender, reader, kernel.administration, relays, clock, state.attempts, logger
-        )
-        self.cancelling = Cancelling(
-            log, reader, catalog, appender, relays, clock, state.cancels, self.key_index, self.waiting
-        )
-        self.waiting.cancelled_by(self.cancelling)
+            log, turn, catalog, appender, reader, kernel.administration, relays, clock, state.attempts, state.cancels,
+            logger,
+        )  # fmt: skip
         self.shares = self._share_groups()
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
         if "transactions" not in off:
@@ -167,9 +161,7 @@ class Node:
             self.groups.feature(),
             self.transactions.feature(),
             self.shares.feature(),
-            self.views.feature(),
             self.waiting.feature(),
-            self.cancelling.feature(),
             self.key_index.feature(),
             self.cleaner.feature(),
         ]
@@ -213,9 +205,17 @@ class Node:
         kernel.restore()
         return kernel.report
 
+    def extend(self, features: Sequence[Feature]) -> None:
+        """More features, behind the others: those that plugins give. Between `open` and `start`. Raises BrokerError,
+        StorageError."""
+        self.kernel.extend(features)
+        for feature in features:
+            for service in feature.services:
+                self.services.add(service)
+
     def start(self) -> None:
-        """Begin to move messages. Before, say which filter languages there are (`views.use`), and give `waiting` its
-        interceptors and relays (`use`)."""
+        """Begin to move messages. Before, give `waiting` its interceptors and relays (`use`), and `extend` the node by
+        what plugins are."""
         self.kernel.start()
 
     def close(self) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.core.features import Feature
 from halfmoon.errors import HalfmoonError, StartError
 from halfmoon.hooks.features import FeatureContext
@@ -12,7 +13,12 @@ from halfmoon.hooks.features import FeatureContext
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
     from halfmoon.core.kernel import Kernel
+    from halfmoon.hooks.context import PluginContext
     from halfmoon.hooks.plugins import Plugins
+    from halfmoon.server.assembly import Node, Sections
+    from halfmoon.services.common.filters import FilterCompiler
+
+SectionT = TypeVar("SectionT", bound=CatalogSection)
 
 
 class NodeTopics:
@@ -23,6 +29,15 @@ class NodeTopics:
 
     def get(self, name: str) -> Topic | None:
         return self._kernel.catalog.topic(name)
+
+    def by_number(self, number: int) -> Topic | None:
+        return self._kernel.catalog.by_number.get(number)
+
+    def derived(self) -> Sequence[Topic]:
+        return [topic for siblings in self._kernel.catalog.views.values() for topic in siblings.values()]
+
+    def check_configs(self, configs: Mapping[str, str]) -> None:
+        self._kernel.topic_configs.validate(configs)
 
     def all(self) -> Sequence[Topic]:
         return self._kernel.catalog.topics()
@@ -35,17 +50,34 @@ class NodeTopics:
         return self._kernel.administration.first_partition(name)
 
 
-def features_of(plugins: Plugins, kernel: Kernel) -> list[Feature]:
+class NodeState:
+    """halfmoon.hooks.features.State."""
+
+    def __init__(self, sections: Sections) -> None:
+        self._by_type = {type(each): each for each in vars(sections).values()}
+
+    def section(self, kind: type[SectionT]) -> SectionT:
+        found = self._by_type[kind]
+        assert isinstance(found, kind)
+        return found
+
+
+def context_of(node: Node, plugin: PluginContext, filters: Mapping[str, FilterCompiler]) -> FeatureContext:
+    """The node, as a feature of this plugin uses it. `filters`: languages that all plugins offer."""
+    kernel = node.kernel
+    return FeatureContext(
+        plugin, NodeTopics(kernel), kernel.appender, kernel.turn, kernel.partition_reader, kernel.relays, kernel.clock,
+        filters, node.waiting, node.key_index, kernel.partition_reader.frames, NodeState(node.state),
+    )  # fmt: skip
+
+
+def features_of(plugins: Plugins, node: Node) -> list[Feature]:
     """Raises StartError."""
     found: list[Feature] = []
-    topics = NodeTopics(kernel)
     for late in plugins.features:
-        context = FeatureContext(
-            late.context, topics, kernel.appender, kernel.turn, kernel.partition_reader, kernel.relays, kernel.clock
-        )
         name = late.context.name
         try:
-            given = late.call(context)
+            given = late.call(context_of(node, late.context, plugins.filters))
         except HalfmoonError as error:
             raise StartError(f"plugin {name}: halfmoon_features: {error}") from error
         except Exception as error:

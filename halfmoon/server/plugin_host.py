@@ -13,6 +13,7 @@ from halfmoon.core.records.batch_header import parse_header
 from halfmoon.core.steps import Steps
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.errors import BrokerError, Fault, NotHereYetError
+from halfmoon.hooks.features import ViewChecks
 from halfmoon.server.assembly import Node
 from halfmoon.services.following.saved import folder_of
 
@@ -99,7 +100,10 @@ class Host:
 
     def check_view(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG)."""
-        self._node.views.check(configs)
+        views = self._node.services.find(ViewChecks)
+        if views is None:
+            raise BrokerError(Fault.INVALID_CONFIG, "view is off, so nobody can define a view")
+        views.check(configs)
 
     def catch_up(self, topic: str) -> None:
         found = self._kernel.catalog.topic(topic)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from halfmoon.config.topic_configs import FeatureConfigs, TopicConfig, TopicConfigs
+from halfmoon.config.topic_configs import OfFeature, TopicConfig, TopicConfigs
 from halfmoon.config.values import LONG_MAX, Kind, always, boolean, integer, one_of, ratio, stated
-from halfmoon.services.view.definition import VIEW_CONFIGS
 
 ROCKETMQ_BODY = "halfmoon.rocketmq.body"
 VERBATIM = "verbatim"
@@ -53,19 +52,22 @@ _CLEANER = (
     ),
 )  # fmt: skip
 
-OF_FEATURES: Mapping[str, FeatureConfigs] = {
-    "cleaner": FeatureConfigs(_CLEANER),
-    "waiting": FeatureConfigs((_HEADERS,)),
-    "keyindex": FeatureConfigs((_KEY_INDEX,)),
-    "view": VIEW_CONFIGS,
-    "rocketmq": FeatureConfigs((_BODY,)),
+OF_FEATURES: Mapping[str, Sequence[TopicConfig]] = {
+    "cleaner": _CLEANER,
+    "waiting": (_HEADERS,),
+    "keyindex": (_KEY_INDEX,),
+    "rocketmq": (_BODY,),
 }
 """By the name of the feature."""
+OF_PLUGINS: Mapping[str, str] = {"view": "halfmoon.view."}
+"""Built-in plugin → what the names of its configurations begin with. For what a refusal says where it is off; the rows
+are the plugin's (hook `halfmoon_topic_configs`)."""
 
 
-def topic_configs(off: Collection[str] = (), more: Sequence[TopicConfig] = ()) -> TopicConfigs:
+def topic_configs(off: Collection[str] = (), more: Sequence[OfFeature] = ()) -> TopicConfigs:
     """The table without what the features add that are `off`, and with `more` from plugins. Raises StartError for a
     name that is there twice."""
-    added = [each for name, each in OF_FEATURES.items() if name not in off]
-    absent = {name: each for name, each in OF_FEATURES.items() if name in off}
-    return TopicConfigs([*added, FeatureConfigs(tuple(more))], absent)
+    added = [row for name, rows in OF_FEATURES.items() if name not in off for row in rows]
+    absent = {row.name: name for name, rows in OF_FEATURES.items() if name in off for row in rows}
+    absent |= {prefix: name for name, prefix in OF_PLUGINS.items() if name in off}
+    return TopicConfigs([*added, *more], absent)

@@ -6,21 +6,65 @@ It is assembled as the server's is. What a test asks of it that it has not itsel
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar
 
+from halfmoon.config.settings import Settings
+from halfmoon.core.clock import Clock
+from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
+from halfmoon.hooks.context import PluginContext
+from halfmoon.plugins.store.delay.cancelling import Cancelling
+from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
+from halfmoon.plugins.store.view.views import Views
 from halfmoon.server.assembly import Node
+from halfmoon.server.needs import NEEDS
+from halfmoon.server.plugin_features import context_of
+from halfmoon.services.common.filters import FilterCompiler
+from halfmoon.services.waiting.types import PutInterceptor, Relay
 
 
 class BareNode(Node):
     storage: ClassVar[MakeStorage] = LocalStorage
     """Of nodes that are not told another one. A test that wants all nodes of a rig over another engine replaces it
     (`staticmethod`)."""
+    views: Views | None = None
+    """Of the plugin of this name, if it is on."""
+    cancelling: Cancelling | None = None
+    """Of the plugin delay, if it is on."""
 
-    def __init__(self, *given: Any, **options: Any) -> None:
-        options.setdefault("storage", type(self).storage)
-        super().__init__(*given, **options)
+    def __init__(
+        self,
+        fs: FileSystem,
+        settings: Settings,
+        clock: Clock,
+        random_bytes: Any,
+        *,
+        off: Collection[str] = (),
+        **more: Any,
+    ) -> None:
+        """`off`: as of Node; and the built-in plugins that are off, of those that are features."""
+        configs = () if "view" in off else (VIEW_CONFIGS,)
+        more.setdefault("storage", type(self).storage)
+        super().__init__(fs, settings, clock, random_bytes, off=off, more_topic_configs=configs, **more)
+
+    def use(
+        self,
+        languages: Mapping[str, FilterCompiler],
+        interceptors: Sequence[PutInterceptor] = (),
+        relays: Sequence[Relay] = (),
+    ) -> None:
+        """What plugins hand over, and the plugins that are features; between `open` and `start`."""
+        self.waiting.use(interceptors, relays)
+        features = []
+        if self.off.isdisjoint(("delay", *NEEDS["plugins.delay"])):
+            self.cancelling = Cancelling(context_of(self, PluginContext("delay"), languages))
+            features.append(self.cancelling.feature())
+        if "view" not in self.off:
+            self.views = Views(context_of(self, PluginContext("view"), languages))
+            features.append(self.views.feature())
+        self.extend(features)
 
     def __getattr__(self, name: str) -> Any:
         """Of the kernel, or of what it is made of."""

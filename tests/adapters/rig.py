@@ -156,8 +156,7 @@ class BrokerRig:
     def start_plugins(self) -> None:
         broker = self.broker
         self.plugins = load_plugins(self.settings, BUILT_IN)
-        broker.views.use(self.plugins.filters)
-        broker.waiting.use(self.plugins.interceptors, self.plugins.relays)
+        broker.use(self.plugins.filters, self.plugins.interceptors, self.plugins.relays)
         broker.start()
         self.plugins.attach(Host(broker, Path("state")))
 

@@ -107,7 +107,7 @@ def test_overrides_stand_before_what_the_node_says():
 
 CLEANUP = (True, False, 0.5, 0, LONG_MAX, 86_400_000)
 """What compaction makes of a topic that says nothing."""
-FEATURES = {"halfmoon.delete.force": "false", "halfmoon.rocketmq.body": "plain"}
+FEATURES = {"halfmoon.rocketmq.body": "plain"}
 """What features make of one."""
 
 
@@ -159,5 +159,6 @@ def test_rules_of_a_topic():
         10,
         False,
         True,
-        {"halfmoon.delete.force": "true", "halfmoon.rocketmq.body": "verbatim"},
+        {"halfmoon.rocketmq.body": "verbatim"},
+        True,
     )

@@ -80,8 +80,7 @@ def open_broker(
     dice = random.Random(fs.dice.random() if isinstance(fs, FaultyFileSystem) else 1)
     broker = BareNode(fs, settings, clock, dice.randbytes, off=off)
     broker.open()
-    broker.views.use(languages)
-    broker.waiting.use(interceptors, relays)
+    broker.use(languages, interceptors, relays)
     broker.start()
     return broker
 

@@ -215,13 +215,15 @@ def test_a_name_offered_twice() -> None:
     [
         ("halfmoon_relays", 5, "halfmoon_relays gave 5, expected a list of Relay"),
         ("halfmoon_relays", ["x"], "halfmoon_relays gave 'x', expected a Relay"),
+        ("halfmoon_topic_configs", 5, "gave 5, expected a list of TopicConfig or TopicConfigPrefix"),
+        ("halfmoon_topic_configs", ["x"], "gave 'x', expected a TopicConfig or TopicConfigPrefix"),
         ("halfmoon_allocators", None, "halfmoon_allocators gave None, expected names with their functions"),
         ("halfmoon_allocators", {"x": 1}, "halfmoon_allocators gave {'x': 1}, expected names"),
         ("halfmoon_config", Settings, "expected a ConfigSection"),
     ],
 )
 def test_a_result_of_the_wrong_type(hook: str, given: object, message: str) -> None:
-    function = (lambda: given) if hook == "halfmoon_config" else (lambda ctx: given)
+    function = (lambda: given) if hook in ("halfmoon_config", "halfmoon_topic_configs") else (lambda ctx: given)
     assert message in refused(plugin(**{hook: function}))
 
 

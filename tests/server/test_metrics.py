@@ -23,6 +23,7 @@ from server_rig import batch, in_loop, node, until
 import halfmoon.testing
 from halfmoon import services
 from halfmoon.core.metrics import Family
+from halfmoon.plugins import store
 from halfmoon.remoting import command as wire
 from halfmoon.server import metrics, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
@@ -50,9 +51,10 @@ def labels(**values: object) -> Labels:
 
 OF_FEATURES = [
     family
-    for service in iter_modules(services.__path__)
-    if service.ispkg and find_spec(f"halfmoon.services.{service.name}.metrics")
-    for family in import_module(f"halfmoon.services.{service.name}.metrics").FAMILIES
+    for room in (services, store)
+    for feature in iter_modules(room.__path__)
+    if feature.ispkg and find_spec(f"{room.__name__}.{feature.name}.metrics")
+    for family in import_module(f"{room.__name__}.{feature.name}.metrics").FAMILIES
 ]
 
 

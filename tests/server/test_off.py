@@ -34,7 +34,7 @@ from halfmoon.schema.snapshot import Snapshot
 from halfmoon.server.needs import NEEDS, check_needs
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, relay, turn
-from tests.core.transaction_bench import TxnClient
+from tests.services.transactions.transaction_bench import TxnClient
 
 STORED = Path(__file__).parents[1] / "golden" / "stored_data" / "57d488e.tar.xz"
 SERVICES = ServiceSettings.__struct_fields__

@@ -18,7 +18,7 @@ from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 
 END_TOPIC = "halfmoon.transactions"
-"""Where every client can say it (plugins/store/transaction.py)."""
+"""Where every client can say it (plugins/store/transaction)."""
 
 
 class Call(Protocol):

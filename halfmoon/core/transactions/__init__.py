@@ -4,7 +4,7 @@ together or not at all.
 What these words mean here is what they mean in Kafka: a *transactional id* names a producer across restarts; its
 *producer id* and *epoch* tell its batches from those of earlier incarnations; a *marker* is a control batch that ends
 the transaction in one partition; the *last stable offset* of a partition is the first offset that is not decided yet.
-RocketMQ's transactions (half messages and check-back, plugins/store/transaction.py) are another thing and share nothing
+RocketMQ's transactions (half messages and check-back, plugins/store/transaction) are another thing and share nothing
 with these.
 
 - `partition.py`: what one partition knows: which transactions are open in it, which were aborted.

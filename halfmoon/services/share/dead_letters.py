@@ -7,7 +7,7 @@ provenance of what it was made from in the same frame (form 6), which finishes t
 function of the log, and a crash anywhere neither makes a second dead letter nor loses one.
 
 A dead letter has key, value, timestamp and headers of its record, and says where it comes from twice: by the headers of
-KIP-1191 (`ShareGroupDLQRecordHelper`), and by those of all other dead letters here (plugins/store/retry.py), so that
+KIP-1191 (`ShareGroupDLQRecordHelper`), and by those of all other dead letters here (plugins/store/retry), so that
 `halfmoon dlq` shows and replays it like them. Its partition is the source's, modulo the number there are.
 """
 

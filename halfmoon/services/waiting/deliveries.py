@@ -19,7 +19,7 @@ from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.relay import Load, Relays
 from halfmoon.errors import BrokerError
 from halfmoon.schema.provenance import Origin
-from halfmoon.services.waiting.cancels import Cancels, NoCancels
+from halfmoon.services.waiting.cancels import Cancels
 from halfmoon.services.waiting.deciding import RETRY_MS, Deciding
 from halfmoon.services.waiting.delivering import Delivering
 from halfmoon.services.waiting.due_clock import DueClock
@@ -46,6 +46,7 @@ class Deliveries:
         delivering: Delivering,
         catalog: Catalog,
         clock: DueClock,
+        cancels: Cancels,
     ) -> None:
         self._relays = relays
         self._queues = queues
@@ -54,7 +55,7 @@ class Deliveries:
         self._delivering = delivering
         self._catalog = catalog
         self._clock = clock
-        self.cancels: Cancels = NoCancels()
+        self._cancels = cancels
         self._taken: dict[Due, None] = {}
         """Out of the wheel, and not completed yet."""
         self.is_gathering = False
@@ -133,7 +134,7 @@ class Deliveries:
         queues = self._queues.queues
         frames = yield from self._messages.read([(queues[number], base) for _, number, base in due])
         self.is_gathering = True
-        cancels = self.cancels
+        cancels = self._cancels
         try:
             outgoing: dict[Partition, Outgoing] = {}
             gathered: list[Due] = []
@@ -196,8 +197,8 @@ class Deliveries:
             return  # it has gone with its segment
         codec = header.attributes & CODEC_MASK
         count = header.record_count
-        if self.cancels.any_open:
-            self.cancels.complete_among(out.target.topic, source, base, batch)
+        if self._cancels.any_open:
+            self._cancels.complete_among(out.target.topic, source, base, batch)
         if count >= WHOLE_RECORDS and count == header.last_offset_delta + 1 == pending.count(base, base + count):
             append(out, now_ms)
             out.take_whole(source, base, header, batch[HEADER_BYTES:])

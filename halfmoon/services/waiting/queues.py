@@ -3,11 +3,14 @@
 A consume queue holds when each of its messages is due. The wheel follows the queues as they grow, and at a start takes
 in what stands in them already. What is due when, and what relays have been told, is nothing that has to be kept: it is
 made again from what is pending.
+
+Messages that wait in a topic of a plugin that is off wait on, until it is on again: what is to become of them, only the
+plugin knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,6 +45,10 @@ class WaitingQueues:
         self._deciding = deciding
         self._attempts = attempts
         self._clock = clock
+        self.claimed: Collection[str] = ()
+        """Internal topics of which an interceptor, or a relay, has said that its messages wait there."""
+        self.held: list[Partition] = []
+        """Partitions of other topics in which messages wait: they wait on."""
         self.times = DueTimes()
         self.queues: list[Partition] = []
         """Partitions in which messages wait; a number in the wheel is a place in this list."""
@@ -55,7 +62,11 @@ class WaitingQueues:
     def start(self) -> None:
         """What comes from now on does not wait for what is there."""
         for partition in self._catalog.partitions():
-            if partition.pending is not None:
+            if partition.pending is None:
+                continue
+            if partition.topic.name not in self.claimed:
+                self.held.append(partition)
+            else:
                 self._add(partition, partition.queue.end_offset)
                 self._earlier.append(_Earlier(len(self.queues) - 1, partition.start_offset, partition.queue.end_offset))
         # Those whose relay is to be told of them come first.
@@ -63,6 +74,8 @@ class WaitingQueues:
 
     def waits_in(self, partition: Partition, offset: int = 0, known: int = 0) -> None:
         """Messages begin to wait in this partition. Its relay is not told of the `known` ones from `offset` on."""
+        if partition.topic.name not in self.claimed:
+            return
         if partition not in self.followed:
             self._add(partition, partition.start_offset)
         if known:
@@ -77,7 +90,20 @@ class WaitingQueues:
 
     def waiting(self) -> int:
         """Messages that wait."""
-        return sum(len(partition.pending) for partition in self.queues if partition.pending is not None)
+        partitions = (*self.queues, *self.held)
+        return sum(len(partition.pending) for partition in partitions if partition.pending is not None)
+
+    def warnings(self) -> list[str]:
+        """A sentence for each topic whose messages wait on, since their plugin is off."""
+        counts: dict[str, int] = {}
+        for partition in self.held:
+            if partition.pending:
+                name = partition.topic.name
+                counts[name] = counts.get(name, 0) + len(partition.pending)
+        return [
+            f"{count} scheduled messages in topic {name} wait for a plugin that is off"
+            for name, count in counts.items()
+        ]
 
     # -- filling the wheel -------------------------------------------------------------------------------------------
 

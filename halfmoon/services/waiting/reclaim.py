@@ -23,9 +23,10 @@ from halfmoon.core.relay import Load, Relays, tried
 from halfmoon.core.storage.frame import HEADER_BYTES
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, SourceRun
-from halfmoon.services.waiting.cancels import Cancels, NoCancels
+from halfmoon.services.waiting.cancels import Cancels
 from halfmoon.services.waiting.deliveries import Deliveries
 from halfmoon.services.waiting.messages import parted, place_of
+from halfmoon.services.waiting.queues import WaitingQueues
 from halfmoon.services.waiting.state import AttemptsState
 
 SEGMENTS_OF_DEAD = 2
@@ -43,6 +44,8 @@ class SegmentReclaim:
         relays: Relays,
         attempts: AttemptsState,
         deliveries: Deliveries,
+        queues: WaitingQueues,
+        cancels: Cancels,
     ) -> None:
         self._log = log
         self._catalog = catalog
@@ -51,7 +54,8 @@ class SegmentReclaim:
         self._relays = relays
         self._attempts = attempts
         self._deliveries = deliveries
-        self.cancels: Cancels = NoCancels()
+        self._queues = queues
+        self._cancels = cancels
         self._upto = 0
         """Waiting messages below this log position are to move."""
         self.moved = 0
@@ -154,9 +158,12 @@ class SegmentReclaim:
         assert pending is not None
         header = parse_header(batch)
         target = self._catalog.by_number.get(origin.topic_number)
-        if self.cancels.any_open and target is not None:
+        if target is not None and self._cancels.any_open_for(target.number):
             # What is appended again would seem to have come after them.
-            self.cancels.complete_among(target, partition, header.base_offset, batch)
+            if partition.topic.name not in self._queues.claimed:
+                # Whether they mean these messages nobody can say now, so these stay where they are.
+                return header.base_offset + header.last_offset_delta + 1
+            self._cancels.complete_among(target, partition, header.base_offset, batch)
         out = Outgoing(partition, header.attributes & CODEC_MASK)
         body = bytes(batch_body(batch))
         due_ms = partition.queue.time_of(header.base_offset)

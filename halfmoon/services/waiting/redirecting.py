@@ -19,7 +19,6 @@ from halfmoon.schema.group_topics import dead_letter_topic, retrying_group
 from halfmoon.schema.provenance import Origin, Provenance, SentBack, SourceRun
 from halfmoon.services.common.group_events import GroupEvents, tell
 from halfmoon.services.common.record_edit import of_producer
-from halfmoon.services.waiting.cancels import NoCancels
 from halfmoon.services.waiting.taken import check_kept
 
 if TYPE_CHECKING:
@@ -78,6 +77,7 @@ class Redirecting:
         catalog: Catalog,
         queues: WaitingQueues,
         delivering: Delivering,
+        cancels: Cancels,
     ) -> None:
         self._log = log
         self._turn = turn
@@ -86,7 +86,7 @@ class Redirecting:
         self._catalog = catalog
         self._queues = queues
         self._delivering = delivering
-        self.cancels: Cancels = NoCancels()
+        self._cancels = cancels
         self.events = GroupEvents()
 
     def append(
@@ -105,12 +105,12 @@ class Redirecting:
         before: list[control.Any] = []
         if taken.cancel:
             # Before the pieces: once they are in the log, the batch counts as sent, and does not come again.
-            before.append(self.cancels.cancelled(partition.topic, taken.cancel))
+            before.append(self._cancels.cancelled(partition.topic, taken.cancel))
         if not pieces:
             for record in before:
                 self._appender.append_control(record)
             if before:
-                self.cancels.was_asked()
+                self._cancels.was_asked()
             if completed:
                 self._appender.append_control(
                     control.Settled([(run.topic_number, run.partition, run.first_offset) for run in completed])
@@ -141,7 +141,7 @@ class Redirecting:
             keyed=keyed,
         )
         if before:
-            self.cancels.was_asked()
+            self._cancels.was_asked()
         self._tell(partition, pieces)
         for piece, first in zip(pieces, places, strict=True):
             if piece.due_ms:
@@ -233,7 +233,13 @@ class Redirecting:
         return self._administration.first_partition(each.topic)
 
     def _waiting_partition(self, name: str, index: int) -> Partition:
-        """A partition of an internal topic in which messages wait; topic and partition are made if need be."""
+        """A partition of an internal topic in which messages wait; topic and partition are made if need be. Raises
+        BrokerError."""
+        if name not in self._queues.claimed:
+            raise BrokerError(
+                Fault.UNKNOWN_SERVER_ERROR,
+                f"no interceptor lists '{name}' in its scheduled_topics",
+            )
         topic = self._catalog.by_name.get(name)
         if topic is None:
             topic, _ = self._administration.create_topic(name, index + 1, WAITING_CONFIGS, internal=True)

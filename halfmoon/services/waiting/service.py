@@ -11,12 +11,13 @@ it: it knows no plugin, and no header by which somebody asks for a delay.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from halfmoon.core.features import Feature, TopicPolicy
 from halfmoon.services.waiting import metrics
+from halfmoon.services.waiting.cancels import Cancels, OpenCancels, Place
 from halfmoon.services.waiting.deciding import Deciding
 from halfmoon.services.waiting.deliveries import Deliveries
 from halfmoon.services.waiting.delivering import Delivering
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
     from halfmoon.services.common.group_events import GroupEvents
-    from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.state import AttemptsState
     from halfmoon.services.waiting.types import PutInterceptor, Relay
 
@@ -57,9 +57,11 @@ class WaitingService:
         relays: Relays,
         clock: Clock,
         attempts: AttemptsState,
+        cancels: OpenCancels,
         logger: logging.Logger,
     ) -> None:
-        """`relays`: of the broker's tasks that move messages; those that plugins hand over are given to `use`."""
+        """`relays`: of the broker's tasks that move messages; those that plugins hand over are given to `use`.
+        `cancels`: what the log says of cancelled messages."""
         self._appender = appender
         self._catalog = catalog
         self._logger = logger
@@ -68,11 +70,16 @@ class WaitingService:
         self._delivering = Delivering(appender, administration, catalog, messages, logger)
         self._deciding = Deciding(appender, administration, catalog, messages, self._delivering, logger)
         self._queues = queues = WaitingQueues(catalog, self._deciding, attempts, self._clock)
+        self.cancels = Cancels(log, catalog, appender, cancels)
         self.deliveries = Deliveries(
-            relays, queues, messages, self._deciding, self._delivering, catalog, self._clock
-        )  # fmt: skip
-        self.reclaim = SegmentReclaim(log, catalog, appender, reader, relays, attempts, self.deliveries)
-        self._redirecting = Redirecting(log, turn, appender, administration, catalog, queues, self._delivering)
+            relays, queues, messages, self._deciding, self._delivering, catalog, self._clock, self.cancels
+        )
+        self.reclaim = SegmentReclaim(
+            log, catalog, appender, reader, relays, attempts, self.deliveries, queues, self.cancels
+        )
+        self._redirecting = Redirecting(
+            log, turn, appender, administration, catalog, queues, self._delivering, self.cancels
+        )
         self.use((), ())
         appender.began_waiting = queues.waits_in
 
@@ -82,15 +89,12 @@ class WaitingService:
         """What plugins hand over: who inspects produced batches, and who decides what becomes of waiting messages.
         Before the first batch and `start`."""
         self._interception = Interception(interceptors, self._redirecting, self._clock, self._logger)
-        self._deciding.relays = {relay.source: relay for relay in relays}
+        self._deciding.relays = self.cancels.relays = {relay.source: relay for relay in relays}
+        self._queues.claimed = self._interception.scheduled_topics | self._deciding.relays.keys()
 
     def watched_by(self, events: GroupEvents) -> None:
         """Who hears of what groups negatively acknowledge and give up."""
         self._redirecting.events = events
-
-    def cancelled_by(self, cancels: Cancels) -> None:
-        """Who knows which waiting messages are cancelled. Before the first batch and `start`."""
-        self._redirecting.cancels = self.deliveries.cancels = self.reclaim.cancels = cancels
 
     def feature(self) -> Feature:
         reserves = TopicPolicy(reserves=lambda name: name in self._interception.scheduled_topics)
@@ -102,6 +106,7 @@ class WaitingService:
             families=metrics.FAMILIES,
             read_metrics=partial(metrics.read, self),
             topics=reserves,
+            warnings=self._queues.warnings,
             while_off=Feature("waiting", warnings=self._left_waiting),
         )
 
@@ -130,9 +135,30 @@ class WaitingService:
         return self._deciding.relays.keys()
 
     @property
+    def claimed_topics(self) -> Collection[str]:
+        """Internal topics whose messages are delivered, or decided about; those of others wait on."""
+        return self._queues.claimed
+
+    @property
     def is_gathering(self) -> bool:
         """Messages have been read that are about to be appended: nobody else may complete what is due."""
         return self.deliveries.is_gathering
+
+    # -- cancels -------------------------------------------------------------------------------------------------------
+
+    def find_cancelled_by(self, find: Callable[[], None]) -> None:
+        """From now on messages can be cancelled: `find` is called when a cancel has come whose messages are to be
+        found."""
+        self.cancels.find = find
+
+    def complete(self, places: Iterable[Place]) -> None:
+        """Complete those of these messages that wait: they are delivered nowhere. Raises BrokerError."""
+        self.cancels.complete(places)
+
+    @property
+    def cancelled(self) -> int:
+        """Messages that were not delivered because they are cancelled."""
+        return self.cancels.completed
 
     # -- counters ------------------------------------------------------------------------------------------------------
 

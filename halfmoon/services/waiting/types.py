@@ -94,7 +94,8 @@ class PutInterceptor(Struct, frozen=True):
     topic_prefixes: tuple[str, ...] = ()
     """… and all that are sent to topics whose names begin so."""
     scheduled_topics: tuple[str, ...] = ()
-    """Internal topics that it redirects to; the broker refuses to create topics of these names for anyone else."""
+    """Internal topics that it redirects to; the broker refuses to create topics of these names for anyone else.
+    Messages of internal topics that no plugin lists stay scheduled until one does."""
     waiting_topics: tuple[str, ...] = ()
     """Deprecated: `scheduled_topics`."""
 

@@ -23,6 +23,7 @@ from halfmoon.core.live import Live
 from halfmoon.core.services import Services
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
 from halfmoon.server.clock import SystemClock
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
@@ -94,7 +95,7 @@ class FakeAdminBroker:
         self.written: list[tuple[Any, ...]] = []
         """Every change made, in order."""
         self.next_producer_id = 1000
-        self.topic_configs = topic_configs(off)
+        self.topic_configs = topic_configs(off, () if "view" in off else (VIEW_CONFIGS,))
         self.features = Features()
         self.state = SimpleNamespace(configs=ConfigsState(self.topic_configs), quotas=QuotasState(), acls=AclsState())
         log: Any = self

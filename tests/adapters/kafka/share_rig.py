@@ -10,7 +10,7 @@ from kafka_rig import Rig, RigClient
 from halfmoon.adapters.kafka.protocol import ShareAcknowledgeRequest, ShareFetchRequest
 from halfmoon.services.share.delivery_state import ACQUIRED
 from tests.core.bench import batch
-from tests.core.transaction_bench import TxnClient
+from tests.services.transactions.transaction_bench import TxnClient
 
 FETCH, ACKNOWLEDGE = 78, 79
 ACCEPT, RELEASE = 1, 2

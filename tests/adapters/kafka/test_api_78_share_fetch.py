@@ -25,7 +25,7 @@ from halfmoon.adapters.kafka.protocol import ShareFetchRequest
 from halfmoon.services.share.delivery import LOOKS
 from halfmoon.testing.node import BareNode
 from tests.core.bench import batch
-from tests.core.transaction_bench import TxnClient
+from tests.services.transactions.transaction_bench import TxnClient
 
 
 def acknowledge_code(answer: Any) -> int:

@@ -9,7 +9,7 @@ import pytest
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.core.records.batches import iter_records, parse_header
 from halfmoon.plugins.allocate.averagely import averagely
-from tests.core.transaction_bench import transactional_batch
+from tests.services.transactions.transaction_bench import transactional_batch
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, COORDINATOR, INIT = 0, 1, 2, 9, 10, 22
 ADD_PARTITIONS, ADD_OFFSETS, END, WRITE_MARKERS, COMMIT_OFFSETS = 24, 25, 26, 27, 28

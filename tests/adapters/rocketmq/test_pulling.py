@@ -16,7 +16,7 @@ from halfmoon.core.records.record_codec import Headers
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import decode_stored
 from halfmoon.schema.transactions import Identity
-from tests.core.transaction_bench import transactional_batch
+from tests.services.transactions.transaction_bench import transactional_batch
 
 HELD = {"sysFlag": 6, "suspendTimeoutMillis": 15_000}
 

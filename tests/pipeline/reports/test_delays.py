@@ -6,7 +6,7 @@ import pytest
 
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.reports.delays import LEVELS, levels_ms
-from halfmoon.plugins.store.delay import DelaySettings
+from halfmoon.plugins.store.delay.plugin import DelaySettings
 
 
 def test_levels_are_the_brokers() -> None:

@@ -21,7 +21,7 @@ from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import VirtualClock, cleaning_job, open_broker, partition_of, relay, sync, values
 from tests.core.clean_bench import clean, keyed
-from tests.core.transaction_bench import TxnClient
+from tests.services.transactions.transaction_bench import TxnClient
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -10,8 +10,8 @@ import pytest
 from halfmoon.services.following import saved as files
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, relay, send, sync, turn
-from tests.core.transaction_bench import TxnClient
 from tests.services.following.bench import Notebook, follow, is_whole, opened
+from tests.services.transactions.transaction_bench import TxnClient
 
 PATH = files.path_of("mine", "notes")
 

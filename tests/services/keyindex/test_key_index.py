@@ -11,7 +11,7 @@ from halfmoon.core import clean_files
 from halfmoon.core.records.batch_header import assemble
 from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.storage.frame_reading import FrameReader
-from halfmoon.plugins.store.delay import CANCEL, NAMES, Delays
+from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.services.keyindex import key_file, service
 from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
 from halfmoon.services.waiting.types import PutInterceptor
@@ -21,7 +21,9 @@ from tests.core.bench import SEGMENT, VirtualClock, flip, jobs, open_broker, par
 from tests.core.clean_bench import COMPACT, clean, fresh, put
 from tests.core.relay_bench import pass_ms, send
 
-DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000], 1 << 40).before_put)
+DELAYS = PutInterceptor(
+    "delay", (*NAMES, CANCEL), Delays([1_000], 1 << 40).before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC)
+)
 
 
 @pytest.fixture

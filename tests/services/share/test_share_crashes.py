@@ -22,8 +22,8 @@ from halfmoon.testing.node import BareNode
 from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, relay, send, turn
 from tests.core.relay_bench import lose_derived
-from tests.core.transaction_bench import TxnClient
 from tests.services.share.share_bench import GROUP, acknowledge, fetch, given, letters, part_of
+from tests.services.transactions.transaction_bench import TxnClient
 
 LOCK_MS, LIMIT, LOCKS = 5_000, 3, 100
 SECTIONS = {

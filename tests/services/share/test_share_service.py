@@ -24,8 +24,8 @@ from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, relay, send, turn
 from tests.core.clean_bench import COMPACT, clean, put
-from tests.core.transaction_bench import TxnClient
 from tests.services.share.share_bench import ENOUGH, GROUP, acknowledge, fetch, given, letters, part_of, shown
+from tests.services.transactions.transaction_bench import TxnClient
 
 
 class Bench:

@@ -16,7 +16,7 @@ from halfmoon.services.waiting.types import PutInterceptor, Redirect, Redirected
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, sync, turn, values
-from tests.core.transaction_bench import TxnClient, committed_values, fault_of, markers, read_committed
+from tests.services.transactions.transaction_bench import TxnClient, committed_values, fault_of, markers, read_committed
 
 STYLES = pytest.mark.parametrize("bumps", [True, False], ids=["epoch bumped", "older"])
 

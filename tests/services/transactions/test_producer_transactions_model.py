@@ -17,7 +17,7 @@ from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.chance import trying
 from tests.core.bench import VirtualClock, open_broker, partition_of, send, sync, turn
-from tests.core.transaction_bench import TxnClient, committed_values, read_committed
+from tests.services.transactions.transaction_bench import TxnClient, committed_values, read_committed
 
 PARTITIONS = 3
 TIMEOUT_MS = 20_000

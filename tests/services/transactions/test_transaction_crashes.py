@@ -13,7 +13,7 @@ from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, turn
 from tests.core.relay_bench import lose_derived
-from tests.core.transaction_bench import TxnClient, committed_values
+from tests.services.transactions.transaction_bench import TxnClient, committed_values
 
 PARTITIONS = 2
 AFTER = {"kill": FaultyFileSystem.kill, "power loss": FaultyFileSystem.power_loss}

@@ -9,8 +9,8 @@ from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
 from tests.core.clean_bench import COMPACT, clean, put
-from tests.core.transaction_bench import TxnClient
 from tests.services.keyindex.test_messages import find, places
+from tests.services.transactions.transaction_bench import TxnClient
 
 
 @pytest.fixture

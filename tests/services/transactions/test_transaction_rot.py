@@ -13,7 +13,7 @@ from halfmoon.schema.transactions import TransactionState
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, flip, open_broker, partition_of, send, turn
-from tests.core.transaction_bench import TxnClient, read_committed
+from tests.services.transactions.transaction_bench import TxnClient, read_committed
 
 RECORD = 2
 """The part that is the record; 0 and 1 are the markers of the two partitions."""

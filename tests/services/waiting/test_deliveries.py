@@ -14,8 +14,8 @@ from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
-from halfmoon.plugins.store.delay import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
-from halfmoon.plugins.store.transaction import HALF_TOPIC
+from halfmoon.plugins.store.delay.plugin import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.transaction.plugin import HALF_TOPIC
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting.delivering import UNDELIVERABLE
 from halfmoon.services.waiting.types import PutInterceptor
@@ -25,7 +25,12 @@ from tests.core.bench import VirtualClock, open_broker, partition_of, relay, tur
 from tests.core.relay_bench import Row, deaths, found, lose_derived, pass_ms, send, values
 
 DAY_MS = 86_400_000
-DELAYS = PutInterceptor("delay", NAMES, Delays([1_000, 5_000, 10_000], 40 * DAY_MS).before_put)
+DELAYS = PutInterceptor(
+    "delay",
+    NAMES,
+    Delays([1_000, 5_000, 10_000], 40 * DAY_MS).before_put,
+    scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC),
+)
 """Its delays take a ms more than is asked for here: what the clock rounds off."""
 
 
@@ -601,3 +606,44 @@ def test_dying_at_any_operation_delivers_everything_once(after: str) -> None:
         assert len(broker.waiting.deliveries) == 0
         # A batch is there as a whole or not at all.
         assert all(len([v for v in there if int(v or 0) // 10 == step]) in (0, 6) for step in range(25))
+
+
+# -- topics that nobody claims -----------------------------------------------------------------------------------------
+
+
+def test_a_message_that_is_to_wait_where_nobody_claims_to_is_refused(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    taker = PutInterceptor("taker", NAMES, Delays([1_000], 40 * DAY_MS).before_put, scheduled_topics=(TIMER_TOPIC,))
+    broker = open_broker(fs, clock, interceptors=[taker])
+    broker.create_topic("t", 1)
+    end = broker.log.end
+    with pytest.raises(BrokerError, match=f"no interceptor lists '{LEVEL_TOPIC}' in its scheduled_topics"):
+        send(broker, "t", (b"a", {"DELAY": "1"}), (b"b", {}))
+    assert broker.log.end == end
+    assert broker.topic(LEVEL_TOPIC) is None
+    send(broker, "t", (b"a", {"TIMER_DELAY_MS": "5"}))
+    pass_ms(broker, clock, 10)
+    assert values(broker, "t") == [b"a"]
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_messages_of_others_wait_on_beside_those_that_come(
+    fs: FaultyFileSystem, clock: VirtualClock, moves: bool
+) -> None:
+    """Also when they are moved out of old segments, and when the broker dies."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"level", {"DELAY": "1"}), (b"time", {"TIMER_DELAY_MS": "5"}))
+    relay(broker)
+    timers = PutInterceptor("timers", NAMES, Delays([], 40 * DAY_MS).before_put, scheduled_topics=(TIMER_TOPIC,))
+    for _ in range(2):
+        fs = fs.kill()
+        broker = open_broker(fs, clock, interceptors=[timers])
+        if moves:
+            broker.waiting.reclaim._upto = broker.log.end
+            broker.relays.wake(broker.waiting.reclaim)
+        pass_ms(broker, clock, 5_000)
+        assert values(broker, "t") == [b"time"]
+        assert broker.waiting.waiting() == 1
+    broker = reopen(fs.kill(), clock)
+    pass_ms(broker, clock, 5_000)
+    assert values(broker, "t") == [b"time", b"level"]

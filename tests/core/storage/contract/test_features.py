@@ -30,9 +30,9 @@ from halfmoon.testing.storages import FailingReader, LateReader
 from tests.core import relay_bench
 from tests.core.bench import VirtualClock, open_broker, partition_of, read_all, relay, turn
 from tests.core.storage.contract.engines import TRIES, insist
-from tests.core.transaction_bench import TxnClient
 from tests.services.following.bench import Notebook, follow, is_whole
 from tests.services.share.share_bench import ENOUGH, GROUP
+from tests.services.transactions.transaction_bench import TxnClient
 
 END = "halfmoon.transactions"
 

@@ -46,8 +46,8 @@ from halfmoon.plugin import (
     iter_records,
     retrying_group,
 )
-from halfmoon.plugins.store.delay import CANCEL, LEVEL
-from halfmoon.plugins.store.delay import NAMES as DELAYS
+from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL
+from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
 
 api_version = 1
 

@@ -9,17 +9,19 @@ from typing import Any
 import pytest
 
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.plugins.store import delay
-from halfmoon.plugins.store.delay import CANCEL, LEVEL_TOPIC, NAMES, Delays
-from halfmoon.services.delay import cancelling
-from halfmoon.services.waiting.cancels import NoCancels
-from halfmoon.services.waiting.types import PutInterceptor
+from halfmoon.plugins.store.delay import cancelling
+from halfmoon.plugins.store.delay import plugin as delay
+from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
+from halfmoon.services.waiting import cancels
+from halfmoon.services.waiting.types import Put, PutInterceptor, Redirect, Redirected
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import Row, deaths, pass_ms, send, values
 
-DELAYS = PutInterceptor("delay", (*NAMES, CANCEL), Delays([1_000, 60_000], 1 << 40).before_put)
+DELAYS = PutInterceptor(
+    "delay", (*NAMES, CANCEL), Delays([1_000, 60_000], 1 << 40).before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC)
+)
 
 
 @pytest.fixture
@@ -51,7 +53,7 @@ def test_what_is_cancelled_does_not_come_and_the_rest_does(broker: BareNode, clo
     pass_ms(broker, clock, 5_000)
     assert values(broker, "t") == [b"a", b"c"]
     assert values(broker, "t", 1) == []
-    assert broker.cancelling.completed == 2
+    assert broker.waiting.cancelled == 2
 
 
 def test_of_a_large_frame_one_is_cancelled(broker: BareNode, clock: VirtualClock) -> None:
@@ -68,7 +70,7 @@ def test_of_a_large_frame_one_is_cancelled(broker: BareNode, clock: VirtualClock
 def test_of_a_large_frame_many_are_cancelled(
     broker: BareNode, clock: VirtualClock, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cancelling, "FEW_KEYS", few)
+    monkeypatch.setattr(cancels, "FEW_KEYS", few)
     broker.create_topic("t", 1)
     send(broker, "t", *[later(b"%d" % at, f"key-{at}") for at in range(100)])
     relay(broker)
@@ -94,7 +96,7 @@ def test_it_counts_from_the_answer_on_before_it_is_looked_for(broker: BareNode, 
     broker.key_index._gaps.clear()
     pass_ms(broker, clock, cancelling.AGAIN_MS)
     assert broker.state.cancels.cancels == {}
-    assert broker.cancelling.completed == 1
+    assert broker.waiting.cancelled == 1
 
 
 def test_what_is_sent_afterwards_is_not_meant(broker: BareNode, clock: VirtualClock) -> None:
@@ -171,7 +173,7 @@ def test_too_many(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BrokerError) as refused:
         send(broker, "t", *[cancel(str(at)) for at in range(4)])
     assert refused.value.fault is Fault.INVALID_RECORD
-    monkeypatch.setattr(cancelling, "MOST", 3)
+    monkeypatch.setattr(cancels, "MOST", 3)
     send(broker, "t", *[cancel(str(at)) for at in range(3)])
     with pytest.raises(BrokerError) as refused:
         send(broker, "t", cancel("4"))
@@ -191,14 +193,14 @@ def test_the_topic_is_deleted(broker: BareNode, clock: VirtualClock) -> None:
 
 def test_a_batch_that_cancels_is_one_group_at_the_end_of_a_segment(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     """The record of what is cancelled stands before its pieces, which come to stand in one segment."""
-    for cancels in range(0, 200, 20):
-        fs = FaultyFileSystem(random.Random(cancels))
+    for count in range(0, 200, 20):
+        fs = FaultyFileSystem(random.Random(count))
         broker = reopen(fs, clock)
         broker.create_topic("t", 1)
         while broker.log.segments[-1].end - broker.log.end > 3_000:
             send(broker, "t", (b"." * 200, {}))
         rows = [(b"kept", {}), later(b"w" * 300, "a"), later(b"w" * 300, "b", DELAY="2")]
-        send(broker, "t", *rows, *[cancel(f"key-{at}") for at in range(cancels)])
+        send(broker, "t", *rows, *[cancel(f"key-{at}") for at in range(count)])
         turn(broker)
         again = reopen(fs.kill(), clock)
         assert again.health() == []
@@ -284,7 +286,7 @@ def test_one_key_of_very_many_messages(broker: BareNode, clock: VirtualClock) ->
     relay(broker)
     send(broker, "t", cancel("1"))
     relay(broker)
-    assert (broker.waiting.waiting(), broker.cancelling.completed) == (1, 3_500)
+    assert (broker.waiting.waiting(), broker.waiting.cancelled) == (1, 3_500)
 
 
 def test_rolling_goes_on_without_it(fs: FaultyFileSystem, clock: VirtualClock) -> None:
@@ -383,48 +385,114 @@ def test_under_load_in_any_order(fs: FaultyFileSystem, clock: VirtualClock) -> N
     assert len(in_time) > 50
 
 
-# -- with the feature off ----------------------------------------------------------------------------------------------
+# -- with the plugin off ----------------------------------------------------------------------------------------------
+
+OTHER = PutInterceptor("other", NAMES, Delays([1_000], 1 << 40).before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC))
+"""Another plugin that delays messages. It knows no cancels."""
 
 
-def switch_off(broker: BareNode) -> BareNode:
-    broker.waiting.cancelled_by(NoCancels())
-    broker.relays.remove(broker.cancelling)
-    return broker
+def reopen_off(fs: FaultyFileSystem, clock: VirtualClock, *interceptors: PutInterceptor) -> BareNode:
+    return open_broker(fs, clock, off=("delay",), interceptors=interceptors)
 
 
-def test_without_the_feature_messages_wait_and_come_and_a_cancel_is_refused(
-    fs: FaultyFileSystem, clock: VirtualClock
-) -> None:
-    broker = switch_off(reopen(fs, clock))
-    broker.create_topic("t", 1)
-    send(broker, "t", later(b"a", "1"), later(b"b", "2"))
-    relay(broker)
-    end = broker.log.end
-    with pytest.raises(BrokerError) as refused:
-        send(broker, "t", (b"now", {}), cancel("1"))
-    assert refused.value.fault is Fault.INVALID_RECORD
-    assert broker.log.end == end
+def reclaim(broker: BareNode) -> None:
+    """Have all that waits moved out of the log's segments, as far as it may be."""
     broker.waiting.reclaim._upto = broker.log.end
     broker.relays.wake(broker.waiting.reclaim)
     relay(broker)
-    assert broker.waiting.moved == 2
-    pass_ms(broker, clock, 2_000)
-    assert values(broker, "t") == [b"a", b"b"]
 
 
-def test_off_and_on_again_loses_no_cancel(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_without_it_messages_wait_and_a_cancel_of_others_is_refused(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = reopen(fs, clock)
     broker.create_topic("t", 1)
-    send(broker, "t", later(b"x", "1", DELAY="2"), later(b"y", "2", DELAY="2"))
+    send(broker, "t", later(b"a", "1"), later(b"b", "2"))
+    relay(broker)
+    broker.close()
+    broker = reopen_off(fs, clock, PutInterceptor("mine", (CANCEL,), Delays([1], 1).before_put))
+    end = broker.log.end
+    with pytest.raises(BrokerError, match="the feature that does it is off") as refused:
+        send(broker, "t", (b"now", {}), cancel("1"))
+    assert refused.value.fault is Fault.INVALID_RECORD
+    assert broker.log.end == end
+    reclaim(broker)
+    assert broker.waiting.moved == 2
+    pass_ms(broker, clock, 2_000)
+    assert values(broker, "t") == []
+    assert broker.warnings() == [f"2 scheduled messages in topic {LEVEL_TOPIC} wait for a plugin that is off"]
+    broker.close()
+    broker = reopen(fs, clock)
+    pass_ms(broker, clock, 0)
+    assert values(broker, "t") == [b"a", b"b"]
+    assert broker.warnings() == []
+
+
+def open_cancel(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
+    """One of two messages is cancelled, and was not found before the broker stopped."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", later(b"x", "1"), later(b"y", "2"))
     broker.relays.remove(broker.cancelling)
     send(broker, "t", cancel("1"))
     relay(broker)
+    return broker
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_off_and_on_again_loses_no_cancel(fs: FaultyFileSystem, clock: VirtualClock, moves: bool) -> None:
+    """Neither a message that is due meanwhile, nor one that would be moved behind its cancel, gets away."""
+    open_cancel(fs, clock)
     for _ in range(2):  # one start from the log's records, one from a snapshot
-        broker = switch_off(reopen(fs, clock))
-        pass_ms(broker, clock, 1_000)
+        broker = reopen_off(fs, clock)
+        if moves:
+            reclaim(broker)
+            assert broker.waiting.moved == 0
+        pass_ms(broker, clock, 3_000)
         assert broker.waiting.waiting() == 2
+        assert values(broker, "t") == []
         broker.close()
     broker = reopen(fs, clock)
-    pass_ms(broker, clock, 100_000)
+    pass_ms(broker, clock, 100)
     assert values(broker, "t") == [b"y"]
     assert broker.state.cancels.cancels == {}
+
+
+def test_what_another_plugin_delivers_meanwhile_is_not_what_is_cancelled(
+    fs: FaultyFileSystem, clock: VirtualClock
+) -> None:
+    open_cancel(fs, clock).close()
+    broker = reopen_off(fs, clock, OTHER)
+    pass_ms(broker, clock, 3_000)
+    assert values(broker, "t") == [b"y"]
+    assert broker.state.cancels.cancels == {0: {b"1": broker.state.cancels.cancels[0][b"1"]}}
+    broker.close()
+    broker = reopen(fs, clock)
+    pass_ms(broker, clock, 3_000)
+    assert values(broker, "t") == [b"y"]
+    assert broker.state.cancels.cancels == {}
+
+
+def test_a_cancel_waits_for_the_plugin_whose_message_it_may_mean(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """It completes no message of a plugin that is off, which may wait for something else than a time."""
+    mine = PutInterceptor("mine", ("MINE",), take_all, scheduled_topics=("mine.waiting",))
+    broker = open_broker(fs, clock, interceptors=[mine])
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"m", {"UNIQ_KEY": "1", "MINE": "yes"}))
+    relay(broker)
+    broker.close()
+    broker = reopen(fs, clock)
+    send(broker, "t", later(b"x", "1"), later(b"y", "2"))
+    send(broker, "t", cancel("1"), cancel("2"))
+    relay(broker)
+    assert list(broker.state.cancels.cancels[0]) == [b"1"]
+    pass_ms(broker, clock, 3_000)
+    assert values(broker, "t") == []
+    broker.close()
+    broker = open_broker(fs, clock, interceptors=[DELAYS, mine])
+    relay(broker)
+    assert broker.state.cancels.cancels == {}
+    pass_ms(broker, clock, 3_000)
+    assert values(broker, "t") == []
+
+
+def take_all(put: Put) -> Redirect:
+    return Redirect(None, (Redirected("mine.waiting", 0, bytes(put.batch), put.now_ms + 1_000),))

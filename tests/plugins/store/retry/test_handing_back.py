@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.errors import BrokerError, Fault
-from halfmoon.plugins.store.delay import NAMES, Delays
-from halfmoon.plugins.store.retry import Retries
+from halfmoon.plugins.store.delay.plugin import LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.retry.plugin import Retries
 from halfmoon.schema import control
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.waiting.types import PutInterceptor
@@ -17,6 +17,7 @@ from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, v
 
 LEVELS_MS = [1_000, 5_000, 10_000, 30_000, 60_000]
 GROUP = "billing"
+WAITING = (LEVEL_TOPIC, TIMER_TOPIC)
 RETRY, DEAD = retry_topic(GROUP), dead_letter_topic(GROUP)
 
 
@@ -28,7 +29,7 @@ def reopen(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
         return there is not None and brokers[0].state.nacked.was_nacked(group, there.partitions[index], offset)
 
     retry = PutInterceptor("retry", (), Retries(2, was_nacked).before_put, ("retry.",))
-    delay = PutInterceptor("delay", NAMES, Delays(LEVELS_MS, 10**9).before_put)
+    delay = PutInterceptor("delay", NAMES, Delays(LEVELS_MS, 10**9).before_put, scheduled_topics=WAITING)
     brokers.append(open_broker(fs, clock, interceptors=[retry, delay]))
     return brokers[0]
 

@@ -18,23 +18,30 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.core.gathering import MERGE_BYTES, Gathered, TimestampsTooFarApartError
-from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES, TIMESTAMP_TYPE, BatchHeader
-from halfmoon.core.records.batches import batch_body, parse_header
-from halfmoon.core.transactions.aborted import NONE_ABORTED, AbortedBatches
-from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema.provenance import SourceRange
-from halfmoon.services.common.filtering import matches
+from halfmoon.plugin import BrokerError, Fault, MessageFilter
+from halfmoon.plugin.moving import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    MERGE_BYTES,
+    NONE_ABORTED,
+    TIMESTAMP_TYPE,
+    AbortedBatches,
+    BatchHeader,
+    Gathered,
+    Load,
+    LogReader,
+    LogWriter,
+    NodeClock,
+    Partition,
+    SourceRange,
+    TimestampsTooFarApartError,
+    batch_body,
+    matches,
+    parse_header,
+)
 
 if TYPE_CHECKING:
     import logging
-
-    from halfmoon.core.append import Appender
-    from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.clock import Clock
-    from halfmoon.core.partition_reader import PartitionReader
-    from halfmoon.core.relay import Load
-    from halfmoon.services.common.filters import MessageFilter
 
 READ_BYTES = 1 << 20
 """Bytes of the source that are looked up at once."""
@@ -61,14 +68,14 @@ class ViewCounters(Struct):
 class Tools(NamedTuple):
     """What all view updaters of a broker use."""
 
-    reader: PartitionReader
-    appender: Appender
-    clock: Clock
+    reader: LogReader
+    writer: LogWriter
+    clock: NodeClock
     logger: logging.Logger
 
 
 class ViewUpdater:
-    """A relay task (core/relay.py) for one partition of a view."""
+    """A relay task (halfmoon.plugin.moving.Mover) for one partition of a view."""
 
     def __init__(
         self,
@@ -78,7 +85,7 @@ class ViewUpdater:
         message_filter: MessageFilter,
         counters: ViewCounters,
     ) -> None:
-        self._reader, self._appender, self._clock, self._logger = tools
+        self._reader, self._writer, self._clock, self._logger = tools
         self._view = view
         self.source = source
         self._filter = message_filter
@@ -232,7 +239,7 @@ class ViewUpdater:
         batch = (yield gathered.batch) if gathered.takes_long else gathered.batch()
         view, source = self._view, self.source
         dealt_with = SourceRange(source.topic.number, source.index, self._from_offset, self.next_offset)
-        self._appender.append_relayed(view, batch, range=dealt_with)
+        self._writer.append_relayed(view, batch, range=dealt_with)
         view.source_next = self.passed_offset = self._from_offset = self.next_offset
         gathered.begin()
 

@@ -8,7 +8,7 @@ import pytest
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.context import PluginContext
-from halfmoon.plugins.store.transaction import (
+from halfmoon.plugins.store.transaction.plugin import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,

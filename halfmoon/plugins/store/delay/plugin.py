@@ -28,6 +28,8 @@ from halfmoon.plugin import (
     ConfigSection,
     Duration,
     Fault,
+    Feature,
+    FeatureContext,
     Headers,
     HeaderSearch,
     PluginContext,
@@ -44,6 +46,7 @@ from halfmoon.plugin import (
     parse_duration,
     rewrite,
 )
+from halfmoon.plugins.store.delay.cancelling import Cancelling
 
 api_version = 1
 
@@ -103,6 +106,11 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     settings = ctx.settings_as(DelaySettings)
     delays = Delays(settings.level_ms(), settings.max_delay_ms)
     return [PutInterceptor("delay", (*NAMES, CANCEL), delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
+
+
+@hookimpl
+def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
+    return [Cancelling(ctx).feature()]
 
 
 class Delays:

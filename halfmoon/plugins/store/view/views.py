@@ -15,18 +15,13 @@ they have come, so they catch up when it is on again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from halfmoon.config.values import boolean
-from halfmoon.core.features import Feature, TopicPolicy
-from halfmoon.errors import BrokerError, Fault
-from halfmoon.schema import control
-from halfmoon.services.common.filters import FilterCompiler, FilterSyntaxError, MessageFilter
-from halfmoon.services.view import metrics
-from halfmoon.services.view.definition import (
-    DELETE_FORCE,
+from halfmoon.plugin import BrokerError, Fault, FeatureContext, FilterSyntaxError, MessageFilter
+from halfmoon.plugin.moving import Binding, Feature, Partition, Topic, TopicPolicy, ViewChecks
+from halfmoon.plugins.store.view import metrics
+from halfmoon.plugins.store.view.definition import (
     VIEW_POSITION,
     VIEW_SOURCE,
     VIEW_STATE,
@@ -35,19 +30,8 @@ from halfmoon.services.view.definition import (
     invalid,
     view_configs,
 )
-from halfmoon.services.view.updater import Tools, ViewCounters, ViewUpdater
-
-if TYPE_CHECKING:
-    import logging
-
-    from halfmoon.core.append import Appender
-    from halfmoon.core.catalog.catalog import Catalog
-    from halfmoon.core.catalog.topics import Partition, Topic
-    from halfmoon.core.clock import Clock
-    from halfmoon.core.partition_reader import PartitionReader
-    from halfmoon.core.relay import Relays
-
-NO_LANGUAGES: Mapping[str, FilterCompiler] = {}
+from halfmoon.plugins.store.view.updater import Tools, ViewCounters, ViewUpdater
+from halfmoon.schema import control
 
 SKIP_WARNING_MS = 3_600_000
 """For so long after a view had to skip something, health is yellow."""
@@ -65,24 +49,14 @@ class ViewReading(Struct, frozen=True):
 class Views:
     """All views of a broker. Until `start` they are known, and not filled."""
 
-    def __init__(
-        self,
-        catalog: Catalog,
-        appender: Appender,
-        reader: PartitionReader,
-        relays: Relays,
-        clock: Clock,
-        logger: logging.Logger,
-        languages: Mapping[str, FilterCompiler] = NO_LANGUAGES,
-    ) -> None:
-        """`languages`: filter language → its compiler. See `use`."""
-        self._catalog = catalog
-        self._appender = appender
-        self._relays = relays
-        self._clock = clock
-        self._logger = logger
-        self._tools = Tools(reader, appender, clock, logger)
-        self._languages = languages
+    def __init__(self, ctx: FeatureContext) -> None:
+        self._topics = ctx.topics
+        self._writer = ctx.writer
+        self._relays = ctx.relays
+        self._clock = ctx.clock
+        self._logger = ctx.plugin.logger
+        self._tools = Tools(ctx.reader, ctx.writer, ctx.clock, self._logger)
+        self._languages = ctx.filters
         self._updaters: dict[Partition, ViewUpdater] = {}
         self.followers: dict[Partition, dict[Partition, None]] = {}
         """Partition of a source → the views' partitions that are filled from it."""
@@ -100,10 +74,10 @@ class Views:
             arrived=lambda arrivals: self.arrived(arrivals) if self.followers else None,
             topics=TopicPolicy(
                 creating=self.bind,
-                deleting=self.check_deletion,
                 configuring=self.check_change,
                 changed=self.topics_changed,
             ),
+            services=(ViewChecks(self.check),),
             topic_entries=self.entries,
             families=metrics.FAMILIES,
             read_metrics=lambda put: metrics.read(self.readings(), put),
@@ -111,14 +85,9 @@ class Views:
             warnings=self.warnings,
         )
 
-    def use(self, languages: Mapping[str, FilterCompiler]) -> None:
-        """Filter language → its compiler; plugins bring them. Before `start`."""
-        assert not self._started
-        self._languages = languages
-
     # -- definitions -------------------------------------------------------------------------------------------------
 
-    def bind(self, configs: Mapping[str, str], partitions: int) -> tuple[control.Binding | None, int]:
+    def bind(self, configs: Mapping[str, str], partitions: int) -> tuple[Binding | None, int]:
         """For a topic that is to be created with these configurations: what it is bound to if it is a view, and its
         number of partitions (−1 asks for the source's).
 
@@ -127,7 +96,7 @@ class Views:
         view = definition(configs)
         if view is None:
             return None, partitions
-        source = self._catalog.by_name.get(view.source)
+        source = self._topics.get(view.source)
         if source is None:
             raise invalid(f"{VIEW_SOURCE}: there is no topic '{view.source}'")
         if source.internal:
@@ -140,11 +109,11 @@ class Views:
                 f"a view has the partitions of its source; '{source.name}' has {count}, not {partitions}",
             )
         starts = [each.next_offset if view.from_latest else each.start_offset for each in source.partitions]
-        return control.Binding(source.number, starts), count
+        return Binding(source.number, starts), count
 
     def check(self, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG) unless these configurations define a view, whatever topics there are."""
-        self._catalog.topic_configs.validate(configs)
+        self._topics.check_configs(configs)
         view = definition(configs)
         if view is None:
             raise invalid(f"a view needs {VIEW_SOURCE}, the topic that it is filled from")
@@ -160,17 +129,6 @@ class Views:
             return compiler(view.expression)
         except FilterSyntaxError as error:
             raise invalid(f"{view.config}: {error}") from None
-
-    def check_deletion(self, topic: Topic) -> None:
-        """Raises BrokerError(POLICY_VIOLATION) where views are still filled from the topic, unless it is forced."""
-        views = self._catalog.views.get(topic.number)
-        if views and not boolean(topic.rules.of_features.get(DELETE_FORCE, "false")):
-            names = ", ".join(f"'{view.name}'" for view in views.values())
-            raise BrokerError(
-                Fault.POLICY_VIOLATION,
-                f"topic '{topic.name}' is the source of {'views' if len(views) > 1 else 'the view'} {names}. To delete "
-                "it and keep the views' records, set halfmoon.delete.force=true on it",
-            )
 
     def check_change(self, topic: Topic, configs: Mapping[str, str]) -> None:
         """Raises BrokerError(INVALID_CONFIG) where these configurations would define the topic anew."""
@@ -191,21 +149,23 @@ class Views:
 
     def topics_changed(self) -> None:
         """Topics were created, deleted or grown: fill what is new, remove what is gone."""
-        catalog = self._catalog
-        if not self._started or not (catalog.views or self._updaters):
+        if not self._started:
+            return
+        derived = self._topics.derived()
+        if not derived and not self._updaters:
             return
         wanted: dict[Partition, Partition] = {}
-        views = {number: view for siblings in catalog.views.values() for number, view in siblings.items()}
-        for view in views.values():
+        views = {view.number for view in derived}
+        for view in derived:
             assert view.view is not None
-            source = catalog.by_number.get(view.view.source_number)
+            source = self._topics.by_number(view.view.source_number)
             if source is not None:
                 wanted.update(zip(view.partitions, source.partitions, strict=False))
         for partition in [partition for partition in self._updaters if partition not in wanted]:
             self._remove(partition)
-        for number in set(self._counters) - set(views):
+        for number in set(self._counters) - views:
             del self._counters[number]
-        for number in set(self._halted) - set(views):
+        for number in set(self._halted) - views:
             del self._halted[number]
         for partition, source_partition in wanted.items():
             if partition not in self._updaters:
@@ -255,7 +215,7 @@ class Views:
             if updater.passed_offset > partition.source_next
         ]
         if moved:
-            self._appender.append_control(control.Relayed(moved))
+            self._writer.append_control(control.Relayed(moved))
 
     # -- how it goes -------------------------------------------------------------------------------------------------
 
@@ -264,13 +224,18 @@ class Views:
         lags = dict.fromkeys(self._counters, 0)
         for partition, updater in self._updaters.items():
             lags[partition.topic.number] += updater.lag
-        by_number = self._catalog.by_number
-        return [ViewReading(by_number[number].name, lag, self._counters[number]) for number, lag in lags.items()]
+        return [ViewReading(self._name(number), lag, self._counters[number]) for number, lag in lags.items()]
+
+    def _name(self, number: int) -> str:
+        """Of a view that exists."""
+        view = self._topics.by_number(number)
+        assert view is not None
+        return view.name
 
     def state(self, view: Topic) -> str:
         """In a few words: filled, or why not."""
         assert view.view is not None
-        if view.view.source_number not in self._catalog.by_number:
+        if self._topics.by_number(view.view.source_number) is None:
             return "its source was deleted"
         return self._halted.get(view.number, "filled")
 
@@ -294,8 +259,7 @@ class Views:
 
     def problems(self) -> list[str]:
         """A sentence for each view that is not filled and should be."""
-        by_number = self._catalog.by_number
-        return [f"view {by_number[number].name} is not filled: {reason}" for number, reason in self._halted.items()]
+        return [f"view {self._name(number)} is not filled: {reason}" for number, reason in self._halted.items()]
 
     def warnings(self) -> list[str]:
         """A sentence for each view that had to skip something of late."""

@@ -16,10 +16,10 @@ from halfmoon.core.records.batch_header import TIMESTAMP_TYPE
 from halfmoon.core.records.batches import BatchHeader, build_batch, iter_records, parse_header
 from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.plugins.store.view.updater import WHOLE_BYTES
 from halfmoon.schema.provenance import SourceRange
 from halfmoon.schema.provenance import decode as decode_provenance
 from halfmoon.services.common.filtering import READ
-from halfmoon.services.view.updater import WHOLE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.chance import trying

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from halfmoon.core.catalog.section import CatalogSection, Places
+from halfmoon.plugin.moving import CatalogSection, Places
 from halfmoon.schema import control
 
 _cancels = msgspec.msgpack.Decoder(list[tuple[int, bytes, int]])

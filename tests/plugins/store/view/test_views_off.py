@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.server.plugin_host import Host
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, send, turn, values
@@ -19,7 +20,7 @@ VIEW = {"halfmoon.view.source": "t", "halfmoon.view.prefix": "a"}
 def broker(fs: FaultyFileSystem, clock: VirtualClock) -> BareNode:
     """One without views, on a log with a view of a topic of 2 partitions."""
     before = open_broker(fs, clock)
-    before.create_topic("t", 2, {"halfmoon.delete.force": "true"})
+    before.create_topic("t", 2)
     before.create_topic("v", configs=VIEW | {"retention.ms": "5"})
     send(before, "t", b"a1", b"b1")
     relay(before)
@@ -35,7 +36,7 @@ def topic_of(broker: BareNode, name: str) -> Any:
 
 @pytest.mark.parametrize(
     "configs",
-    [VIEW, {"halfmoon.view.source": "t"}, {"halfmoon.view.x": ""}, {"halfmoon.delete.force": "true"}],
+    [VIEW, {"halfmoon.view.source": "t"}, {"halfmoon.view.x": ""}],
 )
 def test_nobody_creates_a_view(fs: FaultyFileSystem, clock: VirtualClock, configs: dict[str, str]) -> None:
     broker = open_broker(fs, clock, off=OFF)
@@ -45,18 +46,17 @@ def test_nobody_creates_a_view(fs: FaultyFileSystem, clock: VirtualClock, config
     assert caught.value.fault is Fault.INVALID_CONFIG
     assert broker.topic("v") is None
     with pytest.raises(BrokerError, match="view is off"):
-        broker.views.check(configs)
+        Host(broker, "unused").check_view(configs)
 
 
 def test_the_definition_stays_and_is_not_shown(broker: BareNode) -> None:
-    view, source = topic_of(broker, "v"), topic_of(broker, "t")
+    view = topic_of(broker, "v")
     assert view.configs == VIEW | {"retention.ms": "5"}
     shown = {each.config.name for each in broker.topic_configs.effective(view.configs, broker.settings)}
     assert "retention.ms" in shown
-    assert not [name for name in shown if name.startswith("halfmoon.view.") or name == "halfmoon.delete.force"]
+    assert not [name for name in shown if name.startswith("halfmoon.view.")]
     assert broker.features.topic_entries == ()
     assert broker.topic_configs.fixed(view.configs) == VIEW
-    assert broker.topic_configs.fixed(source.configs) == {"halfmoon.delete.force": "true"}
 
 
 def test_a_change_keeps_the_definition(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
@@ -74,7 +74,7 @@ def test_a_change_keeps_the_definition(broker: BareNode, fs: FaultyFileSystem, c
     broker.close()
     again = open_broker(fs, clock)
     assert topic_of(again, "v").configs == VIEW
-    assert topic_of(again, "t").configs == {"halfmoon.delete.force": "true", "retention.ms": "7"}
+    assert topic_of(again, "t").configs == {"retention.ms": "7"}
 
 
 def test_a_derived_topic_is_read_only(broker: BareNode) -> None:
@@ -91,7 +91,7 @@ def test_nothing_is_filled_or_told(broker: BareNode) -> None:
     send(broker, "t", b"a2")
     relay(broker)
     assert values(broker, "v") == [b"a1"]
-    assert broker.views.readings() == []
+    assert not [family for family in broker.features.families if family.name.startswith("halfmoon_view")]
     assert broker.health() == []
     assert broker.warnings() == []
 
@@ -117,6 +117,24 @@ def test_back_on_a_view_catches_up(
     assert [values(broker, "v", 2 + start) for start in range(starts)] == [[b"a-%d" % start] for start in range(starts)]
     assert broker.views.state(view) == "filled"
     assert partition_of(broker, "v").source_next in (1 + 2 * starts, 2 + 2 * starts)
+
+
+def test_a_source_is_not_deleted_without_force(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    send(broker, "t", b"a2")
+    with pytest.raises(BrokerError, match="is the source of the view 'v'") as caught:
+        broker.delete_topic(topic_of(broker, "t"))
+    assert caught.value.fault is Fault.POLICY_VIOLATION
+    broker.alter_configs(topic_of(broker, "t"), {"halfmoon.delete.force": "true"})
+    turn(broker)
+    broker.close()
+    again = open_broker(fs, clock, off=OFF)
+    again.delete_topic(topic_of(again, "t"))
+    turn(again)
+    again.close()
+    again = open_broker(fs, clock)
+    relay(again)
+    assert values(again, "v") == [b"a1"]
+    assert again.views.state(topic_of(again, "v")) == "its source was deleted"
 
 
 def test_a_view_may_be_deleted(broker: BareNode, fs: FaultyFileSystem, clock: VirtualClock) -> None:

@@ -49,7 +49,7 @@ from halfmoon.plugin import (
     iter_records,
     rewrite,
 )
-from halfmoon.plugins.store.delay import NAMES as DELAYS
+from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
 
 api_version = 1
 

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 import msgspec
 
-from halfmoon.core.catalog.section import CatalogSection
-from halfmoon.core.catalog.topics import Partition
+from halfmoon.plugin.moving import CatalogSection, Partition
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance
 

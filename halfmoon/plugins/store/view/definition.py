@@ -10,11 +10,9 @@ them, since they are configurations like others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from halfmoon.config.topic_configs import FeatureConfigs, TopicConfig
-from halfmoon.config.values import Kind, boolean, one_of, read_only
 from halfmoon.errors import BrokerError, Fault
 
 VIEW_PREFIX = "halfmoon.view."
@@ -24,7 +22,7 @@ VIEW_STATE = "halfmoon.view.state"
 VIEW_POSITION = "halfmoon.view.position"
 VIEW_SHOWN = (VIEW_STATE, VIEW_POSITION)
 """Only shown, and no part of a definition: see `Views.state`, `Views.position`."""
-DELETE_FORCE = "halfmoon.delete.force"
+EARLIEST, LATEST = "earliest", "latest"
 
 ALIASES = {"sql": "sql92"}
 """Short names of filter languages, in definitions of views."""
@@ -61,57 +59,15 @@ def definition(configs: Mapping[str, str]) -> Definition | None:
     if not given:
         return None
     source = given.pop(VIEW_SOURCE, "").strip()
-    begin = given.pop(VIEW_FROM, "earliest").strip()
+    begin = given.pop(VIEW_FROM, EARLIEST).strip()
     if not source:
         raise invalid(f"a view needs {VIEW_SOURCE}, the topic that it is filled from")
     if len(given) != 1:
         said = f"not {' and '.join(sorted(given))}" if given else f"such as {VIEW_PREFIX}tag"
         raise invalid(f"a view needs one filter, {said}")
     ((config, expression),) = given.items()
-    return Definition(source, config, expression, begin == "latest")
+    return Definition(source, config, expression, begin == LATEST)
 
 
 def invalid(reason: str) -> BrokerError:
     return BrokerError(Fault.INVALID_CONFIG, reason)
-
-
-def _not_empty(value: str) -> str:
-    if not value:
-        raise ValueError("expected the name of a topic")
-    return value
-
-
-def _row(name: str) -> TopicConfig:
-    check: Callable[[str], object]
-    if name == VIEW_STATE:
-        check, documentation = read_only, "State of the view: filled, or the reason why not."
-    elif name == VIEW_POSITION:
-        check, documentation = read_only, "By partition, S:V: the source up to offset S is in the view up to offset V."
-    elif name == VIEW_SOURCE:
-        check, documentation = _not_empty, "Source topic of the view."
-    elif name == VIEW_FROM:
-        check, documentation = (
-            one_of("earliest", "latest"),
-            "Start of the view: the source's first record, or its creation.",
-        )
-    else:
-        language = name.removeprefix(VIEW_PREFIX)
-        check, documentation = str, f"Filter of the view, in the language {language}."
-    return TopicConfig(name, Kind.STRING, lambda settings: "", check, documentation, "", read_only=True)
-
-
-VIEW_CONFIGS = FeatureConfigs(
-    (
-        TopicConfig(
-            DELETE_FORCE,
-            Kind.BOOLEAN,
-            lambda settings: "false",
-            boolean,
-            "Whether the topic can be deleted while it has views. The views keep their records.",
-            DELETE_FORCE,
-        ),
-    ),
-    prefix=VIEW_PREFIX,
-    row=_row,
-)
-"""What views add to the table of topic configurations."""

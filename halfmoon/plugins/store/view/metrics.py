@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from halfmoon.core.metrics import Family, Put
+from halfmoon.plugin import Family, PutNumber
 
 
 class Counters(Protocol):
@@ -41,7 +41,7 @@ FAMILIES = (
 )
 
 
-def read(views: Iterable[Reading], put: Put) -> None:
+def read(views: Iterable[Reading], put: PutNumber) -> None:
     for view in views:
         name, counters = view.name, view.counters
         put("halfmoon_view_lag", view.lag, name)

@@ -1,4 +1,6 @@
-"""Views that broker.yaml names are there when the broker starts, or as soon as their source is.
+"""The hooks of filtered views: what defines one (`configs`), what fills it (`views`), and those of broker.yaml.
+
+Views that broker.yaml names are there when the broker starts, or as soon as their source is.
 
     views:
       orders.paid:
@@ -19,17 +21,22 @@ from typing import Any
 from halfmoon.plugin import (
     BrokerError,
     ConfigSection,
+    Feature,
+    FeatureContext,
     PluginContext,
     Section,
     SettingError,
     TopicChange,
+    TopicConfigPrefix,
     hookimpl,
     setting_path,
 )
+from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
+from halfmoon.plugins.store.view.definition import VIEW_FROM, VIEW_PREFIX, VIEW_SOURCE, view_configs
+from halfmoon.plugins.store.view.views import Views
 
 api_version = 1
 
-PREFIX = "halfmoon.view."
 NAMED = ("source", "configs")
 """What `$.views.NAME` says beside its filter and where it begins."""
 
@@ -43,6 +50,16 @@ class ViewSettings(Section, frozen=True, kw_only=True):
 @hookimpl
 def halfmoon_config() -> ConfigSection:
     return ConfigSection(settings=ViewSettings, extensions={"views": dict[str, dict[str, Any]]})
+
+
+@hookimpl
+def halfmoon_topic_configs() -> list[TopicConfigPrefix]:
+    return [VIEW_CONFIGS]
+
+
+@hookimpl
+def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
+    return [Views(ctx).feature()]
 
 
 @hookimpl
@@ -90,12 +107,12 @@ def _configs(path: str, wanted: Definition) -> tuple[dict[str, str], dict[str, s
         raise SettingError(f"{path}.source", f"got {source!r}, expected the name of a topic")
     if not isinstance(configs, Mapping):
         raise SettingError(f"{path}.configs", f"got {configs!r}, expected topic configurations by name")
-    definition = {f"{PREFIX}source": source}
+    definition = {VIEW_SOURCE: source}
     for key, value in wanted.items():
         if key not in NAMED:
             if not isinstance(value, str):
                 raise SettingError(setting_path(path, key), f"got {value!r}, expected text")
-            definition[PREFIX + key] = value
+            definition[VIEW_PREFIX + key] = value
     return definition, {str(key): _text(value) for key, value in configs.items()}
 
 
@@ -105,12 +122,11 @@ def _text(value: object) -> str:
 
 def _compare(path: str, wanted: Mapping[str, str], known: Mapping[str, str]) -> None:
     """Where a view begins is of no interest any more once it is there. Raises SettingError."""
-    ignored = f"{PREFIX}from"
-    here = {key: value for key, value in known.items() if key.startswith(PREFIX) and key != ignored}
+    here = {key: value for key, value in view_configs(known).items() if key != VIEW_FROM}
     if not here:
         raise SettingError(path, "there is a topic of that name, which is no view")
-    if here != {key: value for key, value in wanted.items() if key != ignored}:
-        said = ", ".join(f"{key.removeprefix(PREFIX)}: {value!r}" for key, value in sorted(here.items()))
+    if here != {key: value for key, value in wanted.items() if key != VIEW_FROM}:
+        said = ", ".join(f"{key.removeprefix(VIEW_PREFIX)}: {value!r}" for key, value in sorted(here.items()))
         raise SettingError(
             path, f"there is a view of that name with {said}, and views never change: delete it, or choose another name"
         )
