@@ -124,7 +124,7 @@ class TopicRules:
     headers_enabled: bool = False
     """Whether feature headers (DELAY, TAGS, ...) act on this topic."""
     key_index: bool = False
-    """Whether records can be found by their own key (core/keys.py)."""
+    """Whether records can be found by their own key (services/common/keys.py)."""
     of_features: Mapping[str, str] = field(default_factory=dict)
     """By name, what the other rows of features say."""
     delete_forced: bool = False

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from halfmoon.core.dispatch import Appended
-from halfmoon.core.keys import finds_keys
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.record_keys import refuse_without_key
 from halfmoon.core.records.batch_header import CODEC_MASK
@@ -132,6 +131,8 @@ class Appender:
         self.transaction_guard: TransactionGuard | None = None
         self.interceptor: Interceptor | None = None
         self.indexed: KeyNotes | None = None
+        self.finds_keys: Callable[[Buffer], bool] = lambda body: False
+        """Whether a record in these bytes (decompressed) may have one of the headers by which records are found."""
         self.began_waiting: Callable[[Partition], None] = lambda partition: None
         """Called when relayed messages begin to wait in a partition."""
 
@@ -175,7 +176,7 @@ class Appender:
             append_ms = max_ms = now_ms
         keyed, interceptor = rules.key_index, None
         if rules.headers_enabled:
-            keyed = keyed or finds_keys(body)
+            keyed = keyed or self.finds_keys(body)
             interceptor = self.interceptor
         redirected = None
         if interceptor is not None and interceptor.concerns(partition, body):
@@ -233,7 +234,7 @@ class Appender:
             partition, view, header.record_count, span, due_ms or header.max_timestamp, now_ms, due_ms=due_ms,
             provenance=provenance.encode(proof),
             keyed=not sources and given_up is None  # else it is indexed anyway
-            and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or finds_keys(view)),
+            and (bool(header.attributes & CODEC_MASK) or partition.topic.rules.key_index or self.finds_keys(view)),
         )  # fmt: skip
         self._catalog.prove(proof)
         if origin is not None:
@@ -322,7 +323,7 @@ class Appender:
     ) -> int:
         """Give a checked batch its place; returns the log position behind it.
 
-        `original_span` −1: the span. `keyed`: one of its records may have a key (core/keys.py).
+        `original_span` −1: the span. `keyed`: one of its records may have a key (`finds_keys`).
         """
         base_offset = partition.next_offset
         log = self._log

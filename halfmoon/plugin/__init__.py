@@ -37,7 +37,6 @@ from halfmoon.core.hold import Arrival, Held
 from halfmoon.core.metrics import Family
 from halfmoon.core.metrics import Put as PutNumber
 from halfmoon.core.records.batches import build_batch, iter_records
-from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Headers, Record
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
@@ -73,6 +72,7 @@ from halfmoon.hooks.types import (
     TopicChange,
 )
 from halfmoon.schema.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
+from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import rewrite
 from halfmoon.services.groups.allocation import (
     Allocator,

@@ -14,7 +14,6 @@ from __future__ import annotations
 from halfmoon.core.catalog.section import CatalogSection, Places
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.features import Arrivals, DerivedFiles, Feature, TopicPolicy
-from halfmoon.core.gathering import MERGE_BYTES, MERGE_RECORDS, Gathered, Outgoing, TimestampsTooFarApartError
 from halfmoon.core.records.batch_header import (
     CODEC_MASK,
     CONTROL,
@@ -45,6 +44,13 @@ from halfmoon.hooks.features import (
 from halfmoon.schema.control import Binding
 from halfmoon.schema.provenance import GivenUp, Origin, Provenance, SourceRange, SourceRun, decode_origin
 from halfmoon.services.common.filtering import matches
+from halfmoon.services.common.gathering import (
+    MERGE_BYTES,
+    MERGE_RECORDS,
+    Gathered,
+    Outgoing,
+    TimestampsTooFarApartError,
+)
 from halfmoon.services.waiting.cancels import records_with
 
 __all__ = [

@@ -17,7 +17,6 @@ from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.recovery import Report
-from halfmoon.core.services import Services
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.storage import MakeStorage
@@ -26,6 +25,8 @@ from halfmoon.plugins.store.retry.state import NackedState
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
 from halfmoon.services.cleaner.service import Cleaner
+from halfmoon.services.common.keys import finds_keys
+from halfmoon.services.common.services import Services
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
@@ -134,6 +135,7 @@ class Node:
         )  # fmt: skip
         self.shares = self._share_groups()
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
+        appender.finds_keys = finds_keys
         if "transactions" not in off:
             appender.transaction_guard = self.transactions
         if "keyindex" not in off:

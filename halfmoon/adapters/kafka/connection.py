@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.throttling import Throttling
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.listener import Listener
-    from halfmoon.core.services import Services
+    from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
 
 MAX_UNANSWERED = 1024

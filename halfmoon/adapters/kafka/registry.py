@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from halfmoon.adapters.kafka.features import features
 from halfmoon.adapters.tcp.access import Access, Use
 from halfmoon.adapters.tcp.core import Core
-from halfmoon.core.services import Services
+from halfmoon.services.common.services import Services
 from halfmoon.services.quotas.service import CONSUMED, Quotas
 
 

@@ -17,8 +17,8 @@ from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.config.settings import Settings
-from halfmoon.core.services import Services
 from halfmoon.errors import StartError
+from halfmoon.services.common.services import Services
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.share.service import ShareService
 

@@ -22,11 +22,11 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.units import format_duration
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.services import Services
 from halfmoon.errors import BrokerError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.message import Host
 from halfmoon.services.common.filters import FilterCompiler
+from halfmoon.services.common.services import Services
 from halfmoon.services.groups.allocation import AnyAllocator
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService

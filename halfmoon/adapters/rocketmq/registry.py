@@ -22,11 +22,11 @@ from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.tcp.access import Use
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
-from halfmoon.core.services import Services
 from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
+from halfmoon.services.common.services import Services
 
 QUERY_SHARE = 4
 """What a request counts for in connection.MAX_WORKED_OUT that may read anything."""

@@ -16,8 +16,8 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
-from halfmoon.core.services import Services
 from halfmoon.services.common.filters import FilterCompiler
+from halfmoon.services.common.services import Services
 from halfmoon.services.groups.allocation import AnyAllocator
 
 

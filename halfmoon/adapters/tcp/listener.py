@@ -16,7 +16,7 @@ from typing import Protocol
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.settings import LimitSettings, Settings
-from halfmoon.core.services import Services
+from halfmoon.services.common.services import Services
 
 SWEEP_MS = 5_000
 """How often connections are looked at; a timeout is late by up to this much."""

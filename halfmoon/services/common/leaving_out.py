@@ -16,9 +16,9 @@ from msgspec import Struct
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CONTROL, HEADER_BYTES, TRANSACTIONAL, BatchHeader, assemble, parse_header
 from halfmoon.core.records.batches import batch_body
-from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Record
 from halfmoon.errors import BrokerError
+from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import rewrite
 
 log = logging.getLogger("halfmoon.plugins")

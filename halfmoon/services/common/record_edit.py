@@ -20,8 +20,8 @@ from halfmoon.core.records.batch_header import (
 )
 from halfmoon.core.records.batches import batch_body
 from halfmoon.core.records.compression import compress
-from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Headers, Record
+from halfmoon.services.common.header_search import HeaderSearch
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

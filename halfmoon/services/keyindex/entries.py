@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 from halfmoon.core.catalog.catalog import Catalog
-from halfmoon.core.keys import OverlappingError
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batch_header import CODEC_MASK, BatchHeader
 from halfmoon.core.records.batches import batch_body, parse_header
@@ -16,6 +15,7 @@ from halfmoon.core.storage.frame import Frame, Kind
 from halfmoon.errors import BrokerError
 from halfmoon.schema import control, provenance
 from halfmoon.schema.provenance import Provenance, SourceRun, UnknownProvenanceError
+from halfmoon.services.common.keys import OverlappingError
 from halfmoon.services.keyindex.key_file import BLOCK_BITS, Stretch, block_hash, key_hashes
 from halfmoon.services.keyindex.keys import keys_of, possible_keys
 

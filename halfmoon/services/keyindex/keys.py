@@ -1,11 +1,11 @@
-"""All keys of a record, and all that a batch may have (core/keys.py)."""
+"""All keys of a record, and all that a batch may have (services/common/keys.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from halfmoon.core.keys import KEYS, MAX_CONTENT_BYTES, UNIQ_KEY, header_values
 from halfmoon.core.records.record_codec import Record
+from halfmoon.services.common.keys import KEYS, MAX_CONTENT_BYTES, UNIQ_KEY, header_values
 
 SEPARATOR = b" "
 """Of the keys in KEYS (MessageConst.KEY_SEPARATOR)."""

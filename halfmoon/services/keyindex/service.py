@@ -22,7 +22,6 @@ from typing import Any
 from halfmoon.core import clean_files
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.features import Feature
-from halfmoon.core.keys import OverlappingError
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.relay import Load, Relays
 from halfmoon.core.storage import frame
@@ -32,6 +31,7 @@ from halfmoon.core.storage.scan import Scan, read_provenance
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.core.turn import Turn
 from halfmoon.schema import provenance
+from halfmoon.services.common.keys import OverlappingError
 from halfmoon.services.keyindex import metrics
 from halfmoon.services.keyindex.entries import SLICE, Entries, Work, blocks_of
 from halfmoon.services.keyindex.files import KeyFiles, discard

@@ -18,12 +18,12 @@ from typing import Protocol
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.batches import batch_body, parse_header
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
+from halfmoon.services.common.keys import OverlappingError, possible_unique_keys, unique_key
 from halfmoon.services.waiting.types import Relay
 
 FEW_KEYS = 20

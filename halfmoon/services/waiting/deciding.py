@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.gathering import Outgoing
     from halfmoon.core.records.record_codec import Headers
     from halfmoon.core.relay import Load
     from halfmoon.core.storage.storage import Place
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.schema.provenance import Origin
+    from halfmoon.services.common.gathering import Outgoing
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.messages import WaitingFrame, WaitingMessages
     from halfmoon.services.waiting.types import Relay, Scheduled

@@ -13,12 +13,12 @@ from typing import Any
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.gathering import Outgoing
 from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.relay import Load, Relays
 from halfmoon.errors import BrokerError
 from halfmoon.schema.provenance import Origin
+from halfmoon.services.common.gathering import Outgoing
 from halfmoon.services.waiting.cancels import Cancels
 from halfmoon.services.waiting.deciding import RETRY_MS, Deciding
 from halfmoon.services.waiting.delivering import Delivering

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.core.records.batches import build_batch, parse_header, set_log_append_time
 from halfmoon.core.storage.storage import Place
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.schema.provenance import Origin, SourceRun
+from halfmoon.services.common.gathering import MERGE_RECORDS, Outgoing
 from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, place_of, still_waiting
 
 UNDELIVERABLE = "halfmoon.undeliverable"

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.records.batches import TRANSACTIONAL, batch_body
-from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import without_headers
 from halfmoon.services.waiting.taken import Appended, Taken, check_not_redirected
 from halfmoon.services.waiting.types import Nacked, Put, PutInterceptor, Redirect, Redirected

@@ -15,7 +15,6 @@ from typing import Any
 from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.gathering import Outgoing
 from halfmoon.core.partition_reader import PartitionReader
 from halfmoon.core.records.batch_header import CODEC_MASK
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
@@ -23,6 +22,7 @@ from halfmoon.core.relay import Load, Relays, tried
 from halfmoon.core.storage.frame import HEADER_BYTES
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, SourceRun
+from halfmoon.services.common.gathering import Outgoing
 from halfmoon.services.waiting.cancels import Cancels
 from halfmoon.services.waiting.deliveries import Deliveries
 from halfmoon.services.waiting.messages import parted, place_of

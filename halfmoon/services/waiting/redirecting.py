@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
-    from halfmoon.core.gathering import Outgoing
     from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
+    from halfmoon.services.common.gathering import Outgoing
     from halfmoon.services.waiting.cancels import Cancels
     from halfmoon.services.waiting.delivering import Delivering
     from halfmoon.services.waiting.queues import WaitingQueues

@@ -20,13 +20,13 @@ from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.catalog.owners import ThisNode
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live
-from halfmoon.core.services import Services
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
 from halfmoon.server.clock import SystemClock
 from halfmoon.services.acls.service import AccessRules
 from halfmoon.services.acls.state import AclsState
+from halfmoon.services.common.services import Services
 from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs

@@ -6,7 +6,7 @@ import pytest
 from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.protocol import FindCoordinatorRequest
-from halfmoon.core.services import Services
+from halfmoon.services.common.services import Services
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.transactions.service import TransactionService
 

@@ -11,7 +11,7 @@ from kafka_rig import Rig
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.registry import Api, offered
-from halfmoon.core.services import Services
+from halfmoon.services.common.services import Services
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 18, 19, 20
 INIT_PRODUCER_ID = 22

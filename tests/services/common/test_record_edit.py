@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.records.batches import batch_body, build_batch, iter_records, parse_header
-from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Record, walk
+from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import of_producer, rewrite, without_headers
 
 _headers = st.lists(

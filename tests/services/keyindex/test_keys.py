@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.keys import OverlappingError, finds_keys, unique_key
 from halfmoon.core.records.batches import batch_body, build_batch, iter_records
+from halfmoon.services.common.keys import OverlappingError, finds_keys, unique_key
 from halfmoon.services.keyindex.keys import keys_of, possible_keys
 
 HEADERS = st.lists(

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halfmoon.core.crc import crc32c
-from halfmoon.core.gathering import MERGE_BYTES
 from halfmoon.core.records.batch_header import TIMESTAMP_TYPE
 from halfmoon.core.records.batches import BatchHeader, build_batch, iter_records, parse_header
 from halfmoon.core.storage.scan import Scan, read_provenance
@@ -20,6 +19,7 @@ from halfmoon.plugins.store.view.updater import WHOLE_BYTES
 from halfmoon.schema.provenance import SourceRange
 from halfmoon.schema.provenance import decode as decode_provenance
 from halfmoon.services.common.filtering import READ
+from halfmoon.services.common.gathering import MERGE_BYTES
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.chance import trying

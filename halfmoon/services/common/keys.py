@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import stringzilla
 
-from halfmoon.core.records.header_search import HeaderSearch
 from halfmoon.core.records.record_codec import Record
+from halfmoon.services.common.header_search import HeaderSearch
 
 KEYS, UNIQ_KEY = NAMES = ("KEYS", "UNIQ_KEY")
 
