@@ -75,15 +75,20 @@ async def send_all(app: App) -> None:
 
 async def look_while_off(app: App, off: tuple[str, ...]) -> None:
     await send(app, "orders", b"second", **A)
-    await asyncio.sleep(2 * DUE_MS / 1_000)
+    retried = [] if "delay" in off else [b"nacked"]
+    filled = [b"first"] if "view" in off else [b"first", b"second"]
+    await until(lambda: (b"delayed" in values(app, "orders")) == ("delay" not in off))
+    await until(lambda: (b"not ended" in values(app, "check.shop")) == ("transaction" not in off))
+    await until(lambda: values(app, "retry.billing") == retried and values(app, "orders.a") == filled)
+    await asyncio.sleep(2 * DUE_MS / 1_000)  # nothing else comes
     there = values(app, "orders")
     assert b"cancelled" not in there
     assert b"committed" not in there
     assert b"not ended" not in there
     assert (b"delayed" in there) == ("delay" not in off)
-    assert values(app, "retry.billing") == ([] if "delay" in off else [b"nacked"])
+    assert values(app, "retry.billing") == retried
     assert (b"not ended" in values(app, "check.shop")) == ("transaction" not in off)
-    assert values(app, "orders.a") == ([b"first"] if "view" in off else [b"first", b"second"])
+    assert values(app, "orders.a") == filled
     nacked = app.node.state.nacked
     assert isinstance(nacked, NackedState)
     assert nacked.nacked == {"billing": {(0, 0): {0}}}
