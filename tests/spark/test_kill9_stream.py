@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 KILLS = 2
 
 
