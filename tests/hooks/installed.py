@@ -13,12 +13,16 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import yaml
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,6 +139,35 @@ class Node:
     def told(self, key: int = 31_001) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.ask(key))
         return found
+
+    def create(self, topic: str, partitions: int = 1, **configs: str) -> None:
+        """`configs` with underscores for dots."""
+        named = {key.replace("_", "."): value for key, value in configs.items()}
+        admin = AdminClient({"bootstrap.servers": self.address})
+        admin.create_topics([NewTopic(topic, partitions, config=named)])[topic].result(20)
+
+    def read(self, topic: str, count: int, wait_ms: int = 500) -> list[bytes]:
+        """Values from the first one of partition 0, at least `count` unless they take over 20 s."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.address, "group.id": "none", "fetch.wait.max.ms": wait_ms,
+                "enable.auto.commit": False,
+            }
+        )  # fmt: skip
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        found: list[bytes] = []
+        end = time.monotonic() + 20
+        while len(found) < count and time.monotonic() < end:
+            found += [each.value() for each in consumer.consume(count, 0.2) if each.error() is None]
+        consumer.close()
+        return found
+
+
+def until(condition: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
 
 
 def _labels(labels: dict[str, str]) -> str:

@@ -6,17 +6,17 @@ import signal
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import kafka
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, ConfigResource
 
 from halfmoon.hooks.checks import HOOKS
-from tests.hooks.installed import Node, install, wheel
+from tests.hooks.installed import Node, install, until, wheel
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -42,13 +42,6 @@ def node(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) 
     made.end()
 
 
-def create(node: Node, name: str, partitions: int = 1, **configs: str) -> None:
-    topic = NewTopic(name, partitions, config={key.replace("_", "."): value for key, value in configs.items()})
-    admin = AdminClient({"bootstrap.servers": node.address})
-    for future in admin.create_topics([topic]).values():
-        future.result(20)
-
-
 def send(node: Node, topic: str, *values: bytes, headers: Any = None) -> list[KafkaError | None]:
     producer = Producer({"bootstrap.servers": node.address, "linger.ms": 0})
     errors: list[KafkaError | None] = []
@@ -58,36 +51,13 @@ def send(node: Node, topic: str, *values: bytes, headers: Any = None) -> list[Ka
     return errors
 
 
-def read(node: Node, topic: str, count: int, wait_ms: int = 500) -> list[bytes]:
-    consumer = Consumer(
-        {
-            "bootstrap.servers": node.address, "group.id": "none", "fetch.wait.max.ms": wait_ms,
-            "enable.auto.commit": False,
-        }
-    )  # fmt: skip
-    consumer.assign([TopicPartition(topic, 0, 0)])
-    found: list[bytes] = []
-    until = time.monotonic() + 20
-    while len(found) < count and time.monotonic() < until:
-        found += [each.value() for each in consumer.consume(count, 0.2) if each.error() is None]
-    consumer.close()
-    return found
-
-
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 def test_it_has_every_hook() -> None:
     source = SOURCE.read_text(encoding="utf-8")
     assert [hook for hook in HOOKS if f"def {hook}(" not in source] == []
 
 
 def test_events_features_and_services(node: Node) -> None:
-    create(node, "seen")
+    node.create("seen")
     until(lambda: "seen created" in node.told()["heard"])
     told = node.told()
     assert told["heard"][:4] == ["restore", "start", "started", "anew"]
@@ -96,29 +66,29 @@ def test_events_features_and_services(node: Node) -> None:
 
 
 def test_a_feature_has_a_say_in_topics(node: Node) -> None:
-    create(node, "kept")
+    node.create("kept")
     admin = AdminClient({"bootstrap.servers": node.address})
     with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
         admin.delete_topics(["kept"])["kept"].result(20)
 
 
 def test_topic_configurations(node: Node) -> None:
-    create(node, "coloured", every_colour="blue")
+    node.create("coloured", every_colour="blue")
     with pytest.raises(KafkaException, match="expected red or blue"):
-        create(node, "green", every_colour="green")
+        node.create("green", every_colour="green")
     admin = AdminClient({"bootstrap.servers": node.address})
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "coloured")]).values()
     assert future.result(20)["every.colour"].value == "blue"
 
 
 def test_interceptors_and_relays(node: Node) -> None:
-    create(node, "intercepted")
+    node.create("intercepted")
     (error,) = send(node, "intercepted", b"a", headers=[("REFUSE", b"")])
     assert error is not None
     assert error.code() == KafkaError.POLICY_VIOLATION
     assert send(node, "intercepted", b"deliver", b"settle", headers=[("LATER", b"")]) == [None, None]
-    assert read(node, "intercepted", 1) == [b"deliver"]
-    assert read(node, "every.done", 1) == [b"settle"]
+    assert node.read("intercepted", 1) == [b"deliver"]
+    assert node.read("every.done", 1) == [b"settle"]
     until(lambda: node.told()["ends"].get("every.done-0") == 1)
     counts = node.told()["counts"]
     assert counts["relayed"] == 2
@@ -126,16 +96,16 @@ def test_interceptors_and_relays(node: Node) -> None:
 
 
 def test_records_are_left_out_of_what_readers_get(node: Node) -> None:
-    create(node, "hidden")
+    node.create("hidden")
     send(node, "hidden", b"not shown", b"shown", b"raise", b"not shown", headers=[("HIDDEN", b"")])
     send(node, "hidden", b"plain")
-    assert read(node, "hidden", 3) == [b"shown", b"raise", b"plain"]
+    assert node.read("hidden", 3) == [b"shown", b"raise", b"plain"]
     assert "fetch_filter_failed filter=every topic=hidden" in node.log()
     assert node.metric("halfmoon_plugin_errors_total", plugin="every", hook="halfmoon_fetch") > 0
 
 
 def test_following_and_offsets(node: Node) -> None:
-    create(node, "followed", 2)
+    node.create("followed", 2)
     send(node, "followed", b"a", b"b", b"c")
     until(lambda: node.told()["ends"].get("followed-0") == 3)
     told = node.told()
@@ -145,21 +115,21 @@ def test_following_and_offsets(node: Node) -> None:
 
 
 def test_observers(node: Node) -> None:
-    create(node, "observed")
+    node.create("observed")
     send(node, "observed", b"a", b"b")
-    read(node, "observed", 2)
+    node.read("observed", 2)
     counts = node.told()["counts"]
     assert counts["produced observed"] == 2
     assert counts["fetched observed"] > 120
 
 
 def test_a_hold_policy_leaves_a_request_waiting_and_an_observer_that_raises_is_called_no_more(node: Node) -> None:
-    create(node, "pairs")
+    node.create("pairs")
     found: list[tuple[float, bytes]] = []
 
     def reading() -> None:
         begun = time.monotonic()
-        for value in read(node, "pairs", 2, wait_ms=4_000):
+        for value in node.read("pairs", 2, wait_ms=4_000):
             found.append((time.monotonic() - begun, value))
 
     reader = threading.Thread(target=reading)
@@ -175,14 +145,14 @@ def test_a_hold_policy_leaves_a_request_waiting_and_an_observer_that_raises_is_c
     assert found[0][0] < 4
     send(node, "pairs", b"c", b"d")
     size = node.told()["counts"]["fetched pairs"]
-    read(node, "pairs", 4)
+    node.read("pairs", 4)
     assert node.told()["counts"]["fetched pairs"] == size
     assert "observer_failed observer=fetches" in node.log()
     assert node.metric("halfmoon_plugin_errors_total", plugin="every", hook="halfmoon_observers") == 1
 
 
 def test_a_request_whose_time_is_over(node: Node) -> None:
-    create(node, "quiet")
+    node.create("quiet")
     before = node.told()["counts"].get("expired", 0)
     consumer = Consumer({"bootstrap.servers": node.address, "group.id": "none", "fetch.wait.max.ms": 50})
     consumer.assign([TopicPartition("quiet", 0, 0)])
@@ -192,15 +162,15 @@ def test_a_request_whose_time_is_over(node: Node) -> None:
 
 
 def test_authorize(node: Node) -> None:
-    create(node, "secret")
+    node.create("secret")
     (error,) = send(node, "secret", b"a")
     assert error is not None
     assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
 
 
 def test_confluent_kafka_is_told_what_it_may_not_do(node: Node) -> None:
-    create(node, "secret-plans")
-    create(node, "open")
+    node.create("secret-plans")
+    node.create("open")
     admin = AdminClient({"bootstrap.servers": node.address})
     assert "secret-plans" not in admin.list_topics(timeout=20).topics
     assert "open" in admin.list_topics(timeout=20).topics
@@ -220,7 +190,7 @@ def test_confluent_kafka_is_told_what_it_may_not_do(node: Node) -> None:
 
 
 def test_kafka_python_is_told_what_it_may_not_do(node: Node) -> None:
-    create(node, "secret-diary")
+    node.create("secret-diary")
     consumer = kafka.KafkaConsumer(bootstrap_servers=node.address, group_id="secret-readers")
     consumer.assign([kafka.TopicPartition("secret-diary", 0)])
     with pytest.raises((kafka.errors.GroupAuthorizationFailedError, kafka.errors.TopicAuthorizationFailedError)):
@@ -245,14 +215,14 @@ def test_kafka_apis(node: Node) -> None:
 
 
 def test_a_filter_language_makes_a_view(node: Node) -> None:
-    create(node, "words")
-    create(node, "words.a", -1, **{"halfmoon_view_source": "words", "halfmoon_view_begins": "a"})
+    node.create("words")
+    node.create("words.a", -1, **{"halfmoon_view_source": "words", "halfmoon_view_begins": "a"})
     send(node, "words", b"apple", b"pear", b"almond")
-    assert read(node, "words.a", 2) == [b"apple", b"almond"]
+    assert node.read("words.a", 2) == [b"apple", b"almond"]
 
 
 def test_a_group_is_assigned_by_its_strategy(node: Node) -> None:
-    create(node, "shared", 3)
+    node.create("shared", 3)
     consumer = Consumer(
         {
             "bootstrap.servers": node.address, "group.id": "assigned", "group.protocol": "consumer",
@@ -278,7 +248,7 @@ def test_a_counter_equals_the_end_offsets_after_kill_9(tmp_path: Path, environme
     stopping = threading.Event()
     node.start()
     try:
-        create(node, "load", 2)
+        node.create("load", 2)
         config = {
             "bootstrap.servers": node.address,
             "linger.ms": 1,
