@@ -31,7 +31,7 @@ class PluginErrors:
 
     def watch(self, hook: str, given: Iterable[T], *fields: str) -> tuple[T, ...]:
         """The same objects, of which these functions count what they raise, and raise it still. A BrokerError is no
-        fault of a plugin's: it refuses so. Not for what is called per message."""
+        fault of a plugin's: it refuses so."""
         return tuple(
             structs.replace(each, **{
                 field: self._counting(hook, each.name, call)  # type: ignore[attr-defined]

@@ -113,7 +113,7 @@ class FrameReading(Protocol):
 
 
 class KeyLookup(Protocol):
-    """The key index."""
+    """The key index. Both raise HalfmoonError while `services.keyindex` is off."""
 
     def covers(self, position: int) -> bool:
         """Whether all frames below a log position are in the index."""

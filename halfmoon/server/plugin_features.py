@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from halfmoon.core.catalog.section import CatalogSection
@@ -62,12 +62,26 @@ class NodeState:
         return found
 
 
+class NoKeyLookup:
+    """halfmoon.hooks.features.KeyLookup of a node without a key index. Its `covers` would be true of any position."""
+
+    def covers(self, position: int) -> bool:
+        raise self._off()
+
+    def find_key(self, topic_number: int, key: bytes) -> Callable[[], list[int]]:
+        raise self._off()
+
+    def _off(self) -> HalfmoonError:
+        return HalfmoonError("keys cannot be looked up: services.keyindex is off")
+
+
 def context_of(node: Node, plugin: PluginContext, filters: Mapping[str, FilterCompiler]) -> FeatureContext:
     """The node, as a feature of this plugin uses it. `filters`: languages that all plugins offer."""
     kernel = node.kernel
+    keys = NoKeyLookup() if "keyindex" in node.off else node.key_index
     return FeatureContext(
         plugin, NodeTopics(kernel), kernel.appender, kernel.turn, kernel.partition_reader, kernel.relays, kernel.clock,
-        filters, node.waiting, node.key_index, kernel.partition_reader.frames, NodeState(node.state),
+        filters, node.waiting, keys, kernel.partition_reader.frames, NodeState(node.state),
     )  # fmt: skip
 
 

@@ -27,11 +27,13 @@ from halfmoon.adapters.kafka.api import registered
 from halfmoon.config.settings import ServiceSettings, load_settings
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.storage.files import OsFileSystem
-from halfmoon.errors import StartError
+from halfmoon.errors import HalfmoonError, StartError
+from halfmoon.hooks.context import PluginContext
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
 from halfmoon.schema.snapshot import Snapshot
 from halfmoon.server.needs import NEEDS, check_needs
+from halfmoon.server.plugin_features import context_of
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, relay, turn
 from tests.services.transactions.transaction_bench import TxnClient
@@ -341,3 +343,12 @@ def test_an_open_transaction_stays_open_and_is_warned_of(tmp_path: Path) -> None
     assert broker.topic("t").partitions[0].stable_offset == 2
     assert broker.warnings() == []
     broker.close()
+
+
+def test_a_plugin_that_looks_up_keys_is_told_that_there_is_no_index(tmp_path: Path) -> None:
+    broker = open_broker(OsFileSystem(tmp_path), VirtualClock(), off={"keyindex", "delay"})
+    keys = context_of(broker, PluginContext("other"), {}).keys
+    with pytest.raises(HalfmoonError, match=r"services\.keyindex is off"):
+        keys.covers(0)
+    with pytest.raises(HalfmoonError, match=r"services\.keyindex is off"):
+        keys.find_key(1, b"key")
