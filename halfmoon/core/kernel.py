@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
@@ -93,8 +92,6 @@ class Kernel:
         """Produced batches that were not appended, counted by whoever called `append`, which knows of more reasons."""
         self.on_fetched: tuple[Callable[[str, int, int], None], ...] = ()
         """Told of what clients get of a partition: its topic, its index, bytes."""
-        self.leave_out: Any = None
-        """What says which records readers do not get (adapters/tcp/core.LeaveOut); None where all get everything."""
         self.on_handled: Callable[[], None] = lambda: None
         """Called when something was appended and all requests that one client sent together are handled: this may be a
         good moment to write."""

@@ -187,7 +187,7 @@ class App:
             Observing(self.node, self.plugins.observers, self.plugins.errors)
         if self.plugins.fetch_filters:
             filter_failed = partial(self.plugins.errors.count_of, "halfmoon_fetch")
-            self.node.kernel.leave_out = LeavingOut(self.plugins.fetch_filters, filter_failed)
+            self.node.services.add(LeavingOut(self.plugins.fetch_filters, filter_failed))
         hold = self.node.kernel.hold
         hold.policies = self.plugins.hold_policies
         logged: set[str] = set()

@@ -66,7 +66,7 @@ class Node:
         self.filters = Filters(languages, self.spend)
         self.extra_cost = 0
         """What the request that is being handled has cost besides its bytes (see connection.REQUEST_COST)."""
-        self.windows = Windows(core)
+        self.windows = Windows(core, services)
         self.progress = Progress(core, services.get(GroupService), later)
         self.records = RecordMaker()
         self.checks = CheckBack(

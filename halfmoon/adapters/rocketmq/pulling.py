@@ -19,6 +19,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting.codes import Code
+from halfmoon.services.common.leaving_out import LeavingOut
 
 log = logging.getLogger("halfmoon.rocketmq")
 
@@ -188,11 +189,11 @@ class Pull:
 
     def _left_out(self, window: Window, low: int, high: int) -> list[int]:
         """Which of these messages plugins leave out now."""
-        leave_out, topic = self._call.core.leave_out, self._partition.topic.name
+        leaving_out, topic = self._call.services.find(LeavingOut), self._partition.topic.name
         return [
             at
             for at, record in window.marked
-            if low <= at < high and leave_out is not None and not leave_out.delivers(topic, record)
+            if low <= at < high and leaving_out is not None and not leaving_out.delivers(topic, record)
         ]
 
     def _first_delivered(self, window: Window, low: int) -> int:

@@ -36,6 +36,8 @@ from halfmoon.errors import BrokerError
 from halfmoon.remoting.message import physical_offset
 from halfmoon.schema import provenance
 from halfmoon.services.common.filtering import matches
+from halfmoon.services.common.leaving_out import LeavingOut
+from halfmoon.services.common.services import Services
 
 log = logging.getLogger("halfmoon.rocketmq")
 
@@ -120,8 +122,9 @@ Loading = Callable[[], list[OpenBatch]]
 class Windows:
     """Of one broker."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, services: Services) -> None:
         self._core = core
+        self._services = services
         self._open: OrderedDict[int, OpenBatch] = OrderedDict()
         """By position in the log."""
         self._open_bytes = 0
@@ -245,7 +248,8 @@ class Windows:
                 self._hold_open(batch)
             room = WINDOW_MESSAGES - len(sheet.offsets)
             after = self._write(sheet, writer, partition, wanted, batch, max(offset, after), room)
-        marked = self._marked(sheet, batches) if self._core.leave_out is not None else ()
+        leaving_out = self._services.find(LeavingOut)
+        marked = () if leaving_out is None else self._marked(leaving_out, sheet, batches)
         starts = [0]
         total = 0
         for size in sheet.sizes:
@@ -253,12 +257,11 @@ class Windows:
             starts.append(total)
         return Window(offset, after, sheet.offsets, starts, b"".join(sheet.parts), marked)
 
-    def _marked(self, sheet: Sheet, batches: Sequence[OpenBatch]) -> list[tuple[int, Record]]:
-        assert self._core.leave_out is not None
+    def _marked(self, leaving_out: LeavingOut, sheet: Sheet, batches: Sequence[OpenBatch]) -> list[tuple[int, Record]]:
         rows = {offset: row for row, offset in enumerate(sheet.offsets)}
         found = []
         for batch in batches:
-            if not batch.body or not self._core.leave_out.finds(batch.body):
+            if not batch.body or not leaving_out.finds(batch.body):
                 continue
             with suppress(BrokerError):  # then it is unreadable, and none of it is in the sheet
                 for index, start in enumerate(batch.walk()[:-1]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
@@ -16,7 +16,6 @@ from halfmoon.core.clock import Clock
 from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import Search
-from halfmoon.core.records.record_codec import Record
 from halfmoon.core.storage.storage import Frames, Place, Read, WriteSide
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.transactions.aborted import Aborted
@@ -42,8 +41,6 @@ class Core(Protocol):
     refused_batches: Counter[Fault]
     on_handled: Callable[[], None]
     on_fetched: tuple[Callable[[str, int, int], None], ...]
-    leave_out: LeaveOut | None
-    """None where readers get everything."""
 
     @property
     def settings(self) -> Settings: ...
@@ -79,16 +76,6 @@ class Core(Protocol):
     def frames(self) -> Callable[[], Frames]: ...
     @property
     def max_timestamp(self) -> Callable[[Partition], Search | None]: ...
-
-
-class LeaveOut(Protocol):
-    """What plugins keep from readers (services/common/leaving_out.py)."""
-
-    def finds(self, body: bytes) -> bool: ...
-
-    def delivers(self, topic: str, record: Record) -> bool: ...
-
-    def batches(self, topic: str, batches: Sequence[Any]) -> Sequence[Any]: ...
 
 
 class Append(Protocol):

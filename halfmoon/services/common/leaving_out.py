@@ -26,7 +26,7 @@ log = logging.getLogger("halfmoon.plugins")
 _COMMIT_KEY, _COMMIT_VALUE = b"\0\0\0\1", bytes(6)
 """Of a control record: version and type (EndTransactionMarker), version and the coordinator's epoch."""
 
-B = TypeVar("B", bound="memoryview | bytes")
+B = TypeVar("B", bound="bytes | bytearray | memoryview")
 
 
 class FetchFilter(Struct, frozen=True):

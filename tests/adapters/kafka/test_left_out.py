@@ -20,7 +20,7 @@ def leave_out(rig: Rig, *filters: FetchFilter) -> list[str]:
     """By default what has the header HIDDEN and is not b"shown". Returns the names of those that fail."""
     failed: list[str] = []
     by_value = FetchFilter("hiding", ("HIDDEN",), lambda topic, record: record.value == b"shown")
-    rig.broker.kernel.leave_out = LeavingOut(filters or [by_value], failed.append)
+    rig.broker.services.add(LeavingOut(filters or [by_value], failed.append))
     return failed
 
 

@@ -17,7 +17,7 @@ def rig_that_hides(*hidden: bytes) -> Rig:
     rig = Rig()
     rig.topic("orders")
     hiding = FetchFilter("hiding", ("HIDDEN",), lambda topic, record: record.value not in HIDDEN)
-    rig.broker.kernel.leave_out = LeavingOut([hiding], lambda name: None)
+    rig.broker.services.add(LeavingOut([hiding], lambda name: None))
     client = rig.client()
     for body in (b"a", b"b", b"c", b"d"):
         client.produce("orders", body, HIDDEN="yes")

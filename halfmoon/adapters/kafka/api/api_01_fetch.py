@@ -28,9 +28,10 @@ from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.leaving_out import LeavingOut
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import Core, LeaveOut
+    from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
 
 log = logging.getLogger("halfmoon.kafka")
@@ -60,11 +61,12 @@ def handle(ctx: Context, body: memoryview) -> object:
 class Reading:
     """One request being read, and what was found so far."""
 
-    __slots__ = ("_wanted", "cold", "core", "ctx", "failed", "request", "size", "topics")
+    __slots__ = ("_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request", "size", "topics")
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
         self.ctx = ctx
         self.core = ctx.core
+        self.leaving_out = ctx.services.find(LeavingOut)
         self.request = request
         self._wanted: list[tuple[Partition, Wanted]] = []
         self._clear()
@@ -121,8 +123,8 @@ class Reading:
         found.size = read.size
         if read.cold is not None:
             self.cold.append((found, read.cold))
-        elif core.leave_out is not None:
-            _leave_out(core.leave_out, partition.topic.name, found)
+        elif self.leaving_out is not None:
+            _leave_out(self.leaving_out, partition.topic.name, found)
         return found
 
     def _refused(self, index: int, error_code: int) -> Fetched:
@@ -163,20 +165,20 @@ class Reading:
             if error is not None:
                 for found, _load in self.cold:
                     _spoil(found, error)
-            elif self.core.leave_out is not None:
-                self._leave_out_of_cold(self.core.leave_out)
+            elif self.leaving_out is not None:
+                self._leave_out_of_cold(self.leaving_out)
             deferred.complete(self.encoded())
 
         self.ctx.peer.in_thread(self._load_cold, arrived)
         return deferred
 
-    def _leave_out_of_cold(self, leave_out: LeaveOut) -> None:
+    def _leave_out_of_cold(self, leaving_out: LeavingOut) -> None:
         cold = {id(found) for found, _ in self.cold}
         for key, fetched in self.topics:
             topic = self.core.catalog.topic(key) if isinstance(key, str) else self.core.catalog.topic_by_id(key)
             for found in fetched:
                 if topic is not None and id(found) in cold:
-                    _leave_out(leave_out, topic.name, found)
+                    _leave_out(leaving_out, topic.name, found)
 
     def _load_cold(self) -> None:
         """In a thread: fetch what is not in memory. It touches nothing but the slices of this answer."""
@@ -204,8 +206,8 @@ class Reading:
                         told(topic.name, found.index, found.size)
 
 
-def _leave_out(leave_out: LeaveOut, topic: str, found: Fetched) -> None:
-    found.records = leave_out.batches(topic, found.records)
+def _leave_out(leaving_out: LeavingOut, topic: str, found: Fetched) -> None:
+    found.records = leaving_out.batches(topic, found.records)
     found.size = sum(map(len, found.records))
 
 

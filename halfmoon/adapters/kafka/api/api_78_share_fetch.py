@@ -29,13 +29,13 @@ from halfmoon.adapters.kafka.share_codec import Buffer, SharedPart, encode
 from halfmoon.adapters.kafka.share_groups import Acknowledging, Outcome, find, has_acknowledgements, id_of, refusal
 from halfmoon.core.hold import Held
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.share.reading import Found, Loading
 from halfmoon.services.share.service import ShareService
 from halfmoon.services.share.sessions import FIRST_EPOCH, LAST_EPOCH, Key, ShareSession
 from halfmoon.services.share.share_partition import Demand
 
 if TYPE_CHECKING:
-    from halfmoon.adapters.tcp.core import LeaveOut
     from halfmoon.core.catalog.topics import Partition
     from halfmoon.services.share.parts import Part
 
@@ -329,16 +329,17 @@ class Call:
                 for told in self._ctx.core.on_fetched:
                     told(topic.name, index, found.size)
 
-    def _leave_out(self, leave_out: LeaveOut) -> None:
+    def _leave_out(self, leaving_out: LeavingOut) -> None:
         """What a member has acquired and does not get it acknowledges as a gap, as what compaction has removed."""
         for (topic_id, _), found in self._found.items():
             topic = self._ctx.core.catalog.topic_by_id(topic_id)
             if topic is not None:
-                found.slices = leave_out.batches(topic.name, found.slices)
+                found.slices = leaving_out.batches(topic.name, found.slices)
 
     def _encoded(self) -> list[Buffer]:
-        if self._ctx.core.leave_out is not None:
-            self._leave_out(self._ctx.core.leave_out)
+        leaving_out = self._ctx.services.find(LeavingOut)
+        if leaving_out is not None:
+            self._leave_out(leaving_out)
         if self._ctx.core.on_fetched:
             self._tell_observers()
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
