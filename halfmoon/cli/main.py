@@ -35,6 +35,9 @@ COMMANDS = {
 """The function of each, in its module of `halfmoon.cli`."""
 GROUPS = ("topic", "view", "group", "dlq", "message", "log", "config", "plugin", "pipeline")
 """Commands that have commands: the `app` of the module of that name."""
+FEATURES = {"view": ("plugins", "view"), "group": ("services", "groups"), "message": ("services", "keyindex")}
+"""What these are commands of. Where the broker.yaml here says that it is off they are not listed. They run all the
+same: the broker they ask may be another."""
 
 
 def _print_version(wanted: bool) -> None:
@@ -79,8 +82,12 @@ def command_line(name: str = "") -> typer.Typer:
     broker takes to start.
     """
     commands, groups = [each for each in COMMANDS if each == name], [each for each in GROUPS if each == name]
+    plugged: Mapping[str, Callable[..., object]] = {}
     if not commands and not groups:
-        commands, groups = list(COMMANDS), list(GROUPS)
+        path = Path(os.environ.get("HALFMOON_CONFIG", "broker.yaml"))
+        commands, (groups, more_plugins) = list(COMMANDS), _config_says(path)
+        if more_plugins and name != "--version":
+            plugged = _commands_of_plugins(path)
     app = typer.Typer(
         name="halfmoon",
         help="A message broker for the Kafka clients you already have.",
@@ -94,17 +101,35 @@ def command_line(name: str = "") -> typer.Typer:
         app.command(command)(getattr(import_module(f"halfmoon.cli.{module}"), function))
     for group in groups:
         app.add_typer(import_module(f"halfmoon.cli.{group}").app, name=group)
-    if len(commands) + len(groups) > 1 and name != "--version":
-        for command, given in _commands_of_plugins().items():
-            app.command(command)(given)
+    for command, given in plugged.items():
+        app.command(command)(given)
     return app
 
 
-def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
-    """Those of plugins that are on in the broker.yaml, where there is one; asked for where a name is not ours."""
-    path = Path(os.environ.get("HALFMOON_CONFIG", "broker.yaml"))
-    if not path.is_file() or not _names_more_plugins(path):
-        return {}
+def _config_says(path: Path) -> tuple[list[str], bool]:
+    """Which groups to list by this broker.yaml, and whether it names plugins that are not built in. Read as it stands:
+    loading the settings and the plugin manager would take half as long again as `--help` does."""
+    if not path.is_file():
+        return list(GROUPS), False
+    import yaml
+
+    from halfmoon.plugins import BUILT_IN
+
+    try:
+        found = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return list(GROUPS), False
+
+    def section(name: str) -> Mapping[str, object]:
+        inner = found.get(name) if isinstance(found, dict) else None
+        return inner if isinstance(inner, dict) else {}
+
+    off = {group for group, (kind, feature) in FEATURES.items() if section(kind).get(feature) is False}
+    return [each for each in GROUPS if each not in off], not section("plugins").keys() <= BUILT_IN.keys()
+
+
+def _commands_of_plugins(path: Path) -> Mapping[str, Callable[..., object]]:
+    """Those of plugins that are on in this broker.yaml."""
     from halfmoon.config.settings import load_settings
     from halfmoon.hooks.outside import find_commands
     from halfmoon.plugins import BUILT_IN
@@ -118,21 +143,6 @@ def _commands_of_plugins() -> Mapping[str, Callable[..., object]]:
         output.note(f"halfmoon: {path}: ignoring the command {command} of a plugin: halfmoon has one")
         del found[command]
     return found
-
-
-def _names_more_plugins(path: Path) -> bool:
-    """Whether a broker.yaml has sections of plugins that are not built in. Most have none, and loading the settings and
-    the plugin manager would take half as long again as `--help` does."""
-    import yaml
-
-    from halfmoon.plugins import BUILT_IN
-
-    try:
-        found = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
-        return False
-    sections = found.get("plugins") if isinstance(found, dict) else None
-    return isinstance(sections, dict) and not sections.keys() <= BUILT_IN.keys()
 
 
 def _explain(error: Exception) -> int:

@@ -221,7 +221,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
 
 
 class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What was said about plugins, unread: the plugin manager knows the types (halfmoon.core.plugins)."""
+    """What was said about plugins, unread: the plugin manager knows the types (halfmoon.hooks.settings)."""
 
     sections: dict[str, object] = field(default_factory=dict)
     """`$.plugins`: a plugin's name or path → true, false, or a mapping of its settings (values may be `Given`)."""

@@ -108,6 +108,23 @@ def test_help_and_completion_import_no_client_and_no_broker() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_commands_of_what_is_off_are_not_listed(
+    cli: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "broker.yaml"
+    monkeypatch.setenv("HALFMOON_CONFIG", str(config))
+
+    def listed() -> set[str]:
+        return {line.split()[1] for line in cli("--help").out.splitlines() if re.match(r"│ \w", line)}
+
+    assert {"view", "group", "message", "topic", "serve"} <= listed()
+    config.write_text("plugins: {view: {}}")
+    everything = listed()
+    config.write_text("plugins: {view: off}\nservices: {groups: off, keyindex: off, quotas: off}")
+    assert everything - listed() == {"view", "group", "message"}
+    assert "no broker answers" in cli("view", "list", "-b", "127.0.0.1:1").failed_with(1)
+
+
 def test_help_is_quick() -> None:
     def once() -> float:
         """Seconds of processor time: those by the clock would be the machine's, too."""
