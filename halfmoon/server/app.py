@@ -46,7 +46,7 @@ from halfmoon.server.relaying import Relaying
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
 from halfmoon.services.common.leaving_out import LeavingOut
-from halfmoon.services.following.follower import Following
+from halfmoon.services.following.service import Following
 from halfmoon.services.topic_configs import OF_PLUGINS
 
 if TYPE_CHECKING:

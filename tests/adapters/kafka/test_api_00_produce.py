@@ -7,8 +7,8 @@ import uuid
 import pytest
 from kafka_rig import batch
 
-from halfmoon.adapters.kafka.api import api_00_produce as produce
 from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.produce_codec import Stored, encode, parse
 from halfmoon.adapters.kafka.protocol import ProduceRequest, ProduceResponse
 from halfmoon.core.records.batches import iter_records
 
@@ -59,7 +59,10 @@ def test_every_version_round_trip(rig, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_answer_is_byte_for_byte_kafka_pythons(version):
-    results = [("t", [produce.Stored(3, 0, 70, -1, 5, None), produce.Stored(4, 87, -1, -1, -1, "tëxt")]), ("u", [])]
+    results = [
+        ("t", [Stored(3, 0, 70, -1, 5, None), Stored(4, 87, -1, -1, -1, "tëxt")]),
+        ("u", []),
+    ]
     if version >= BY_ID:
         results = [(uuid.UUID(int=9).bytes, parts) for _, parts in results]
     response = ProduceResponse(version=version)
@@ -85,17 +88,17 @@ def test_the_answer_is_byte_for_byte_kafka_pythons(version):
         )
         for key, parts in results
     ]
-    assert produce.encode(results, version) == response.encode(version=version)
+    assert encode(results, version) == response.encode(version=version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_body_cut_anywhere_is_malformed(version):
     body = memoryview(bytes(ProduceRequest(**fields((0, b"records"), topic_id=uuid.uuid4())).encode(version=version)))
-    parsed = produce.parse(body, version)
+    parsed = parse(body, version)
     assert [(index, bytes(records)) for index, records in parsed.topics[0][1]] == [(0, b"records")]
     for end in range(len(body)):
         with pytest.raises(MalformedRequest):
-            produce.parse(body[:end], version)
+            parse(body[:end], version)
 
 
 def test_nothing_is_answered_before_it_is_durable(rig):

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from halfmoon.adapters.kafka import wire
-from halfmoon.adapters.kafka.api.api_00_produce import parse as parse_produce
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.fetch_codec import parse as parse_fetch
+from halfmoon.adapters.kafka.produce_codec import parse as parse_produce
 from halfmoon.adapters.kafka.protocol import REQUESTS, decode_request
 
 MESSAGES = [(key, version) for key, request in sorted(REQUESTS.items()) for version in range(request.max_version + 1)]

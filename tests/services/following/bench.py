@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from halfmoon.services.following.follower import Following
+from halfmoon.services.following.service import Following
 from halfmoon.services.following.types import Batch, Dispatcher
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
