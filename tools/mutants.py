@@ -65,7 +65,7 @@ MUTANTS = (
     Mutant("same-generation", STORAGE + "commitlog.py", "return generation + 1", "return generation"),
     Mutant("ack-before-sync", CORE + "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
     Mutant("failed-sync-counts", STORAGE + "commitlog.py", "        if error is not None:\n", "        if False:\n"),
-    Mutant("names-unsynced", STORAGE + "commitlog.py", "self._fs.sync_directory(FOLDER)", "pass"),
+    Mutant("names-unsynced", STORAGE + "log_files.py", "self._fs.sync_directory(FOLDER)", "pass"),
     Mutant(
         "recycled-at-once", STORAGE + "commitlog.py", "self._recycled = result.recycled",
         "self._spare = result.recycled",

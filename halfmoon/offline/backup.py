@@ -29,9 +29,9 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import FOLDER, segment_path
 from halfmoon.core.storage.files import OsFileSystem, read_file, write_all, write_file
 from halfmoon.core.storage.frame import Kind
+from halfmoon.core.storage.log_files import FOLDER, segment_path
 from halfmoon.core.storage.scan import Scan
 from halfmoon.core.storage.segment import Segment
 from halfmoon.errors import StartError

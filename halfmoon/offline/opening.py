@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from halfmoon.core import clean_files
-from halfmoon.core.storage.commitlog import list_segments
 from halfmoon.core.storage.files import FileSystem, read_file
+from halfmoon.core.storage.log_files import list_segments
 from halfmoon.core.storage.segment import Segment
 from halfmoon.errors import StartError
 

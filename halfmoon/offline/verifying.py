@@ -21,10 +21,10 @@ from halfmoon.core import clean_files
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.recovery import CLEAN_MARK
 from halfmoon.core.storage import index
-from halfmoon.core.storage.commitlog import list_segments, segment_path
 from halfmoon.core.storage.files import FileSystem, OsFileSystem, read_file
 from halfmoon.core.storage.frame import BadFrameError, Kind
 from halfmoon.core.storage.index import IndexFile, Key
+from halfmoon.core.storage.log_files import list_segments, segment_path
 from halfmoon.core.storage.scan import Scan, read_frame
 from halfmoon.core.storage.segment import Segment
 from halfmoon.offline.index_check import IndexCheck

@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from halfmoon.config.settings import Settings
-from halfmoon.core.storage.commitlog import FOLDER, CommitLog
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping
 from halfmoon.core.storage.frame_reading import WholeFrame
+from halfmoon.core.storage.log_files import FOLDER
 from halfmoon.core.storage.reading import Reader
 from halfmoon.core.storage.storage import Frames, MakeStorage, Place, Read
 

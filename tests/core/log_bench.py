@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from halfmoon.core.records.batch_header import stamp
-from halfmoon.core.storage.commitlog import CommitLog, segment_path
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Kind, control_crc
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from tests.core.bench import batch, flip
 

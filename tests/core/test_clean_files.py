@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core import clean_files
-from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.frame import BEFORE_BYTES, before_payload
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.offline.backup import backup
 from halfmoon.offline.dumping import dump_files

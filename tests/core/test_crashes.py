@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from halfmoon.core.jobs import Job
-from halfmoon.core.storage.commitlog import SyncJob
+from halfmoon.core.storage.log_files import SyncJob
 from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

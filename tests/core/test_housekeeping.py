@@ -11,7 +11,7 @@ import pytest
 from halfmoon.core import housekeeping as module
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.housekeeping import due_start
-from halfmoon.core.storage.commitlog import segment_path
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

@@ -10,8 +10,8 @@ import pytest
 
 from halfmoon.core.storage import frame as frames
 from halfmoon.core.storage import scan as scans
-from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import read_file
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError, Fault, StartError
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from halfmoon.core.storage import frame as frames
-from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import StartError
 from halfmoon.offline.dumping import FrameInfo, dump, dump_files
 from halfmoon.offline.verifying import Report, verify, verify_files

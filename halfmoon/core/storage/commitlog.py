@@ -22,6 +22,8 @@ are looked up here too, since whoever reads does not care which of the two a bat
 
 A file is named by the 20 digits of the log position it starts at, as RocketMQ's MappedFileQueue does. It is reused by
 rename when it expires, but only once no slice of it is being sent any more.
+
+One module: the ends, the frames not yet written and the list of segments change together.
 """
 
 from __future__ import annotations
@@ -30,17 +32,15 @@ import contextlib
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, write_all
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc, encode
+from halfmoon.core.storage.log_files import FOLDER, SPARE, Retired, SyncJob, list_segments, segment_path
 from halfmoon.core.storage.segment import Removed, Segment, Sync
 from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
-FOLDER = "log"
-SPARE = "log/spare"
 MAX_FRAME_BYTES = 1 << 30
 HEAD_SHARE = 4
 """A segment is at least so many times as large as its head, so that the log does not consist of heads."""
@@ -49,17 +49,8 @@ HEAD_SHARE = 4
 _COPY_BYTES = 1 << 20
 
 
-def segment_path(start: int) -> str:
-    return f"{FOLDER}/{start:020d}"
-
-
 def _disk_is_low() -> BrokerError:
     return BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk is nearly full: the broker refuses record batches")
-
-
-def list_segments(fs: FileSystem) -> list[tuple[int, str]]:
-    """(start, path) of the segment files, in order."""
-    return [(int(name), f"{FOLDER}/{name}") for name in fs.listdir(FOLDER) if len(name) == 20 and name.isdigit()]
 
 
 def _write_again(segment: Segment, begin: int, end: int) -> None:
@@ -67,64 +58,6 @@ def _write_again(segment: Segment, begin: int, end: int) -> None:
         chunk = bytes(segment.view[at - segment.start : min(at + _COPY_BYTES, end) - segment.start])
         write_all(segment.file, [chunk], at - segment.start)
     segment.file.sync()
-
-
-@dataclass(slots=True)
-class Retired:
-    """A file that is in no list any more. `path` is None once its name is gone."""
-
-    segment: Segment
-    path: str | None
-    others: list[str]
-    """Files about it that go with it."""
-
-    def remove(self, fs: FileSystem, *, reuse: bool) -> Removed:
-        """In a thread. Raises OSError; then call it again."""
-        released, recycled = self.segment.mapping.release(), False
-        if self.path is not None:
-            # While slices are being sent the name goes at once, so that a restart does not find it; the file lives on
-            # until it is unmapped.
-            with contextlib.suppress(FileNotFoundError):
-                recycled = reuse and released and self._becomes_spare(fs, self.path)
-                if not recycled:
-                    fs.remove(self.path)
-            self.path = None
-        while self.others:
-            with contextlib.suppress(FileNotFoundError):
-                fs.remove(self.others[-1])
-            self.others.pop()
-        if released and not recycled:
-            self.segment.file.close()
-        return Removed(released, self.segment.file if recycled else None)
-
-    def _becomes_spare(self, fs: FileSystem, path: str) -> bool:
-        # First the name, then the look at the links: a backup that links the file cannot slip in between.
-        fs.rename(path, SPARE)
-        self.path = SPARE
-        return fs.links(SPARE) == 1
-
-
-class SyncJob:
-    """One fdatasync for everybody who waits. `run` may be called in a thread; it touches nothing of the log's state."""
-
-    __slots__ = ("_files", "_fs", "target")
-
-    def __init__(self, fs: FileSystem, files: list[File], new_names: bool, target: int) -> None:
-        self._files = files
-        self._fs = fs if new_names else None
-        self.target = target
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it is one fdatasync of one file, and no folder's."""
-        return self._fs is None and len(self._files) == 1
-
-    def run(self) -> None:
-        """Raises OSError."""
-        for file in self._files:
-            file.sync()
-        if self._fs is not None:
-            self._fs.sync_directory(FOLDER)
 
 
 class CommitLog:

@@ -27,9 +27,9 @@ from halfmoon.core.clean_files import CleanFiles, data_path
 from halfmoon.core.clock import Clock
 from halfmoon.core.housekeeping import Housekeeping
 from halfmoon.core.live import Live
-from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.frame import BEFORE_BYTES, HEADER_BYTES, before_payload
 from halfmoon.core.storage.index import IndexFile, Key, Run
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.services.cleaner.tasks import Task, Work

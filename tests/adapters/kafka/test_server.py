@@ -18,8 +18,8 @@ from kafka_rig import batch
 from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.config.settings import load_settings
-from halfmoon.core.storage.commitlog import SyncJob
 from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.core.storage.log_files import SyncJob
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.storage.commitlog import SPARE, CommitLog, list_segments, segment_path
+from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc
+from halfmoon.core.storage.log_files import SPARE, list_segments, segment_path
 from halfmoon.core.storage.scan import Scan
 from halfmoon.errors import BrokerError, Fault, StartError, StorageError
 from halfmoon.testing.faulty_files import FaultyFileSystem

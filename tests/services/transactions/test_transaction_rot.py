@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.storage.commitlog import segment_path
 from halfmoon.core.storage.frame import HEADER_BYTES
+from halfmoon.core.storage.log_files import segment_path
 from halfmoon.core.storage.scan import read_header
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.transactions import TransactionState
