@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import threading
 import urllib.request
@@ -16,6 +15,7 @@ import halfmoon.testing
 from halfmoon.errors import StartError
 from halfmoon.plugin import hookimpl
 from halfmoon.testing import Broker
+from tests.yardstick import yardsticks
 
 QUIET = {"log_level": 0}
 
@@ -139,8 +139,6 @@ def test_plugins_are_switched_on() -> None:
 
 
 START = """
-import time
-begin = time.process_time()
 import socket, struct
 import halfmoon.testing
 
@@ -150,16 +148,13 @@ with halfmoon.testing.Broker() as broker:
         request = struct.pack(">hhih", 18, 0, 1, -1)
         client.sendall(struct.pack(">i", len(request)) + request)
         assert client.recv(4096)
-    took = time.process_time() - begin
-print(took)
 """
 
 
-def test_the_first_answer_takes_less_than_half_a_second_of_a_processor() -> None:
-    """In a fresh interpreter, imports included. The best of a few, and no waiting: this machine may have other work."""
-    command = [sys.executable, "-c", START]
-    took = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(3)]
-    assert min(took) < 0.5, took
+def test_the_first_answer_is_there_soon() -> None:
+    """In a fresh interpreter, imports included."""
+    # Usual: 3.4.
+    assert yardsticks([sys.executable, "-c", START]) < 6
 
 
 def test_the_package_offers_it() -> None:
