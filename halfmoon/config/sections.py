@@ -11,7 +11,6 @@ import functools
 import re
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin
 
@@ -48,8 +47,7 @@ class SettingError(StartError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(Struct, frozen=True):
     """A value from the environment or the command line: text that has yet to find its type, and where it came from."""
 
     value: object

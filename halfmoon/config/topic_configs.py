@@ -23,9 +23,10 @@ Names and value syntax are Kafka's (org.apache.kafka.common.config.TopicConfig a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct, field
 
 from halfmoon.config.values import (
     INT_MAX,
@@ -51,8 +52,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 DELETE_FORCE = "halfmoon.delete.force"
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
+class TopicConfig(Struct, frozen=True):
     """One row of the table. `check` raises ValueError saying what is expected; it gets the value without outer
     blanks."""
 
@@ -72,8 +72,7 @@ class TopicConfig:
     """The field of TopicRules that the parsed value goes to, where the core asks for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfigPrefix:
+class TopicConfigPrefix(Struct, frozen=True):
     """Configurations of which only the beginning of the name is fixed: a feature's definition of a topic. They have no
     default, and are always shown."""
 
@@ -97,8 +96,7 @@ class Effective(NamedTuple):
     default: str
 
 
-@dataclass(frozen=True, slots=True)
-class TopicRules:
+class TopicRules(Struct, frozen=True):
     """What the core acts on, parsed once when a topic is created or altered."""
 
     retention_ms: int

@@ -19,8 +19,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+from msgspec import Struct
 
 
 class Settings(Protocol):
@@ -101,8 +102,7 @@ class Held:
         """Which entry of the deadlines is its own: a request may be parked again while an old one is still there."""
 
 
-@dataclass(slots=True)
-class HoldCounters:
+class HoldCounters(Struct):
     parked: int = 0
     woken_by_arrival: int = 0
     woken_by_deadline: int = 0

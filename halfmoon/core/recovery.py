@@ -20,9 +20,9 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import Struct, field
 
 from halfmoon.config.settings import Settings
 from halfmoon.core.catalog import snapshot
@@ -50,8 +50,7 @@ _DISPATCH_FRAMES = 4096
 """How many batches go to dispatch at once."""
 
 
-@dataclass(slots=True)
-class Report:
+class Report(Struct):
     """What a start found. Positions are log positions."""
 
     clean: bool = False

@@ -6,13 +6,14 @@ Every implementation is called directly, with its own plugin's context; pluggy's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, field
 from functools import partial
 from inspect import signature
 from types import UnionType
 from typing import Any, Literal, get_args
 
 import pluggy
+from msgspec import Struct
 
 from halfmoon.errors import StartError
 from halfmoon.hooks import specs
@@ -33,8 +34,7 @@ def given(hook: str, kind: Kind | type | UnionType = "event") -> Any:
 _ARGUMENTS = {hook: tuple(signature(getattr(specs, hook)).parameters) for hook in HOOKS}
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Struct, frozen=True):
     """A plugin that passed the checks."""
 
     source: Source
@@ -42,27 +42,25 @@ class Registered:
     context: PluginContext
 
 
-@dataclass(frozen=True, slots=True)
-class Listener:
+class Listener(Struct, frozen=True):
     """One plugin's function for an event, taking all the arguments of the hook but its context."""
 
     plugin: str
     call: Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
+class Late(Struct, frozen=True):
     """One plugin's function for a hook whose context is made later."""
 
     context: PluginContext
     call: Callable[[Any], Any]
 
 
-@dataclass(slots=True)
 class _Names:
     """Who offered a name; a second offer of the same kind stops the start."""
 
-    owners: dict[tuple[str, str], Source] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.owners: dict[tuple[str, str], Source] = {}
 
     def claim(self, hook: str, name: str, source: Source) -> None:
         other = self.owners.setdefault((hook, name), source)

@@ -19,6 +19,7 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import pluggy
+from msgspec import Struct
 
 from halfmoon.config.sections import SettingError, suggestion
 from halfmoon.config.settings import PluginSettings, Settings
@@ -50,8 +51,7 @@ __all__ = ["API_VERSION", "HOOKS", "PluginInfo", "Plugins", "installed_plugins",
 log = logging.getLogger("halfmoon.plugins")
 
 
-@dataclass(frozen=True, slots=True)
-class PluginInfo:
+class PluginInfo(Struct, frozen=True):
     """One line of `halfmoon plugins`."""
 
     name: str

@@ -14,10 +14,11 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct
 
 from halfmoon.config.sections import Given, SettingError, join, suggestion
 from halfmoon.errors import StartError
@@ -27,8 +28,7 @@ ENTRY_POINT_GROUP = "halfmoon"
 Kind = Literal["built-in", "package", "path", "object"]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """One plugin that could be loaded."""
 
     name: str

@@ -15,8 +15,9 @@ import asyncio
 import json
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from http import HTTPStatus
+
+from msgspec import Struct
 
 from halfmoon.server import metrics, readings
 from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
@@ -24,8 +25,7 @@ from halfmoon.server.http_message import Answer, BadRequestError, Request, encod
 logger = logging.getLogger("halfmoon.http")
 
 
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
+class HttpLimits(Struct, frozen=True):
     """What one client, or all of them together, may ask of this port."""
 
     connections: int = 32
@@ -38,8 +38,7 @@ class HttpLimits:
     """How long a client may take to receive an answer."""
 
 
-@dataclass(slots=True)
-class HttpCounters:
+class HttpCounters(Struct):
     """Since the start, but for `connections`."""
 
     connections: int = 0

@@ -11,8 +11,9 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from halfmoon import __version__
 from halfmoon.core.metrics import Family
@@ -112,8 +113,7 @@ class GroupReading(NamedTuple):
     """Topic, partition, committed offset, high watermark."""
 
 
-@dataclass(slots=True)
-class Readings:
+class Readings(Struct):
     """All of a scrape. `samples` and `histograms` are by the names of `families`."""
 
     families: list[Family] = field(default_factory=lambda: list(NARROW.values()))

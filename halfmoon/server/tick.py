@@ -19,7 +19,8 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from halfmoon.core.jobs import Background, Job
 from halfmoon.core.kernel import Kernel
@@ -39,8 +40,7 @@ SHARED_ROUNDS = 16
 FLUSH_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 
 
-@dataclass(slots=True)
-class Durations:
+class Durations(Struct):
     """How long something took, counted in buckets: cheap enough for every turn."""
 
     bounds_s: tuple[float, ...] = FLUSH_BUCKETS_S

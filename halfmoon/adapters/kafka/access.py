@@ -15,9 +15,10 @@ Rules: KafkaApis, ControllerApis, ConfigHelper and AuthHelper of Apache Kafka 4.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec import structs
 
 from halfmoon.adapters.kafka import refusals
 from halfmoon.adapters.kafka.api_guards import (
@@ -221,7 +222,7 @@ def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, R
     Raises KeyError for one without a line."""
     keys = frozenset(others)
     return {
-        number: route if route.key in keys else replace(route, handler=_guard(route))
+        number: route if route.key in keys else structs.replace(route, handler=_guard(route))
         for number, route in routes.items()
     }
 

@@ -23,8 +23,9 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, cast
+
+from msgspec import Struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
@@ -65,8 +66,7 @@ _RESPONSE = struct.Struct(">ii")
 _FLEXIBLE_RESPONSE = struct.Struct(">iib")
 
 
-@dataclass(slots=True)
-class Shared:
+class Shared(Struct):
     """What all connections of a listener use."""
 
     apis: ApiTable

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest
@@ -25,8 +26,7 @@ BY_TOPIC_ID = 13
 Buffer = bytes | bytearray | memoryview
 
 
-@dataclass(slots=True)
-class Wanted:
+class Wanted(Struct):
     """One partition of a request; -1 stands for an epoch that the client does not know."""
 
     index: int
@@ -36,8 +36,7 @@ class Wanted:
     max_bytes: int
 
 
-@dataclass(slots=True)
-class FetchBody:
+class FetchBody(Struct):
     """A parsed request. A topic is known by its name, or from version 13 on by its id (16 bytes).
 
     `forgotten` and the rack are read and dropped: there are no sessions to forget from, and no replicas to prefer.
@@ -52,8 +51,7 @@ class FetchBody:
     topics: list[tuple[str | bytes, list[Wanted]]]
 
 
-@dataclass(slots=True)
-class Fetched:
+class Fetched(Struct):
     """One partition of a response. `diverging`: (epoch, end offset) where the reader's log and ours part (KIP-595)."""
 
     index: int

@@ -5,9 +5,10 @@ As kafka-python's OffsetCommitResponse, in 2 µs instead of 10, of the 45 that a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from struct import Struct
+import struct
 from uuid import UUID
+
+from msgspec import Struct, field
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import NONE
@@ -17,28 +18,25 @@ FLEXIBLE = 8
 BY_ID = 10
 """From this version on topics are given by id, and only so."""
 
-_PARTITION = Struct(">ih")
+_PARTITION = struct.Struct(">ih")
 """Index, error code."""
-_FLEXIBLE_PARTITION = Struct(">ihx")
+_FLEXIBLE_PARTITION = struct.Struct(">ihx")
 """The same, and no tagged fields."""
 _NO_ID = bytes(wire.UUID_SIZE)
 
 
-@dataclass(slots=True)
-class PartitionResult:
+class PartitionResult(Struct):
     index: int
     error_code: int = NONE
 
 
-@dataclass(slots=True)
-class TopicResult:
+class TopicResult(Struct):
     name: str
     topic_id: UUID | None
     partitions: list[PartitionResult] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class OffsetCommitAnswer:
+class OffsetCommitAnswer(Struct):
     topics: list[TopicResult]
     throttle_time_ms: int = 0
 

@@ -10,8 +10,9 @@ Schemas: ProduceRequest.json, ProduceResponse.json. The records of a request sta
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest
@@ -43,8 +44,7 @@ class ProduceBody(NamedTuple):
     topics: list[tuple[str | bytes, Batches]]
 
 
-@dataclass(slots=True)
-class Stored:
+class Stored(Struct):
     """What became of one partition's batch. `error_code` 0: appended."""
 
     index: int

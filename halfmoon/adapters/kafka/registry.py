@@ -11,8 +11,9 @@ What ApiVersions advertises is exactly what is registered here, but for an API o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from halfmoon.adapters.kafka.features import features
 from halfmoon.adapters.tcp.access import Access, Use
@@ -66,8 +67,7 @@ class Deferred:
             self._callback = callback
 
 
-@dataclass(frozen=True, slots=True)
-class Close:
+class Close(Struct, frozen=True):
     """In place of an answer: close this connection, because the protocol has no other way to say `reason`."""
 
     reason: str
@@ -95,8 +95,7 @@ class Peer(Protocol):
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """One request, as a handler sees it."""
 
     core: Core
@@ -157,8 +156,7 @@ class Context:
         return deferred
 
 
-@dataclass(frozen=True, slots=True)
-class Api:
+class Api(Struct, frozen=True):
     """One registered API.
 
     A handler takes (context, request) and returns the response, a Deferred that completes with one, None where the

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from halfmoon.adapters.kafka.protocol import is_flexible
 from halfmoon.adapters.kafka.registry import Api, Context
@@ -14,8 +15,7 @@ FETCH = 1
 PRODUCE = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """One version of one API."""
 
     key: int

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from halfmoon.adapters.kafka import wire
 from halfmoon.services.share.share_partition import Acquired
@@ -26,8 +27,7 @@ _LEADER = struct.Struct(">iiB")
 _ACQUIRED = struct.Struct(">qqhB")
 
 
-@dataclass(slots=True)
-class SharedPart:
+class SharedPart(Struct):
     """One partition of a response; an acknowledgement's code and message beside those of the fetch."""
 
     index: int

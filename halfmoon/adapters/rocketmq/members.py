@@ -13,8 +13,9 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct, field
 
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
 from halfmoon.remoting.command import Command
@@ -50,8 +51,7 @@ class Client(Protocol):
         """Close at once; what was not sent is lost."""
 
 
-@dataclass(slots=True)
-class Member:
+class Member(Struct):
     client_id: str
     connection: Client
     language: str
@@ -73,8 +73,7 @@ class Subscription(NamedTuple):
     """Client id."""
 
 
-@dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(Struct):
     name: str
     consume_type: str = "CONSUME_PASSIVELY"
     model: str = CLUSTERING

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Flag, auto
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
@@ -201,8 +201,7 @@ def checked_group(name: str) -> str:
 Handler = Callable[[Call], Answer | None]
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     code: int
     name: str
     handler: Handler

@@ -10,8 +10,9 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
 from typing import Protocol
+
+from msgspec import Struct, field
 
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
@@ -27,8 +28,7 @@ STOP_MS = 5_000
 BACKLOG = 1024
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(Struct):
     """Since the start, but for `connections`."""
 
     connections: int = 0

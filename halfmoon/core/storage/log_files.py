@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from halfmoon.core.storage.files import File, FileSystem
 from halfmoon.core.storage.segment import Removed, Segment
@@ -21,8 +22,7 @@ def list_segments(fs: FileSystem) -> list[tuple[int, str]]:
     return [(int(name), f"{FOLDER}/{name}") for name in fs.listdir(FOLDER) if len(name) == 20 and name.isdigit()]
 
 
-@dataclass(slots=True)
-class Retired:
+class Retired(Struct):
     """A file that is in no list any more. `path` is None once its name is gone."""
 
     segment: Segment

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from halfmoon.core.storage.files import File, Mapping
 
 
-@dataclass(slots=True)
-class Segment:
+class Segment(Struct):
     """One file: the log positions [start, end)."""
 
     start: int

@@ -14,8 +14,9 @@ reason, since there are no such groups here.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from halfmoon.config.settings import Settings
 from halfmoon.config.share_settings import reset_ms
@@ -48,8 +49,7 @@ class GroupConfig(NamedTuple):
     """What the node's configuration is called that the default comes from; empty: there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class GroupRules:
+class GroupRules(Struct, frozen=True):
     """What the configurations of a consumer group say (KIP-848), or the node's for all of them. Times are in ms."""
 
     consumer_heartbeat_interval_ms: int | None

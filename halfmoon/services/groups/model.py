@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from halfmoon.errors import Fault
 from halfmoon.schema.groups import GroupRecord, Protocols, SavedMember
@@ -37,8 +38,7 @@ class State(Enum):
     """Never a state of a Group here: how a group that does not exist is described."""
 
 
-@dataclass(slots=True, eq=False)
-class Member:
+class Member(Struct, eq=False):
     """One member. `join_token`, `sync_token` and `beat_token` are requests of its own that wait for an answer."""
 
     member_id: str

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import TypeAlias
+
+from msgspec import Struct, field
 
 from halfmoon.services.groups.messages import Effect, Persist, Record, Reply, Result
 
 
-@dataclass(slots=True)
-class Step:
+class Step(Struct):
     """Handed through everything that one event causes; `effects` stay in the order in which they came about."""
 
     mono_ms: int

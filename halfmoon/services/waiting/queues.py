@@ -11,8 +11,9 @@ plugin knows.
 from __future__ import annotations
 
 from collections.abc import Collection, Generator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
@@ -31,8 +32,7 @@ TOLD = 20
 Taken = Generator["Load | None", Any, bool]
 
 
-@dataclass(slots=True)
-class _Earlier:
+class _Earlier(Struct):
     number: int
     """Of the queue."""
     begin: int

@@ -11,7 +11,8 @@ them, since they are configurations like others.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from halfmoon.errors import BrokerError, Fault
 
@@ -28,8 +29,7 @@ ALIASES = {"sql": "sql92"}
 """Short names of filter languages, in definitions of views."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(Struct, frozen=True):
     """What a view is, as its configurations say."""
 
     source: str
