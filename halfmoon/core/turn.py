@@ -144,7 +144,7 @@ class Turn:
         if position <= self.durable_position:
             callback(None)
         elif self._log.failed is not None:
-            callback(BrokerError(self._lost, f"the log accepts no more writes: {self._log.failed}"))
+            callback(self.refusal())
         elif self._waiting and position < self._waiting[-1][0]:
             insort(self._waiting, (position, callback), key=_position)  # a repeated batch waits for the first one
         else:
@@ -154,8 +154,7 @@ class Turn:
         """As `when_durable`, for what need only survive the death of this process."""
 
         def written() -> None:
-            lost = position > self._log.written
-            callback(BrokerError(self._lost, "the log accepts no more writes") if lost else None)
+            callback(self.refusal() if position > self._log.written else None)
 
         self.after_write(written)
 
@@ -166,11 +165,11 @@ class Turn:
         else:
             callback()
 
-    @property
-    def _lost(self) -> Fault:
-        """What those are told who wait for a log that takes no more writes: whether another node does."""
+    def refusal(self) -> BrokerError:
+        """What those are told who want something of a log that has failed: whether another node takes writes."""
         elsewhere = isinstance(self._log.failed, LeaseLostError)
-        return Fault.NOT_LEADER_OR_FOLLOWER if elsewhere else Fault.KAFKA_STORAGE_ERROR
+        fault = Fault.NOT_LEADER_OR_FOLLOWER if elsewhere else Fault.KAFKA_STORAGE_ERROR
+        return BrokerError(fault, f"the log accepts no more writes: {self._log.failed}")
 
     def _call(self, callback: Callable[..., object], *given: object) -> None:
         """An exception in one callback does not stop the other callbacks or the rest of the turn."""
@@ -187,8 +186,7 @@ class Turn:
         waiting = self._waiting
         while waiting:  # taken out one by one: `settle` may be in the middle of it
             position, callback = waiting.popleft()
-            lost = None if position <= durable else BrokerError(self._lost, str(error))
-            self._call(callback, lost)
+            self._call(callback, None if position <= durable else self.refusal())
 
 
 def _arrivals(batches: list[Appended]) -> dict[Partition, Arrival]:

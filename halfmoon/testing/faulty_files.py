@@ -6,9 +6,10 @@ came back: of every page written since the last sync, by the dice, the new bytes
 some sector; of the changes of names, the first few. `kill` returns what a process would find after `kill -9`: all of
 the cache.
 
-Faults to be switched on: `free` (bytes left before ENOSPC), `fail_sync` and `fail_write` (EIO), `spoil` (one file's
-writes and syncs fail with EIO), `short_writes`, and `crash_at`: the process dies at the n-th operation that changes
-anything. After a failed sync the pages count as clean although the disk never got them, as on Linux.
+Faults to be switched on: `free` (bytes left before ENOSPC), `sync_s` (what a sync takes), `fail_sync` and `fail_write`
+(EIO), `spoil` (one file's writes and syncs fail with EIO), `short_writes`, and `crash_at`: the process dies at the n-th
+operation that changes anything. After a failed sync the pages count as clean although the disk got only some of them,
+as on Linux.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import time
 from collections.abc import Sequence
 
 from halfmoon.core.storage.files import Buffer
@@ -107,13 +109,16 @@ class FaultyFile:
         inode = self._inode
         self._fs.operation()
         self._fs.syncs += 1
+        time.sleep(self._fs.sync_s)
+        pages, inode.dirty = sorted(inode.dirty), set()  # in a thread, while others are written
         if self._fs.fail_sync or inode.bad:
-            inode.dirty.clear()
+            for page in pages:
+                if self._fs.dice.random() < 0.5:
+                    _copy_page(inode, inode.disk, page, PAGE)
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        for page in inode.dirty:
+        for page in pages:
             _copy_page(inode, inode.disk, page, PAGE)
         inode.disk.extend(inode.cache[len(inode.disk) :])
-        inode.dirty.clear()
 
     def allocate(self, size: int) -> None:
         inode = self._inode
@@ -141,6 +146,8 @@ class FaultyFileSystem:
     def __init__(self, dice: random.Random, free: int = 1 << 40) -> None:
         self.dice = dice
         self.free = free
+        self.sync_s = 0.0
+        """How long a sync of a file takes."""
         self.fail_sync = False
         self.fail_write = False
         self.short_writes = False

@@ -15,6 +15,8 @@ from halfmoon.core.records.batches import iter_records
 Topic = ProduceRequest.TopicProduceData
 VERSIONS = range(3, 14)
 BY_ID = 13
+TIMED_OUT = 7
+"""REQUEST_TIMED_OUT, which all clients take for "perhaps stored"."""
 
 
 def fields(*parts, topic="t", topic_id=None, acks=-1, transactional_id=None):
@@ -119,7 +121,23 @@ def test_a_failing_disk_is_told_to_whoever_waits(rig):
     client.feed(client.encode(0, 9, **fields((0, batch(b"x")), (5, batch(b"y")))))
     rig.turn()
     (answer,) = client.answers()
-    assert [(index, code) for index, code, *_ in results(answer)] == [(0, 56), (5, 3)]
+    assert [(index, code) for index, code, *_ in results(answer)] == [(0, TIMED_OUT), (5, 3)]
+
+
+def test_a_failed_disk_never_says_that_a_batch_is_not_stored(rig):
+    """Neither of what is uncertain nor of what follows on it: an idempotent producer would send it as a new one."""
+    rig.topic("t")
+    client = rig.client()
+    rig.fs.fail_sync = True
+    client.feed(client.encode(0, 9, **fields((0, batch(b"uncertain", producer_id=5, sequence=0)))))
+    rig.turn()
+    for sequence in (0, 1, 2, 7):
+        client.feed(client.encode(0, 9, **fields((0, batch(b"x", producer_id=5, sequence=sequence)))))
+    rig.turn()
+    assert [results(answer)[0][1] for answer in client.answers()] == [TIMED_OUT] * 5
+    assert rig.broker.topic("t").partitions[0].next_offset == 1
+    client.feed(client.encode(0, 9, **fields((0, batch(b"x")), acks=0)))
+    assert client.transport.closed
 
 
 def test_unknown_names_and_ids(rig):

@@ -267,8 +267,8 @@ def test_with_sync_an_answer_leaves_when_the_disk_has_it_or_refuses_it(tmp_path,
                 assert log.flushed == log.end
                 assert [thread == loop_thread for thread in threads] == [in_loop]
             monkeypatch.setattr(SyncJob, "run", refuse)
-            assert await send(b"lost") == 56  # KAFKA_STORAGE_ERROR
-            assert await send(b"refused") == 56
+            assert await send(b"lost") == 7  # REQUEST_TIMED_OUT
+            assert await send(b"refused") == 7
             assert str(log.failed) == "[Errno 5] the disk is gone"
             writer.close()
             await writer.wait_closed()

@@ -138,6 +138,8 @@ def _error_of(load: Callable[[], object]) -> OSError | None:
 
 def _refusal(ctx: Context, request: ProduceBody) -> BrokerError | None:
     """What is wrong with the request as a whole."""
+    if ctx.core.log.failed is not None:
+        return _perhaps_stored(ctx.core.turn.refusal())
     if request.acks not in (0, 1, -1):
         return BrokerError(Fault.INVALID_REQUIRED_ACKS, f"acks is {request.acks}, and must be 0, 1 or -1")
     if request.transactional_id == "":
@@ -251,7 +253,20 @@ def _refused(index: int, error: BrokerError) -> Stored:
 
 def _lost(stored: Stored, error: BrokerError) -> Stored:
     """A batch that was appended and did not become durable; what was refused before stays refused for its reason."""
-    return stored if stored.error_code else _refused(stored.index, error)
+    return stored if stored.error_code else _refused(stored.index, _perhaps_stored(error))
+
+
+def _perhaps_stored(error: BrokerError) -> BrokerError:
+    """What producers are told of a log that has failed.
+
+    What was appended may be on the disk or not: the next start finds out. So no answer may mean "not stored", as
+    KAFKA_STORAGE_ERROR does to librdkafka: it sends the batch again under a new epoch, and recovery cannot know that it
+    is the same. What comes later is answered alike, before its sequence is looked at: librdkafka begins a new epoch
+    at OUT_OF_ORDER_SEQUENCE_NUMBER, too.
+    """
+    if error.fault is not Fault.KAFKA_STORAGE_ERROR:
+        return error
+    return BrokerError(Fault.REQUEST_TIMED_OUT, error.message)
 
 
 def _unheard_error(results: Results) -> Close | None:
