@@ -72,21 +72,51 @@ def dump(
 def backup(
     directory: DirectoryArgument,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="A new or empty directory.")],
-    active: Annotated[
-        bool, typer.Option("--active", help="Copy the active segment too, up to its last complete frame.")
-    ] = False,
+    active: Annotated[bool, typer.Option("--active", hidden=True)] = False,
     result: OutputOption = Output.TEXT,
-) -> None:
-    """Copy DIR while its broker runs: sealed segments, their index files, and the catalog at the end of these."""
+) -> int:
+    """Copy DIR while its broker runs, with everything that has been acknowledged, and verify the copy."""
     from halfmoon.offline.backup import backup as copy
 
+    if active:
+        output.note("halfmoon: --active is deprecated: every backup has the active segment")
     with _named(directory), output.progress("copying") as progress:
-        report = copy(directory, target, progress.update, active=active)
-    facts = dataclasses.asdict(report)
+        report = copy(directory, target, progress.update)
+    return _verified(target, {"directory": str(directory), "target": str(target)}, dataclasses.asdict(report), result)
+
+
+def restore(
+    saved: Annotated[Path, typer.Argument(metavar="BACKUP", help="What `halfmoon backup` wrote.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory: the broker's data_dir.")],
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Copy BACKUP to DIR, for a broker to be started on it, and verify the copy. BACKUP stays as it is."""
+    from halfmoon.offline.backup import restore as copy
+
+    with output.progress("copying") as progress:
+        copied = copy(saved, directory, progress.update)
+    return _verified(directory, {"backup": str(saved), "directory": str(directory)}, {"bytes": copied}, result)
+
+
+def _verified(written: Path, places: dict[str, str], facts: dict[str, Any], result: Output) -> int:
+    """Verify what was written, and say what it is; the exit code."""
+    from halfmoon.offline import verifying
+
+    with _named(written), output.progress("verifying") as progress:
+        report = verifying.verify(written, progress.update)
+    topics = {"topics": facts.pop("topics")} if "topics" in facts else {}
+    facts = {**topics, "records": report.records, **facts}
     if result is Output.JSON:
-        output.json_document({"directory": str(directory), "target": str(target), **facts})
+        damage = {"ok": report.ok, "damaged": report.damaged, "problems": report.problems}
+        output.json_document({**places, **facts, **damage})
     else:
         output.facts(facts)
+        for low, high in report.damaged:
+            output.line(f"problem: log positions {low} to {high} are damaged")
+        for problem in report.problems:
+            output.line(f"problem: {problem}")
+        output.line("whole" if report.ok else "damaged")
+    return 0 if report.ok else 1
 
 
 def _frame(info: Any) -> dict[str, Any]:

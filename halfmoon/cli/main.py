@@ -31,6 +31,7 @@ COMMANDS = {
     "consume": "consume.consume",
     "plugins": "plugins.plugins",
     "backup": "log.backup",
+    "restore": "log.restore",
 }
 """The function of each, in its module of `halfmoon.cli`."""
 GROUPS = ("topic", "view", "group", "dlq", "message", "log", "config", "plugin", "pipeline")

@@ -1,22 +1,24 @@
-"""A copy of a data directory while its broker runs: `halfmoon backup`.
+"""A copy of a data directory while its broker runs, `halfmoon backup`, and the way back, `halfmoon restore`.
 
-What is taken: the sealed segments, their index and key files, and the catalog as it stood where the last of them ends,
-which is what the snapshot at the head of the segment after it says. A broker started on the copy has a log that ends
-there.
-With `active` the segment being written is copied too, up to its last whole frame.
+A backup has the whole log: the sealed segments with their index and key files, and the segment being written up to its
+last whole frame, which is at least what has been acknowledged. Beside them the catalog as it stood where that segment
+begins, which the snapshot at its head says. A start on the copy reads the rest of it from the segment.
 
-Of the clean files (core/clean_files.py) those are taken that the catalog names. Some of them may have been replaced
-since by newer ones; then the segment being written is copied all the same, because it says so.
+Of the clean files (core/clean_files.py) those are taken that the log names. Some may be replaced by newer ones
+meanwhile; then the segment being written is copied again, because it says so.
 
-On one file system, segments and index files are hard-linked: they are never changed, and the broker reuses the file
-of an expired segment only if no other name leads to it (`commitlog.Retired`). Elsewhere they are copied, and a copy
-counts only if the segment still has its name afterwards: a file is renamed before it is reused. Segments that expire
-meanwhile are left out, with all before them.
+On one file system, sealed segments and index files are hard-linked: they are never changed, and the broker reuses the
+file of an expired segment only if no other name leads to it (`log_files.Retired`). Elsewhere they are copied, and a
+copy counts only if the segment still has its name afterwards: a file is renamed before it is reused. Segments that
+expire meanwhile are left out, with all before them.
+
+A restored directory shares nothing with its backup, which may be restored again.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterable
@@ -29,7 +31,7 @@ from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.recovery import snapshot_at_head
 from halfmoon.core.storage import index
-from halfmoon.core.storage.files import OsFileSystem, read_file, write_all, write_file
+from halfmoon.core.storage.files import LOCK, OsFileSystem, read_file, write_all, write_file
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.log_files import FOLDER, segment_path
 from halfmoon.core.storage.scan import Scan
@@ -52,17 +54,18 @@ ATTEMPTS = 20
 class BackupReport:
     """What a backup holds."""
 
+    topics: int = 0
+    """Internal ones included."""
+    bytes: int = 0
     start: int = 0
     end: int = 0
     """Log positions: the copy holds [start, end)."""
     segments: int = 0
     linked: int = 0
     """How many of them share their bytes with the original."""
-    bytes: int = 0
     index_files: int = 0
     key_files: int = 0
     clean_files: int = 0
-    topics: int = 0
     expired: int = 0
     """Segments that expired while the backup was made."""
 
@@ -71,25 +74,71 @@ def backup(
     directory: str | os.PathLike[str],
     target: str | os.PathLike[str],
     progress: Progress | None = None,
-    *,
-    active: bool = False,
 ) -> BackupReport:
     """Copy a data directory to `target`, which must not exist or be empty. Raises StartError, OSError.
 
     What an attempt that failed leaves behind is not a data directory: `meta.json` comes last.
     """
     source = OsFileSystem(directory, read_only=True)
-    goal = Path(target)
-    if goal.exists() and (not goal.is_dir() or any(goal.iterdir())):
-        raise StartError(f"{goal} exists already")
+    goal = _new_directory(target)
     meta = read_file(source, identity.PATH)
     if meta is None:
         raise StartError(f"{source.root} is no data directory: there is no {identity.PATH} in it")
     into = OsFileSystem(goal)
     with open_segments(source) as segments:
-        report = _Backup(source, into, progress).run(segments, active)
+        report = _Backup(source, into, progress).run(segments)
     write_file(into, identity.PATH, [meta])
     return report
+
+
+def restore(saved: str | os.PathLike[str], directory: str | os.PathLike[str], progress: Progress | None = None) -> int:
+    """Copy a backup to `directory`, which must not exist or be empty; returns how many bytes that are. Raises
+    StartError, OSError. As with `backup`, `meta.json` comes last."""
+    root = Path(saved)
+    if not (root / identity.PATH).is_file():
+        raise StartError(f"{root} is no backup: there is no {identity.PATH} in it")
+    goal = _new_directory(directory)
+    _refuse_in_use(root)
+    paths = sorted(path.relative_to(root) for path in root.rglob("*") if path.is_file())
+    paths = [path for path in paths if path not in (Path(identity.PATH), Path(LOCK))]
+    total = sum((root / path).stat().st_size for path in paths)
+    done = 0
+    into = OsFileSystem(goal)
+    for path in paths:
+        (goal / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(root / path, goal / path)
+        file = into.open(str(path))
+        file.sync()
+        done += file.size()
+        file.close()
+        if progress is not None:
+            progress(done, total)
+    for folder in {str(path.parent) for path in paths}:
+        into.sync_directory("" if folder == "." else folder)
+    write_file(into, identity.PATH, [(root / identity.PATH).read_bytes()])
+    return done
+
+
+def _refuse_in_use(root: Path) -> None:
+    """Raises StartError where a broker runs on it: what it writes meanwhile would be torn."""
+    try:
+        fd = os.open(root / LOCK, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError as error:
+        raise StartError(f"{root} is the data directory of a running broker: use halfmoon backup") from error
+    finally:
+        os.close(fd)
+
+
+def _new_directory(path: str | os.PathLike[str]) -> Path:
+    """Raises StartError where there is something already."""
+    found = Path(path)
+    if found.exists() and (not found.is_dir() or any(found.iterdir())):
+        raise StartError(f"{found} exists already")
+    return found
 
 
 class _Backup:
@@ -101,7 +150,7 @@ class _Backup:
         self._done = 0
         self.report = BackupReport()
 
-    def run(self, segments: list[Segment], active: bool) -> BackupReport:
+    def run(self, segments: list[Segment]) -> BackupReport:
         report, into = self.report, self._into
         into.make_directory(FOLDER)
         into.make_directory(clean_files.FOLDER)
@@ -124,14 +173,10 @@ class _Backup:
                     into.remove(segment_path(before.start))
                 kept = []
                 report.linked = report.bytes = 0
-        report.segments = len(kept)
-        report.end = last.start
-        if active or not kept:
-            report.end = self._copy_beginning(last, whole=active)
-        self._take_clean_files(catalog, last)
-        report.segments += report.end > last.start
+        report.end = self._copy_last(last)
+        report.topics = self._take_clean_files(catalog, last)
+        report.segments = len(kept) + 1
         report.start = kept[0].start if kept else last.start
-        report.topics = len(catalog.topics)
         report.index_files = self._take_derived(index.listed(self._source), report.start, last.start)
         report.key_files = self._take_derived(key_file.listed(self._source), report.start, last.start)
         for folder in (FOLDER, index.FOLDER, key_file.FOLDER, clean_files.FOLDER):
@@ -174,51 +219,53 @@ class _Backup:
             file.close()
         return True
 
-    def _copy_beginning(self, last: Segment, *, whole: bool) -> int:
-        """Copy the last segment up to the end of its head, or of its last whole frame; returns that log position."""
+    def _copy_last(self, last: Segment) -> int:
+        """Copy the last segment up to the end of its last whole frame; returns that log position. Raises StartError
+        where the segment has expired meanwhile."""
         scan = Scan([last], last.start, 0, last.start)
         end = last.start
         for frame, _ in scan.frames():
             end = frame.end
-            if not whole and frame.part == frame.parts - 1:
-                break
-        self._copy(last, end - last.start)
+        path = segment_path(last.start)
+        if not self._copy(last, end - last.start) or not (self._source.root / path).exists():
+            raise StartError("the log expires too quickly; try again")
         self.report.bytes += end - last.start
         return end
 
-    def _take_clean_files(self, known: Snapshot, last: Segment) -> None:
-        """Those that are needed by what is taken of the log. Raises StartError where they are replaced too quickly."""
+    def _take_clean_files(self, known: Snapshot, last: Segment) -> int:
+        """Those that are needed by what is taken of the log; returns how many topics that says there are. Raises
+        StartError where they are replaced too quickly."""
         report, into = self.report, self._into
         taken: set[int] = set()
         for _ in range(ATTEMPTS):
             for start in clean_files.listed(self._source):
                 if start not in taken and self._take_clean_file(start):
                     taken.add(start)
-            needed = self._needed(known, last)
+            catalog = self._copied_catalog(known, last)
+            needed = {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
             if needed <= taken:
                 break
-            if report.end > last.start:
-                into.remove(segment_path(last.start))
-                report.bytes -= report.end - last.start
-            report.end = self._copy_beginning(last, whole=True)
+            into.remove(segment_path(last.start))
+            report.bytes -= report.end - last.start
+            report.end = self._copy_last(last)
         else:
             raise StartError("compacted segments change too quickly; try again")
         for start in taken - needed:
             for path in (clean_files.data_path(start), clean_files.index_path(start)):
                 into.remove(path)
         report.clean_files = len(needed)
+        return len(catalog.topics())
 
-    def _needed(self, known: Snapshot, last: Segment) -> set[int]:
-        """The clean files that a start on the copy will look for."""
+    def _copied_catalog(self, known: Snapshot, last: Segment) -> Catalog:
+        """As a start on the copy will have it."""
         catalog = Catalog(Settings())
         snapshot.restore(catalog, known)
-        if self.report.end > last.start:
-            for frame, payload in Scan([last], last.start, 0, last.start).frames():
-                if frame.position >= self.report.end:
-                    break
-                if frame.kind == Kind.CONTROL and payload is not None:
-                    catalog.apply(control.decode(payload))
-        return {start for partition in catalog.partitions() for _, _, start in partition.cleaned}
+        for frame, payload in Scan([last], last.start, 0, last.start).frames():
+            if frame.position >= self.report.end:
+                break
+            if frame.kind == Kind.CONTROL and payload is not None:
+                catalog.apply(control.decode(payload))
+        return catalog
 
     def _take_clean_file(self, start: int) -> bool:
         """Link or copy a clean file and its index; False if it is gone."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaConsumer, KafkaProducer
 
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
@@ -46,22 +47,55 @@ def test_a_backup_is_a_data_directory(cli: CommandLine, data_dir: Path, tmp_path
     target = tmp_path / "copy"
     said = cli.ok("backup", str(data_dir), str(target), "-o", "json").json()
     assert said["segments"] >= 2
-    assert cli.ok("log", "verify", str(target), "-o", "json").json()["ok"]
+    assert (said["records"], said["topics"], said["ok"], said["problems"]) == (20, 1, True, [])
+    assert said["bytes"] > 160_000
+    assert cli.ok("log", "verify", str(target), "-o", "json").json()["records"] == 20
     assert "exists already" in cli("backup", str(data_dir), str(target)).failed_with(1)
+    text = cli.ok("backup", str(data_dir), str(tmp_path / "again"))
+    assert re.search(r"^records +20$", text.out, re.MULTILINE)
+    assert text.out.endswith("whole\n")
+
+
+def test_a_backup_of_damaged_data_says_so(cli: CommandLine, data_dir: Path, tmp_path: Path) -> None:
+    cli.ok("backup", str(data_dir), str(tmp_path / "source"))
+    damage_a_frame(cli, tmp_path / "source")
+    outcome = cli("backup", str(tmp_path / "source"), str(tmp_path / "copy"))
+    assert outcome.code == 1
+    assert "are damaged" in outcome.out
+    assert outcome.out.endswith("damaged\n")
+
+
+def test_a_broker_starts_on_what_was_restored(cli: CommandLine, data_dir: Path, tmp_path: Path) -> None:
+    cli.ok("backup", str(data_dir), str(tmp_path / "saved"))
+    said = cli.ok("restore", str(tmp_path / "saved"), str(tmp_path / "restored"), "-o", "json").json()
+    assert (said["records"], said["ok"]) == (20, True)
+    with Broker(data_dir=str(tmp_path / "restored")) as broker:
+        consumer = KafkaConsumer("kept", bootstrap_servers=broker.bootstrap_servers, auto_offset_reset="earliest")
+        found = 0
+        while found < 20:
+            found += sum(map(len, consumer.poll(10_000).values()))
+        consumer.close()
+    assert "exists already" in cli("restore", str(tmp_path / "saved"), str(tmp_path / "restored")).failed_with(1)
+    assert "is no backup" in cli("restore", str(tmp_path), str(tmp_path / "third")).failed_with(1)
 
 
 def test_damage_is_an_exit_code(cli: CommandLine, data_dir: Path, tmp_path: Path) -> None:
     target = tmp_path / "copy"
-    cli.ok("backup", str(data_dir), str(target), "--active")
+    assert "--active is deprecated" in cli.ok("backup", str(data_dir), str(target), "--active").err
+    damage_a_frame(cli, target)
+    outcome = cli("log", "verify", str(target))
+    assert outcome.code == 1
+    assert outcome.out.endswith("damaged\n")
+
+
+def damage_a_frame(cli: CommandLine, target: Path) -> None:
+    """The second of the topic's."""
     frames = cli.ok("log", "dump", str(target), "-t", "kept", "-c", "2", "-o", "json").json_lines()
     segment = sorted((target / "log").iterdir())[0]
     content = bytearray(segment.read_bytes())
     content[frames[1]["position"] + 500] ^= 0xFF
     segment.unlink()  # it may share its bytes with the original
     segment.write_bytes(content)
-    outcome = cli("log", "verify", str(target))
-    assert outcome.code == 1
-    assert outcome.out.endswith("damaged\n")
 
 
 def test_no_data_directory(cli: CommandLine, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from typing import Protocol, runtime_checkable
 from halfmoon.errors import StartError
 
 Buffer = bytes | bytearray | memoryview
+LOCK = "lock"
+"""The file of a data directory that its broker holds locked."""
 
 IOV_MAX = 1024
 """Most buffers that one pwritev takes (Linux: UIO_MAXIOV)."""
@@ -222,7 +224,7 @@ class OsFileSystem:
 
     def lock(self) -> None:
         """Keep other processes out until this one ends. Raises StartError where another one is in."""
-        path = self.root / "lock"
+        path = self.root / LOCK
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
