@@ -49,6 +49,7 @@ EXPECTED_S = {
     "tests/crash/test_kill9_compaction.py": 20,
     "tests/clients/test_confluent.py": 19,
     "tests/services/waiting/test_deliveries.py": 18,
+    "tests/crash/test_dying_disk.py": 18,
     "tests/cli/test_consume.py": 17,
     "tests/test_readme.py": 17,
     "tests/clients/test_confluent_share.py": 15,

@@ -1,70 +1,27 @@
 """Idempotent producers send on while the disk of a broker dies and the power goes: nothing acknowledged is lost, and
-nothing is stored twice. Java's client and franz-go are in tests/interop.
+nothing is stored twice. `make interop` has Java's client and franz-go.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from aiokafka import AIOKafkaProducer
+from confluent_kafka import KafkaError, Message, Producer
 
+from tests.crash.dying_broker import check_once, dying_broker, stored, until, when_well
 from tests.crash.dying_disk import PARTITIONS, TOPIC
 from tests.crash.load import QUICK
-from tests.crash.serving import free_port
 
-ROOT = Path(__file__).parents[2]
-LIVES = 5
 PRODUCERS = 6
 MOST_WAITING = 3_000
 
 
-@contextmanager
-def dying_broker(seed: int, lives: int = LIVES, flush: str = "sync") -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Its address, and the program."""
-    port = free_port()
-    command = [sys.executable, "-m", "tests.crash.dying_disk", str(port), str(seed), str(lives), flush]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
-        try:
-            yield f"127.0.0.1:{port}", program
-        finally:
-            program.kill()
-
-
-def until(program: subprocess.Popen[str], line: str) -> None:
-    assert program.stdout is not None
-    for found in program.stdout:
-        if found.strip() == line:
-            return
-    raise AssertionError(f"it ended before it was {line}")
-
-
-def stored(servers: str) -> list[bytes]:
-    """All values there are."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "none", "enable.auto.commit": False, **QUICK})
-    found: list[bytes] = []
-    for index in range(PARTITIONS):
-        place = TopicPartition(TOPIC, index, 0)
-        _, end = consumer.get_watermark_offsets(place, timeout=20)
-        consumer.assign([place])
-        position = 0
-        while position < end:
-            for message in consumer.consume(1_000, 1):
-                assert message.error() is None, message.error()
-                found.append(message.value())
-                position = message.offset() + 1
-    consumer.close()
-    return found
-
-
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_librdkafka(seed: int) -> None:
+def test_librdkafka() -> None:
     """Producers that are not busy: new batches come while old ones are tried again, and follow on them closely."""
     acknowledged: list[bytes] = []
     errors: list[KafkaError] = []
@@ -76,11 +33,10 @@ def test_librdkafka(seed: int) -> None:
             acknowledged.append(message.value())
 
     config = QUICK | {"enable.idempotence": True, "retry.backoff.max.ms": 20, "linger.ms": 0, "batch.size": 200}
-    with dying_broker(seed) as (servers, program):
+    with dying_broker(seed=1) as (servers, program):
         until(program, "ready")
         producers = [Producer(config | {"bootstrap.servers": servers}) for _ in range(PRODUCERS)]
-        well = threading.Event()
-        threading.Thread(target=lambda: (until(program, "well"), well.set()), daemon=True).start()
+        well = when_well(program)
         number = 0
         while not well.is_set():
             for producer in producers:
@@ -92,4 +48,29 @@ def test_librdkafka(seed: int) -> None:
         assert errors == []
         found = stored(servers)
     assert len(acknowledged) == number
-    assert sorted(found, key=int) == [b"%d" % each for each in range(number)], "lost, or stored twice"
+    check_once(found, number)
+
+
+@pytest.mark.timeout(120)
+def test_aiokafka() -> None:
+    number = 0
+
+    async def send(servers: str, well: threading.Event) -> None:
+        nonlocal number
+        config: dict[str, Any] = {"enable_idempotence": True, "retry_backoff_ms": 20, "max_batch_size": 200}
+        producers = [AIOKafkaProducer(bootstrap_servers=servers, **config) for _ in range(PRODUCERS)]
+        await asyncio.gather(*(producer.start() for producer in producers))
+        waiting: list[asyncio.Future[Any]] = []
+        while not well.is_set():
+            for producer in producers:
+                waiting.append(await producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS))
+                number += 1
+            await asyncio.sleep(0.002)
+        await asyncio.gather(*waiting)
+        await asyncio.gather(*(producer.stop() for producer in producers))
+
+    with dying_broker(seed=1) as (servers, program):
+        until(program, "ready")
+        asyncio.run(send(servers, when_well(program)))
+        found = stored(servers)
+    check_once(found, number)
