@@ -123,6 +123,15 @@ def check_batch(batch: memoryview, max_bytes: int) -> BatchHeader:
     return header
 
 
+def is_whole(batch: bytes | bytearray | memoryview) -> bool:
+    """Whether the bytes are one batch of format 2, as long as it says, with a checksum that is right. `batch` has
+    HEADER_BYTES at least."""
+    header = parse_header(batch)
+    if header.batch_length != len(batch) - LENGTH_END or header.magic != MAGIC:
+        return False
+    return header.crc == crc32c(memoryview(batch)[CRC_START:])
+
+
 def stamp(batch: memoryview, base_offset: int, leader_epoch: int) -> None:
     """Write the two fields that are the broker's into `batch`, in place. They lie outside the CRC."""
     _pack_broker_fields(batch, 0, base_offset, len(batch) - LENGTH_END, leader_epoch)

@@ -14,6 +14,7 @@ from halfmoon.core.records.batch_header import (
     CODEC_MASK,
     HEADER_BYTES,
     TIMESTAMP_TYPE,
+    TRANSACTIONAL,
     BatchHeader,
     assemble,
     parse_header,
@@ -116,9 +117,12 @@ def without_headers(batch: Buffer, search: HeaderSearch, prefix: str) -> bytes:
 
 
 def of_producer(batch: Buffer, like: BatchHeader) -> bytes:
-    """The batch with the producer fields of another one, which it is a part of."""
+    """The batch with the producer fields of another one, which it is a part of, and of its transaction: whoever made it
+    by `build_batch` did not say whose it is."""
     header = parse_header(batch)
+    attributes = header.attributes & ~TRANSACTIONAL | like.attributes & TRANSACTIONAL
     made = header._replace(
-        producer_id=like.producer_id, producer_epoch=like.producer_epoch, base_sequence=like.base_sequence
-    )
+        attributes=attributes, producer_id=like.producer_id, producer_epoch=like.producer_epoch,
+        base_sequence=like.base_sequence,
+    )  # fmt: skip
     return assemble(made, memoryview(batch)[HEADER_BYTES:])

@@ -17,8 +17,8 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from halfmoon.core.records.batch_header import BatchHeader
-from halfmoon.core.records.batches import TRANSACTIONAL, batch_body
+from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
+from halfmoon.core.records.batches import batch_body
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.header_search import HeaderSearch
 from halfmoon.services.common.record_edit import without_headers
@@ -78,20 +78,24 @@ class Interception:
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
                 continue
-            result = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
-            if isinstance(result, Redirect):
+            given = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
+            if isinstance(given, Redirect):
                 first = len(redirected)
-                redirected += result.redirected
-                nacked = result.nacked or nacked
-                release += result.release
-                complete += result.complete
-                cancel += result.cancel
-                if result.appended is not None:
-                    appended.append(Appended(result.appended, first, len(redirected)))
-                result = result.kept
-            if result is not kept:
-                kept = None if result is None else _writable(result)
-                body = memoryview(b"") if kept is None else batch_body(kept)
+                redirected += given.redirected
+                nacked = given.nacked or nacked
+                release += given.release
+                complete += given.complete
+                cancel += given.cancel
+                if given.appended is not None:
+                    appended.append(Appended(given.appended, first, len(redirected)))
+                if given.kept is None:
+                    kept, body = None, memoryview(b"")
+                    continue
+                given = given.kept
+            if given is not kept:
+                self._check(interceptor.name, given, kept)
+                kept = _writable(given)
+                body = batch_body(kept)
         if kept is not None and self._own.finds(body):
             kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
         return Taken(
@@ -112,7 +116,22 @@ class Interception:
             appended.call(tuple(places[appended.first : appended.last]))
         return base_offset, end, redirected[0] if redirected else None
 
-    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect | None:
+    def _check(self, name: str, given: memoryview | bytes, taken: memoryview) -> None:
+        """Whether a batch that an interceptor gave can be stored in place of the one it took. Raises BrokerError."""
+        wrong = ""
+        if not isinstance(given, memoryview | bytes | bytearray):
+            wrong = f"{given!r}, expected a batch or a Redirect"
+        elif len(given) < HEADER_BYTES or not is_whole(given):
+            wrong = "bytes that are no whole record batch of format 2 with its checksum"
+        else:
+            header, most = parse_header(given), parse_header(taken).last_offset_delta
+            if header.record_count < 1 or not header.record_count - 1 <= header.last_offset_delta <= most:
+                wrong = "records that the batch did not have"
+        if wrong:
+            self._logger.error("event=interceptor_failed interceptor=%s gave=%s", name, wrong)
+            raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"interceptor {name} gave {wrong}")
+
+    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
         try:
             return interceptor.before_put(put)
         except BrokerError:

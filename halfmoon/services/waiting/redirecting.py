@@ -19,7 +19,6 @@ from halfmoon.schema.group_topics import dead_letter_topic, retrying_group
 from halfmoon.schema.provenance import Origin, Provenance, SentBack, SourceRun
 from halfmoon.services.common.group_events import GroupEvents, tell
 from halfmoon.services.common.record_edit import of_producer
-from halfmoon.services.waiting.taken import check_kept
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -167,8 +166,6 @@ class Redirecting:
             pieces.append(_Piece(partition, batch, header))
         elif taken.kept is not None:
             add(partition, taken.kept)
-        if pieces:
-            check_kept(pieces[0].header, header)
         for each in taken.redirected:
             add(self._target(each), each.batch, due_ms=each.due_ms, is_redirected=True, known=each.known)
         for out in self._released(taken.release):

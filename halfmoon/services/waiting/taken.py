@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.waiting.types import Nacked, Redirected
 
@@ -35,12 +34,6 @@ class Taken(Struct, frozen=True):
     cancel: tuple[bytes, ...]
     appended: tuple[Appended, ...]
     """To be called then."""
-
-
-def check_kept(kept: BatchHeader, produced: BatchHeader) -> None:
-    """Raises BrokerError unless what stays of a batch has only records that were there."""
-    if kept.record_count < 1 or not kept.record_count - 1 <= kept.last_offset_delta <= produced.last_offset_delta:
-        raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, "an interceptor returned records that the batch did not have")
 
 
 def check_not_redirected(taken: Taken) -> None:

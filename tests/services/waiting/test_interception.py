@@ -1,0 +1,105 @@
+"""What an interceptor gives is checked before it is stored: nothing vanishes, and a batch stays its producer's."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from halfmoon.core.records.batch_header import TRANSACTIONAL, parse_header
+from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.header_search import HeaderSearch
+from halfmoon.services.common.record_edit import rewrite
+from halfmoon.services.waiting.types import Put, PutInterceptor, Redirect
+from halfmoon.testing.faulty_files import FaultyFileSystem
+from halfmoon.testing.node import BareNode
+from tests.core.bench import VirtualClock, open_broker, partition_of, send, turn, values
+
+ATTRIBUTES_END = 22
+"""The low byte of a batch's attributes."""
+HEADERS = (("MARK", b"1"),)
+
+
+def marked(*given: bytes, **fields: int) -> memoryview:
+    return memoryview(bytearray(build_batch([(None, value, 1_000, HEADERS) for value in given], **fields)))
+
+
+def broker_with(fs: FaultyFileSystem, clock: VirtualClock, before_put: Callable[[Put], Any]) -> BareNode:
+    broker = open_broker(fs, clock, interceptors=(PutInterceptor("odd", ("MARK",), before_put),))
+    broker.create_topic("t", 1)
+    return broker
+
+
+def flipped(put: Put) -> bytes:
+    given = bytearray(put.batch)
+    given[-1] ^= 1
+    return bytes(given)
+
+
+WRONG: dict[str, tuple[Callable[[Put], Any], str]] = {
+    "nothing": (lambda put: None, "None, expected a batch or a Redirect"),
+    "text": (lambda put: "batch", "'batch', expected a batch or a Redirect"),
+    "text that stays": (lambda put: Redirect("batch"), "'batch', expected a batch or a Redirect"),  # type: ignore[arg-type]
+    "no bytes": (lambda put: b"", "no whole record batch"),
+    "a cut batch": (lambda put: bytes(put.batch[:-1]), "no whole record batch"),
+    "a changed byte": (flipped, "no whole record batch"),
+    "two batches": (lambda put: bytes(put.batch) * 2, "no whole record batch"),
+    "more records": (
+        lambda put: marked(b"a", b"b", b"c", producer_id=5, producer_epoch=1, base_sequence=0),
+        "records that the batch did not have",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_what_cannot_be_stored_is_refused_with_the_interceptors_name(
+    fs: FaultyFileSystem, clock: VirtualClock, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    before_put, reason = WRONG[what]
+    broker = broker_with(fs, clock, before_put)
+    batch = marked(b"a", b"b", producer_id=5, producer_epoch=1, base_sequence=0)
+    with caplog.at_level(logging.ERROR), pytest.raises(BrokerError, match="interceptor odd gave ") as caught:
+        broker.append(partition_of(broker, "t"), batch, 0)
+    assert caught.value.fault is Fault.UNKNOWN_SERVER_ERROR
+    assert reason in caught.value.message
+    assert "interceptor=odd" in caplog.text
+    turn(broker)
+    assert values(broker, "t") == []
+    assert send(broker, "t", b"plain").base_offset == 0
+
+
+@pytest.mark.parametrize("transactional", [0, TRANSACTIONAL])
+def test_a_batch_stays_its_producers_and_in_its_transaction(
+    fs: FaultyFileSystem, clock: VirtualClock, transactional: int
+) -> None:
+    """`build_batch` knows neither: what is sent again would be stored twice, what is aborted would be read."""
+    broker = broker_with(fs, clock, lambda put: marked(b"B"))
+    taken = marked(b"b", producer_id=5, producer_epoch=1, base_sequence=0)
+    taken[ATTRIBUTES_END] |= transactional
+    interceptor, partition = broker.kernel.appender.interceptor, partition_of(broker, "t")
+    assert interceptor is not None
+    interceptor.append(partition, taken, parse_header(taken), 0, keyed=False)
+    turn(broker)
+    (stored,) = broker.read(partition, 0, 1 << 20, min_one=True).slices
+    header = parse_header(stored)
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 1, 0)
+    assert header.attributes & TRANSACTIONAL == transactional
+    assert [record.value for record in iter_records(stored)] == [b"B"]
+
+
+def test_fewer_records_and_other_values_are_stored(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    search = HeaderSearch(["MARK"])
+
+    def before_put(put: Put) -> bytes:
+        found = rewrite(put.batch, search, lambda index, record: record if index else None)
+        assert found is not None
+        return found
+
+    broker = broker_with(fs, clock, before_put)
+    batch = marked(b"a", b"b", producer_id=5, producer_epoch=1, base_sequence=0)
+    broker.append(partition_of(broker, "t"), batch, 0)
+    turn(broker)
+    assert values(broker, "t") == [b"b"]
