@@ -61,7 +61,10 @@ def test_what_cannot_be_stored_is_refused_with_the_interceptors_name(
     before_put, reason = WRONG[what]
     broker = broker_with(fs, clock, before_put)
     batch = marked(b"a", b"b", producer_id=5, producer_epoch=1, base_sequence=0)
-    with caplog.at_level(logging.ERROR), pytest.raises(BrokerError, match="interceptor odd gave ") as caught:
+    with (
+        caplog.at_level(logging.ERROR, logger="halfmoon.broker"),
+        pytest.raises(BrokerError, match="interceptor odd gave ") as caught,
+    ):
         broker.append(partition_of(broker, "t"), batch, 0)
     assert caught.value.fault is Fault.UNKNOWN_SERVER_ERROR
     assert reason in caught.value.message
