@@ -185,6 +185,9 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     max_request_bytes: Annotated[int, Meta(ge=1024, le=2**31 - 1, extra={"unit": SIZE})] = 100 << 20
     inflight_bytes: PositiveSize = 256 << 20
     """Bytes of requests read but not yet answered, over all connections."""
+    fetch_buffer_bytes: PositiveSize = 128 << 20
+    """Bytes that were read from the disk for fetches and are not sent yet, over all connections. A fetch that finds no
+    room waits."""
     max_partitions_per_topic: PositiveInt = 10_000
     max_partitions: PositiveInt = 200_000
     """On this node, over all topics. Each takes about half a kilobyte, and one request may ask for any number."""

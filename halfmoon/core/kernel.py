@@ -67,6 +67,7 @@ class Kernel:
         """The settings in force, which may be replaced at run time."""
         kept = storage(fs, settings)
         self.log, self.reader = kept.log, kept.reader
+        self.fetch_buffers = self.reader.buffers
         self.indexes = IndexFiles(fs)
         self.clean_files = CleanFiles(self.log)
         self.catalog = Catalog(settings, topic_configs)

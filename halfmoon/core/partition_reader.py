@@ -31,9 +31,17 @@ class PartitionReader:
         """A batch may be a decompression bomb. It costs its limit's memory once, and not once per thread."""
 
     def read(
-        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        committed: bool = False,
+        load_bytes: int | None = None,
     ) -> Read:
-        """Whole batches from the one that holds `offset` on, about `max_bytes` of them.
+        """Whole batches from the one that holds `offset` on, about `max_bytes` of them; of what `loads` no more than
+        `load_bytes`.
 
         With `min_one` the first comes whatever its size. Nothing at the high watermark; with `committed`, nothing at
         the last stable offset.
@@ -48,7 +56,10 @@ class PartitionReader:
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to disk corruption")
         before = partition.stable_offset if committed and partition.transactions is not None else None
-        return self._read(queue.places(offset, max_bytes, min_one=min_one, before=before))
+        places = queue.places(offset, max_bytes, min_one=min_one, before=before)
+        if load_bytes is not None and min_one and places:
+            load_bytes = max(load_bytes, places[0][1])
+        return self._read(places, load_bytes)
 
     def read_framed(self, partition: Partition, offset: int, max_bytes: int) -> tuple[list[Place], Read]:
         """As `read`, the first batch always, with the `frame.BEFORE_BYTES` bytes before each batch in front of it;

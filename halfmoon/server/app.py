@@ -125,6 +125,12 @@ class App:
                 "event=recovered frames=%d end=%d torn_bytes=%d damaged=%s",
                 report.frames, report.end, report.torn_bytes, report.damaged,
             )  # fmt: skip
+        buffers = kernel.fetch_buffers
+
+        def freed() -> None:
+            loop.call_soon_threadsafe(buffers.retry)
+
+        buffers.on_freed = freed
         self.ticker = Ticker(kernel, loop)
         self.ticker.start()
         self._undo.append(self.ticker.stop)

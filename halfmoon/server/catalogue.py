@@ -43,6 +43,8 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_disk_free_bytes", "gauge", "Free bytes on the data directory's disk."),
         Family("halfmoon_disk_low", "gauge", "1 while the broker refuses batches for lack of disk, else 0."),
         Family("halfmoon_cold_reads_total", "counter", "Reads of data outside the page cache, done in a thread."),
+        Family("halfmoon_fetch_buffer_bytes", "gauge", "Bytes read from the disk for fetches and not sent yet."),
+        Family("halfmoon_fetch_buffer_waits_total", "counter", "Fetches that waited for room to be read into."),
         Family("halfmoon_start_offset_moves_total", "counter", "Times that retention moved a start offset."),
         Family("halfmoon_refused_batches_total", "counter", "Produced batches that the broker refused.", ("reason",)),
         Family("halfmoon_held_requests", "gauge", "Requests held now (long polling)."),

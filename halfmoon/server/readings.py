@@ -198,6 +198,8 @@ def _read_log(kernel: Kernel, readings: Readings) -> None:
     put("halfmoon_disk_free_bytes", kernel.fs.free_bytes())
     put("halfmoon_disk_low", log.low_disk)
     put("halfmoon_cold_reads_total", kernel.reader.cold_reads)
+    put("halfmoon_fetch_buffer_bytes", kernel.fetch_buffers.in_use_bytes)
+    put("halfmoon_fetch_buffer_waits_total", kernel.fetch_buffers.waited)
     put("halfmoon_start_offset_moves_total", kernel.housekeeping.start_offset_moves)
     for fault, count in kernel.refused_batches.items():
         put("halfmoon_refused_batches_total", count, fault.name)

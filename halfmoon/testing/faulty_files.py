@@ -92,8 +92,16 @@ class FaultyFile:
         self._fs.bytes_read += length
         return bytes(self._inode.cache[position : position + length])
 
-    def pread_cached(self, length: int, position: int) -> bytes | None:
-        return None if self._fs.cold else self.pread(length, position)
+    def pread_into(self, buffer: memoryview, position: int) -> None:
+        data = self.pread(len(buffer), position)
+        if len(data) < len(buffer):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        buffer[:] = data
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> bool:
+        if not self._fs.cold:
+            self.pread_into(buffer, position)
+        return not self._fs.cold
 
     def expect(self, length: int, position: int) -> bool:
         self._fs.expected.append((position, position + length))

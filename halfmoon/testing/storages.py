@@ -18,10 +18,11 @@ from typing import Protocol, TypeVar
 
 from halfmoon.config.settings import Settings
 from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import Buffer, File, FileSystem, Mapping
 from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.core.storage.log_files import FOLDER
-from halfmoon.core.storage.reading import Reader
+from halfmoon.core.storage.reading import Reader, first
 from halfmoon.core.storage.storage import Frames, MakeStorage, Place, Read
 
 T = TypeVar("T")
@@ -60,7 +61,8 @@ class LateStorage:
     def __init__(self, fs: FileSystem, settings: Settings, pause_s: Callable[[], float], *, strict: bool) -> None:
         log = settings.log
         self.log = _LateLog(_LateFiles(fs), log.segment_bytes, log.low_disk_mark_bytes)
-        self.reader = LateReader(self.log, log.hot_bytes, log.cold_bytes)
+        buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
+        self.reader = LateReader(self.log, log.hot_bytes, log.cold_bytes, buffers)
         self.reader.pause_s = pause_s
         self.reader.strict = strict
 
@@ -80,8 +82,11 @@ class LateReader(Reader):
     pause_s: Callable[[], float]
     strict: bool
 
-    def read(self, places: Sequence[Place]) -> Read:
-        return Read((), sum(length for _, length in places), self.load(places)) if places else Read((), 0, None)
+    def read(self, places: Sequence[Place], load_bytes: int | None = None) -> Read:
+        if load_bytes is not None:
+            places = first(places, load_bytes)[0]
+        size = sum(length for _, length in places)
+        return Read((), size, self.load(places), loads=True) if places else Read((), 0, None)
 
     def load(self, places: Sequence[Place]) -> Callable[[], list[memoryview]]:
         return self._later(super().load(places))
@@ -119,16 +124,18 @@ class FailingReader(Reader):
     dice: random.Random
     share: float
 
-    def __init__(self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None) -> None:
-        super().__init__(log, hot_bytes, cold_bytes)
+    def __init__(
+        self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None, buffers: FetchBuffers | None = None
+    ) -> None:
+        super().__init__(log, hot_bytes, cold_bytes, buffers)
         self.failed = 0
         """So many loads have failed."""
 
-    def read(self, places: Sequence[Place]) -> Read:
+    def read(self, places: Sequence[Place], load_bytes: int | None = None) -> Read:
         if places and self._fails():
             super().load(places)  # what was dropped is refused at once
-            return Read((), sum(length for _, length in places), self._refuse)
-        return super().read(places)
+            return Read((), sum(length for _, length in places), self._refuse, loads=True)
+        return super().read(places, load_bytes)
 
     def load(self, places: Sequence[Place]) -> Callable[[], list[memoryview]]:
         return self._perhaps(super().load(places))
@@ -236,8 +243,13 @@ class _LateFile:
             self._mapping.put(data, position)
         return data
 
-    def pread_cached(self, length: int, position: int) -> bytes | None:
-        return None
+    def pread_into(self, buffer: memoryview, position: int) -> None:
+        self._file.pread_into(buffer, position)
+        if self._mapping is not None:
+            self._mapping.put(bytes(buffer), position)
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> bool:
+        return False
 
 
 class _LateFiles:

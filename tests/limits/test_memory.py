@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -52,11 +54,15 @@ def test_a_thousand_idle_long_polling_consumers(start):
 
 
 def parked(broker: BrokerProcess) -> int:
+    return int(gauge(broker, "halfmoon_held_requests"))
+
+
+def gauge(broker: BrokerProcess, name: str) -> float:
     with urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=5) as answer:
         for line in answer.read().decode().splitlines():
-            if line.startswith("halfmoon_held_requests "):
-                return int(float(line.split()[1]))
-    raise AssertionError("no metric of held requests")
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+    raise AssertionError(f"no metric {name}")
 
 
 HALVES = 100
@@ -105,6 +111,77 @@ def test_a_request_over_the_limit_closes_its_connection(start):
         assert peer.is_closed_within(2)
     broker.check()
     assert sum("a request of 1048577 bytes" in line for line in broker.lines) == 1
+
+
+READERS = 30
+
+
+def leave_memory(folder: Path) -> None:
+    """What the log's files hold is on the disk only from now on."""
+    for path in (folder / "data" / "log").iterdir():
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.fixture
+def old_data(start, tmp_path):
+    """`old_data()` → a broker and a topic of 64 MiB, of which nothing is in memory."""
+
+    def make(batch_bytes=MIB, **limits):
+        broker = start(log={"segment_bytes": "16MiB", "hot_bytes": 0}, **limits)
+        with Peer(broker.address) as peer:
+            create_topic(peer, "old", max_message_bytes=str(batch_bytes))
+            for _ in range(64 * MIB // batch_bytes):
+                peer.send(framed(produce(build_batch([(None, os.urandom(batch_bytes - 200), 0, ())]), "old")))
+                assert error_of(peer) == 0
+        leave_memory(tmp_path)
+        return broker
+
+    return make
+
+
+def test_readers_of_old_data_that_take_nothing(old_data):
+    """Thirty connections ask for 50 MiB each, and do not read it: 1.5 GB. A canary's fetches go on."""
+    broker = old_data(fetch_buffer_bytes="64MiB")
+    canary = Canary(broker.address)
+    canary.start()
+    with MemoryWatch(broker) as memory:
+        peers = [Peer(broker.address, receive_bytes=4096) for _ in range(READERS)]
+        for peer in peers:
+            peer.send(peer.request(1, 11, **fetch("old")))
+        eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_bytes") > 16 * MIB)
+        canary.wait_for_rounds(50)
+    print(f"\n{READERS} fetches of 50 MiB that nobody reads: {memory.grown_bytes / MIB:.0f} MiB; "
+          f"the canary waited {canary.worst_s * 1000:.0f} ms at most")  # fmt: skip
+    assert gauge(broker, "halfmoon_cold_reads_total") > 0
+    assert memory.grown_bytes < 110 * MIB
+    for peer in peers:
+        peer.close()
+    eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_bytes") == 0)
+    canary.stop()
+    broker.check()
+
+
+def test_a_connection_that_asks_thirty_times_and_takes_nothing(old_data):
+    broker = old_data()
+    with MemoryWatch(broker) as memory, Peer(broker.address, receive_bytes=4096) as peer:
+        peer.send(b"".join(peer.request(1, 11, **fetch("old")) for _ in range(30)))
+        eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_bytes") > MIB)
+    print(f"\n30 fetches of 50 MiB by one that reads none: {memory.grown_bytes / MIB:.0f} MiB")
+    assert memory.grown_bytes < 48 * MIB
+    broker.check()
+
+
+def test_those_who_hold_the_memory_are_closed_once_others_wait_for_it(old_data):
+    broker = old_data(batch_bytes=12 * MIB, fetch_buffer_bytes="1MiB", send_timeout="60s")
+    with Peer(broker.address, receive_bytes=4096) as stuck, Peer(broker.address) as other:
+        stuck.send(stuck.request(1, 11, **fetch("old")))
+        eventually(lambda: gauge(broker, "halfmoon_fetch_buffer_bytes") > 0)
+        (part,) = other.ask(1, 11, timeout_s=30, **fetch("old")).responses[0].partitions
+        assert len(part.records) > 11 * MIB
+    broker.check()
+    assert any("others wait for the memory" in line for line in broker.lines)
 
 
 def test_a_message_near_the_limit(start):

@@ -83,7 +83,7 @@ async def test_a_cold_read_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
         await until(lambda: topic.partitions[0].high_watermark == 1)
         segment = app.node.kernel.log.segments[0]
         monkeypatch.setattr(type(segment.mapping), "in_memory", lambda mapping, start, end: False)
-        monkeypatch.setattr(type(segment.file), "pread_cached", lambda file, length, position: None)
+        monkeypatch.setattr(type(segment.file), "pread_cached_into", lambda file, buffer, position: False)
         (found,) = plugin.ctx.read("t", 0, 0, 1000)
         assert [record.value for record in iter_records(found)] == [b"a"]
         assert app.node.kernel.reader.cold_reads == 1

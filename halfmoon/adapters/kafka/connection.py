@@ -236,6 +236,8 @@ class Connection(tcp.Connection):
             self._flush()
             if self._ready_bytes > WRITE_LIMIT_BYTES:
                 return True
+        if self._loading_bytes > WRITE_LIMIT_BYTES:
+            return True
         return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
 
     def _request(self, frame: memoryview) -> bool:

@@ -94,6 +94,9 @@ class Peer(Protocol):
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
 
+    def load(self, size: int, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """The same for what reads so many bytes for an answer: once there is room for them."""
+
 
 class Context(Struct):
     """One request, as a handler sees it."""

@@ -75,6 +75,10 @@ class Connection(Receiving):
         self._idle_since_ms = 0
         self._stalled_since_ms = 0
         self._sent_before = 0
+        self._loading_bytes = 0
+        """Of answers that are being read from the disk, or wait for room."""
+        self._holds_loaded = False
+        """What is still to be sent may have been read from the disk."""
 
     # What the adapter's connection says.
 
@@ -212,11 +216,16 @@ class Connection(Receiving):
         """Close a connection that is idle, does not read its answers, or stopped in the middle of a request."""
         unsent = self._transport.get_write_buffer_size()
         sent = self._out_total - unsent
+        if not unsent:
+            self._holds_loaded = False
         if not unsent or sent != self._sent_before:
             self._sent_before = sent
             self._stalled_since_ms = now_ms
         elif now_ms - self._stalled_since_ms >= send_timeout_ms:
             self.abort("the peer does not read its answers")
+            return
+        elif self._holds_loaded and self._listener.core.fetch_buffers.has_waiters:
+            self.abort("the peer does not read its answers, and others wait for the memory")
             return
         if self._active:
             self._active = False
@@ -241,6 +250,25 @@ class Connection(Receiving):
         """Asked of the kernel: the end of a stream that is not read is not seen."""
         state = self._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
         return bool(state != _ESTABLISHED)
+
+    def load(self, size: int, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        """`in_thread`, for what reads `size` bytes for an answer, once there is room for them."""
+        buffers = self._listener.core.fetch_buffers
+        self._loading_bytes += size
+
+        def begin() -> None:
+            if self._closed:
+                loaded(None, ConnectionAbortedError("the connection is gone"))
+            else:
+                self.in_thread(work, loaded)
+
+        def loaded(result: object, error: BaseException | None) -> None:
+            self._loading_bytes -= size
+            self._holds_loaded = True
+            buffers.loaded(size)
+            then(result, error)
+
+        buffers.admit(size, begin)
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""

@@ -16,6 +16,7 @@ from halfmoon.core.clock import Clock
 from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
 from halfmoon.core.partition_reader import Search
+from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.storage import Frames, Place, Read, WriteSide
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.core.transactions.aborted import Aborted
@@ -36,6 +37,7 @@ class Core(Protocol):
     hold: HoldService
     turn: Turn
     log: WriteSide
+    fetch_buffers: FetchBuffers
     clock: Clock
     features: Features
     refused_batches: Counter[Fault]
@@ -86,7 +88,14 @@ class Append(Protocol):
 
 class ReadFrom(Protocol):
     def __call__(
-        self, partition: Partition, offset: int, max_bytes: int, *, min_one: bool, committed: bool = False
+        self,
+        partition: Partition,
+        offset: int,
+        max_bytes: int,
+        *,
+        min_one: bool,
+        committed: bool = False,
+        load_bytes: int | None = None,
     ) -> Read: ...
 
 

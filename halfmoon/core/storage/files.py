@@ -47,8 +47,11 @@ class File(Protocol):
 
     def pread(self, length: int, position: int) -> bytes: ...
 
-    def pread_cached(self, length: int, position: int) -> bytes | bytearray | None:
-        """As `pread`, but None where that would wait for the disk."""
+    def pread_into(self, buffer: memoryview, position: int) -> None:
+        """Fill `buffer`. Raises OSError, also where the file ends before."""
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> bool:
+        """As `pread_into`, but False where that would wait for the disk."""
 
     def expect(self, length: int, position: int) -> bool:
         """This is going to be read: what of it is not in memory may be on its way from the disk meanwhile. Returns
@@ -151,15 +154,22 @@ class OsFile:
             position += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def pread_cached(self, length: int, position: int) -> bytearray | None:
+    def pread_into(self, buffer: memoryview, position: int) -> None:
+        done = 0
+        while done < len(buffer):
+            part = os.preadv(self._fd, [buffer[done:]], position + done)
+            if not part:
+                raise OSError(errno.EIO, f"the file ends at {position + done}")
+            done += part
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> bool:
         try:
             # The last byte first: who reads cold data in order would else fill a buffer in vain each time.
-            os.preadv(self._fd, [bytearray(1)], position + length - 1, os.RWF_NOWAIT)
-            buffer = bytearray(length)
+            os.preadv(self._fd, [bytearray(1)], position + len(buffer) - 1, os.RWF_NOWAIT)
             done = os.preadv(self._fd, [buffer], position, os.RWF_NOWAIT)
         except OSError:  # not cached (EAGAIN), or a file system without RWF_NOWAIT
-            return None
-        return buffer if done == length else None
+            return False
+        return done == len(buffer)
 
     def expect(self, length: int, position: int) -> bool:
         try:

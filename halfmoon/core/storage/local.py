@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from halfmoon.config.settings import Settings
 from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import FileSystem
 from halfmoon.core.storage.reading import Reader
 
@@ -14,4 +15,5 @@ class LocalStorage:
     def __init__(self, fs: FileSystem, settings: Settings) -> None:
         log = settings.log
         self.log = CommitLog(fs, log.segment_bytes, log.low_disk_mark_bytes)
-        self.reader = Reader(self.log, log.hot_bytes, log.cold_bytes)
+        buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
+        self.reader = Reader(self.log, log.hot_bytes, log.cold_bytes, buffers)

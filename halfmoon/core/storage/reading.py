@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.frame_reading import FrameReader
 from halfmoon.core.storage.segment import Segment
 from halfmoon.core.storage.storage import Frames, Place, Read
@@ -48,17 +49,33 @@ class Stretch(NamedTuple):
     places: list[Place]
     guard: memoryview
 
-    def cut(self, data: bytes | bytearray) -> list[memoryview]:
-        view = memoryview(data)
-        pieces = [view[position - self.start : position - self.start + length] for position, length in self.places]
-        if 2 * sum(len(piece) for piece in pieces) < len(view):
-            # Small batches far apart: what lies between them shall not stay in memory while they are being sent.
-            return [memoryview(bytes(piece)) for piece in pieces]
-        return pieces
+    @property
+    def kept_bytes(self) -> int:
+        """The memory that its batches take. What lies between small batches that stand far apart does not stay in
+        memory while they are being sent."""
+        wanted = sum(length for _, length in self.places)
+        return wanted if 2 * wanted < self.end - self.start else self.end - self.start
 
-    def load(self) -> list[memoryview]:
-        """Meant for a thread. Raises OSError."""
-        return self.cut(self.segment.file.pread(self.end - self.start, self.start - self.segment.start))
+    def load_into(self, memory: memoryview) -> list[memoryview]:
+        """Meant for a thread; `memory` is `kept_bytes`. Raises OSError."""
+        at = self.start - self.segment.start
+        if len(memory) == self.end - self.start:
+            self.segment.file.pread_into(memory, at)
+            return self._cut(memory)
+        whole = memoryview(bytearray(self.end - self.start))
+        self.segment.file.pread_into(whole, at)
+        return _copied(self._cut(whole), memory)
+
+    def load_cached_into(self, memory: memoryview) -> list[memoryview] | None:
+        """The same; None where it would wait for the disk."""
+        file, at = self.segment.file, self.start - self.segment.start
+        if len(memory) == self.end - self.start:
+            return self._cut(memory) if file.pread_cached_into(memory, at) else None
+        whole = memoryview(bytearray(self.end - self.start))
+        return _copied(self._cut(whole), memory) if file.pread_cached_into(whole, at) else None
+
+    def _cut(self, view: memoryview) -> list[memoryview]:
+        return [view[position - self.start : position - self.start + length] for position, length in self.places]
 
     def in_memory(self) -> bool:
         return self.segment.mapping.in_memory(self.start - self.segment.start, self.end - self.segment.start)
@@ -66,9 +83,39 @@ class Stretch(NamedTuple):
     def forget(self) -> None:
         self.segment.file.forget(self.end - self.start, self.start - self.segment.start)
 
-    def load_cached(self) -> list[memoryview] | None:
-        data = self.segment.file.pread_cached(self.end - self.start, self.start - self.segment.start)
-        return None if data is None else self.cut(data)
+
+def _copied(pieces: Sequence[memoryview], memory: memoryview) -> list[memoryview]:
+    copies, at = [], 0
+    for piece in pieces:
+        copy = memory[at : at + len(piece)]
+        copy[:] = piece
+        copies.append(copy)
+        at += len(piece)
+    return copies
+
+
+def _load(stretches: Sequence[Stretch], take: Callable[[int], memoryview]) -> list[memoryview]:
+    """In a thread. Raises OSError."""
+    memory, at, pieces = take(sum(stretch.kept_bytes for stretch in stretches)), 0, []
+    for stretch in stretches:
+        size = stretch.kept_bytes
+        pieces += stretch.load_into(memory[at : at + size])
+        at += size
+    return pieces
+
+
+def first(places: Sequence[Place], most_bytes: int) -> tuple[Sequence[Place], int]:
+    """The first of them, of so many bytes in all at most; and how many bytes that is."""
+    size = 0
+    for at, (_, length) in enumerate(places):
+        if size + length > most_bytes:
+            return places[:at], size
+        size += length
+    return places, size
+
+
+def _private(size: int) -> memoryview:
+    return memoryview(bytearray(size))
 
 
 class ColdBlocks:
@@ -117,15 +164,19 @@ class ColdBlocks:
 class Reader:
     """Reads batches; counts what it had to leave to a thread."""
 
-    def __init__(self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None) -> None:
-        """`cold_bytes`: what cold reads may leave in the page cache; None is a share of the memory."""
+    def __init__(
+        self, log: CommitLog, hot_bytes: int, cold_bytes: int | None = None, buffers: FetchBuffers | None = None
+    ) -> None:
+        """`cold_bytes`: what cold reads may leave in the page cache; None is a share of the memory. `buffers` gives the
+        memory that `read` needs; None is one without a limit."""
         self._log = log
         self._hot_bytes = hot_bytes
         self._cold_blocks = ColdBlocks(log, hot_bytes, cold_bytes)
+        self.buffers = buffers or FetchBuffers(1 << 62)
         self.cold_reads = 0
         self._careful_bytes = 0
 
-    def read(self, places: Sequence[Place]) -> Read:
+    def read(self, places: Sequence[Place], load_bytes: int | None = None) -> Read:
         if not places:
             return Read((), 0, None)
         size = sum(length for _, length in places)
@@ -137,21 +188,35 @@ class Reader:
             self._careful_bytes -= size
         elif all(stretch.in_memory() for stretch in stretches):
             return Read(self._views(places), size, None)
+        if load_bytes is not None and size > load_bytes:
+            places, size = first(places, load_bytes)
+            if not places:
+                return Read((), 0, None, loads=True)
+            stretches = self._stretches(places)
+        slices = self._copies(stretches, size)
+        if slices is not None:
+            return Read(slices, size, None, loads=True)
+        self.cold_reads += 1
+        self._careful_bytes = CAREFUL_BYTES
+        return Read((), size, self._cold(stretches), loads=True)
+
+    def _copies(self, stretches: Sequence[Stretch], size: int) -> list[memoryview] | None:
+        """None where that would wait for the disk, or for memory."""
+        if not self.buffers.has_room(size):
+            return None
         slices: list[memoryview] = []
         for stretch in stretches:
-            cached = stretch.load_cached()
-            if cached is None:
-                self.cold_reads += 1
-                self._careful_bytes = CAREFUL_BYTES
-                return Read((), size, self._cold(stretches))
-            slices += cached
-        return Read(slices, size, None)
+            copies = stretch.load_cached_into(self.buffers.take(stretch.kept_bytes))
+            if copies is None:
+                return None
+            slices += copies
+        return slices
 
     def _cold(self, stretches: list[Stretch]) -> Callable[[], list[memoryview]]:
         forgotten = self._cold_blocks.add(stretches)
 
         def load() -> list[memoryview]:
-            pieces = [piece for stretch in stretches for piece in stretch.load()]
+            pieces = _load(stretches, self.buffers.take)
             for stretch in forgotten:
                 stretch.forget()
             return pieces
@@ -185,7 +250,7 @@ class Reader:
     def load(self, places: Sequence[Place]) -> Callable[[], list[memoryview]]:
         """A function for a thread: what stands at these places. It raises OSError."""
         stretches = self._stretches(places)
-        return lambda: [piece for stretch in stretches for piece in stretch.load()]
+        return lambda: _load(stretches, _private)
 
     def frames(self) -> Frames:
         return FrameReader(self._log)

@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from halfmoon.config.settings import Settings
+from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import Buffer, File, FileSystem
 from halfmoon.core.storage.frame_reading import WholeFrame
 from halfmoon.core.storage.segment import Removed, Segment, Sync
@@ -45,12 +46,14 @@ class Read(NamedTuple):
     """Whole batches. `size` in bytes.
 
     If `cold` is set they are not here yet, and `slices` is empty: call it in a thread, it returns them. It may be
-    called again where it has raised OSError.
+    called again where it has raised OSError. `loads`: they take memory of their own, now or then, and as much as their
+    size; else they are slices of what is mapped.
     """
 
     slices: Sequence[memoryview | bytes]
     size: int
     cold: Callable[[], Sequence[memoryview]] | None
+    loads: bool = False
 
 
 class Frames(Protocol):
@@ -72,8 +75,14 @@ class ReadSide(Protocol):
     cold_reads: int
     """How many reads were not here."""
 
-    def read(self, places: Sequence[Place]) -> Read:
-        """What stands at these places, each within a segment, in their order."""
+    @property
+    def buffers(self) -> FetchBuffers:
+        """What `read` takes its memory from."""
+        ...
+
+    def read(self, places: Sequence[Place], load_bytes: int | None = None) -> Read:
+        """What stands at these places, each within a segment, in their order. Where that `loads`, no more than the
+        first `load_bytes` of it, in whole batches, which may be none; None is all of it."""
         ...
 
     def load(self, places: Sequence[Place]) -> Callable[[], Sequence[memoryview]]:

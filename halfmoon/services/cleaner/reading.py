@@ -177,13 +177,12 @@ class Sources:
 
     def _read(self, rows: Sequence[Row], *, cold: bool) -> list[Piece | None]:
         file, start, low, length = self._place(rows)
-        data: bytes | bytearray | None = file.pread_cached(length, low - start)
-        if data is None:
+        view = memoryview(bytearray(length))
+        if not file.pread_cached_into(view, low - start):
             cold = True
-            data = file.pread(length, low - start)
+            view = memoryview(file.pread(length, low - start))
         self.read_bytes += length
         self._pace(length)
-        view = memoryview(data)
         found = [_piece(view, low, row) or self._long_piece(file, start, row) for row in rows]
         if cold:
             file.forget(length, low - start)

@@ -120,7 +120,7 @@ class ShareDelivery:
     # -- fetching ------------------------------------------------------------------------------------------------------
 
     def fetch(
-        self, part: Part, member: str, demand: Demand, max_bytes: int, options: Options
+        self, part: Part, member: str, demand: Demand, max_bytes: int, options: Options, load_bytes: int | None = None
     ) -> Found | Loading | None:
         """Give out some records. `Loading` is to be run in a thread, and its result handed to `loaded`; None if there
         is nothing now, or (`could_give` says which) only what nobody is to get has been seen so far. Raises
@@ -131,7 +131,9 @@ class ShareDelivery:
             if wanted is None:
                 return None
             first, end, limit = wanted
-            found = self._reading.read(part.place.partition, first, end, limit, max_bytes, committed=committed)
+            found = self._reading.read(
+                part.place.partition, first, end, limit, max_bytes, committed=committed, load_bytes=load_bytes
+            )
             if isinstance(found, Loading):
                 part.is_loading = True
                 return found

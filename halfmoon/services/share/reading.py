@@ -95,10 +95,19 @@ class Reading:
         self._reader = reader
 
     def read(
-        self, partition: Partition, first: int, end: int, limit: int, max_bytes: int, *, committed: bool
+        self,
+        partition: Partition,
+        first: int,
+        end: int,
+        limit: int,
+        max_bytes: int,
+        *,
+        committed: bool,
+        load_bytes: int | None = None,
     ) -> Found | Loading | Extent:
         """The batches that have offsets in [first, end), as many as `max_bytes` hold and one at least. Where there are
-        none: the stretch of offsets up to the next batch, or up to `limit`, that nothing stands in.
+        none: the stretch of offsets up to the next batch, or up to `limit`, that nothing stands in. `load_bytes`: as of
+        `PartitionReader.read`.
 
         Which of them were aborted is looked up in the same moment: once they are read from the disk, it may be
         forgotten, as their records are deleted or compacted away meanwhile."""
@@ -110,12 +119,19 @@ class Reading:
         rows = queue.rows_upto(first, end, max_bytes)
         if not rows:
             return Extent(first, self._next_batch(partition, first, limit))
-        batches = [Extent(base, base + span) for base, span, _, _ in rows]
+        if load_bytes is not None:
+            load_bytes = max(load_bytes, rows[0][3])
+        read = self._reader.read_at([(position, length) for _, _, position, length in rows], load_bytes)
+        batches, size = [], 0
+        for base, span, _, length in rows:
+            if size == read.size:
+                break
+            batches.append(Extent(base, base + span))
+            size += length
         aborted = NONE_ABORTED
         if committed and partition.transactions is not None:
             aborted = AbortedBatches(partition.transactions.aborted_in(first, batches[-1].end))
         found = Found(first, batches, aborted)
-        read = self._reader.read_at([(position, length) for _, _, position, length in rows])
         if read.cold is not None:
             return Loading(read.cold, found, read.size)
         found.slices = read.slices

@@ -340,3 +340,84 @@ def test_a_cold_read_that_fails_is_an_error_of_its_partition(rig, error, code):
     assert (cold.error_code, bytes(cold.records), cold.high_watermark) == (code, b"", -1)
     assert hot.error_code == 0
     assert len(hot.records) > 0
+
+
+def all_cold(rig):
+    """Nothing is in memory: each read is left to a thread."""
+    rig.fs.cold = True
+    rig.broker.reader._hot_bytes = 0
+
+
+def test_one_fetch_loads_a_part_of_the_memory_and_the_next_goes_on_behind_it(rig):
+    partitions = rig.topic("t", 2)
+    for partition in partitions:
+        for _ in range(10):
+            rig.append(partition, b"x" * 10_000)
+    all_cold(rig)
+    rig.broker.fetch_buffers.limit_bytes = 100_000
+    client = park(rig, partitions[0], wanted(0), wanted(1))
+    rig.loop.run_threads()
+    first, second = parts(client.answers()[0])
+    assert 20_000 < len(first.records) < 25_000
+    assert bytes(second.records) == b""
+    assert second.error_code == 0
+    client = park(rig, partitions[1], wanted(1, 2))
+    rig.loop.run_threads()
+    (found,) = parts(client.answers()[0])
+    assert len(found.records) > 20_000
+
+
+def test_a_fetch_that_finds_no_room_waits_until_another_is_sent(rig):
+    partition = rig.topic("t", 1)[0]
+    rig.append(partition, b"x" * 10_000)
+    all_cold(rig)
+    buffers = rig.broker.fetch_buffers
+    buffers.limit_bytes = 15_000
+    buffers.on_freed = buffers.retry
+    others = buffers.take(10_000)
+    client = park(rig, partition, wanted(0))
+    rig.loop.run_threads()
+    assert client.frames() == []
+    assert buffers.waited == 1
+    del others
+    rig.loop.run_threads()
+    (found,) = parts(client.answers()[0])
+    assert len(found.records) > 10_000
+
+
+def test_who_leaves_while_waiting_for_room_leaves_the_line(rig):
+    partition = rig.topic("t", 1)[0]
+    rig.append(partition, b"x" * 10_000)
+    all_cold(rig)
+    buffers = rig.broker.fetch_buffers
+    buffers.limit_bytes = 15_000
+    buffers.on_freed = buffers.retry
+    others = buffers.take(10_000)
+    gone, stays = park(rig, partition, wanted(0)), park(rig, partition, wanted(0))
+    gone.connection.connection_lost(None)
+    del others
+    rig.loop.run_threads()
+    assert len(parts(stays.answers()[0])[0].records) > 10_000
+    assert not buffers.has_waiters
+
+
+def test_a_connection_that_loads_is_not_served_further(rig):
+    """Else one connection could have any number of answers read from the disk."""
+    partition = rig.topic("t", 1)[0]
+    for _ in range(3):
+        rig.append(partition, b"x" * 700_000)
+    all_cold(rig)
+    client = park(rig, partition, wanted(0, max_bytes=2 << 20))
+    fetches = rig.broker.read
+    asked = []
+
+    def counting(*args, **given):
+        asked.append(args)
+        return fetches(*args, **given)
+
+    rig.broker.read = counting
+    client.feed(client.encode(1, 12, **fields(partition, wanted(0, max_bytes=2 << 20))))
+    assert asked == []
+    rig.loop.run_threads()
+    rig.loop.run()
+    assert len(asked) == 1

@@ -68,8 +68,14 @@ def test_reading_beyond_the_end_gives_what_there_is(fs: OsFileSystem) -> None:
     file.pwritev([b"abc"], 0)
     assert file.pread(10, 1) == b"bc"
     assert file.pread(10, 5) == b""
-    assert file.pread_cached(2, 1) == b"bc"
-    assert file.pread_cached(10, 1) is None
+    buffer = memoryview(bytearray(2))
+    assert file.pread_cached_into(buffer, 1)
+    assert buffer == b"bc"
+    assert not file.pread_cached_into(memoryview(bytearray(10)), 1)
+    file.pread_into(buffer, 0)
+    assert buffer == b"ab"
+    with pytest.raises(OSError, match="the file ends at 3"):
+        file.pread_into(memoryview(bytearray(10)), 1)
     file.close()
 
 

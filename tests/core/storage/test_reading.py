@@ -7,8 +7,9 @@ import pytest
 from halfmoon.core.records.batch_header import BatchHeader, parse_header
 from halfmoon.core.storage import reading
 from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.reading import Reader
-from halfmoon.core.storage.storage import Place
+from halfmoon.core.storage.storage import Place, Read
 from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, FaultyMapping
 from halfmoon.testing.node import BareNode
@@ -223,13 +224,14 @@ def test_batches_close_together_are_read_in_one_go_and_those_far_apart_are_not(
 def test_what_lies_between_small_batches_is_not_kept_in_memory(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FaultyMapping, "in_memory", lambda mapping, start, end: False)
     places = written(log, *[10, 3_000] * 8)
-    pieces = Reader(log, hot_bytes=0).read(places[::2]).slices
+    reader = Reader(log, hot_bytes=0)
+    pieces = reader.read(places[::2]).slices
     assert offsets(pieces) == list(range(0, 16, 2))
-    assert all(len(piece.obj) == len(piece) for piece in pieces)  # type: ignore[union-attr, arg-type]
+    assert reader.buffers.in_use_bytes == sum(map(len, pieces))
 
 
 def test_no_places_no_bytes(log: CommitLog) -> None:
-    assert Reader(log, 0).read([]) == ((), 0, None)
+    assert Reader(log, 0).read([]) == Read((), 0, None)
 
 
 # -- by time, through the broker ---------------------------------------------------------------------------------------
@@ -295,3 +297,60 @@ def test_times_are_found_after_a_restart(fs: FaultyFileSystem, broker: BareNode)
     again = open_broker(fs.kill(), VirtualClock())
     assert found_for(again, 200) == (1, 900)
     assert found_for(again, 901) is None
+
+
+def test_a_cold_read_takes_no_more_memory_than_it_may(fs: FaultyFileSystem, log: CommitLog) -> None:
+    places = written(log, *[9_000] * 20)
+    length = places[0][1]
+    fs.cold = True
+    reader = Reader(log, hot_bytes=0)
+    read = reader.read(places, load_bytes=3 * length + 100)
+    assert read.size == 3 * length
+    assert read.loads
+    assert read.cold is not None
+    assert reader.buffers.in_use_bytes == 0
+    pieces = read.cold()
+    assert offsets(pieces) == [0, 1, 2]
+    assert 3 * length <= reader.buffers.in_use_bytes <= 3 * length + 300, "with the heads of frames in between"
+    del pieces
+    assert reader.buffers.in_use_bytes == 0
+    assert reader.read(places, load_bytes=length - 1) == Read((), 0, None, loads=True)
+
+
+def test_small_batches_far_apart_take_their_own_size_only(fs: FaultyFileSystem, log: CommitLog) -> None:
+    places = written(log, 100, 9_000, 100, 9_000, 100)[::2]
+    fs.cold = True
+    reader = Reader(log, hot_bytes=0)
+    read = reader.read(places)
+    assert read.cold is not None
+    pieces = read.cold()
+    assert offsets(pieces) == [0, 2, 4]
+    assert reader.buffers.in_use_bytes == sum(length for _, length in places)
+
+
+def test_copies_of_what_is_in_memory_count_too_and_wait_where_there_is_no_room(
+    fs: FaultyFileSystem, log: CommitLog
+) -> None:
+    places = written(log, *[9_000] * 4)
+    reader = Reader(log, hot_bytes=0, buffers=FetchBuffers(15_000))
+    fs.cold = True
+    assert reader.read(places[:1]).cold is not None
+    fs.cold = False
+    first = reader.read(places[:1])
+    assert first.loads
+    assert first.cold is None
+    assert reader.buffers.in_use_bytes == places[0][1]
+    assert reader.read(places[1:2]).cold is not None
+    del first
+    assert reader.read(places[1:2]).cold is None
+
+
+def test_a_file_that_ends_too_early_is_an_error(fs: FaultyFileSystem, log: CommitLog) -> None:
+    places = written(log, 9_000)
+    fs.cold = True
+    read = Reader(log, hot_bytes=0).read(places)
+    assert read.cold is not None
+    inode = log.segments[0].file._inode  # type: ignore[attr-defined]
+    inode.cache = inode.cache[:5_000]
+    with pytest.raises(OSError, match="Input/output"):
+        read.cold()

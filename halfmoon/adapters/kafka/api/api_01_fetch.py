@@ -11,7 +11,8 @@ Waiting: if all partitions are well, `min_bytes` are not there and `max_wait` is
 hold service and answered with what there is when enough has arrived, at its deadline, or as soon as another request
 comes on its connection (`Deferred.hurry`); in that last case Kafka lets the other request wait instead.
 
-Cold data is read in a thread (`Read.cold`).
+Cold data is read in a thread (`Read.cold`), once there is memory for it, and so much of it that there is some left for
+others (`FetchBuffers`).
 
 Rules: KafkaApis.handleFetchRequest, ReplicaManager.readFromLog, FetchManager.newContext.
 """
@@ -61,7 +62,7 @@ def handle(ctx: Context, body: memoryview) -> object:
 class Reading:
     """One request being read, and what was found so far."""
 
-    __slots__ = ("_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request", "size", "topics")
+    __slots__ = ("_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request", "size", "topics")
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
         self.ctx = ctx
@@ -76,6 +77,7 @@ class Reading:
         self.topics: list[tuple[str | bytes, list[Fetched]]] = []
         self.cold: Cold = []
         self.size = 0
+        self._load_left = self.core.fetch_buffers.allowance()
         self.failed = False
 
     def read(self) -> None:
@@ -113,7 +115,12 @@ class Reading:
             nothing_yet = self.size == 0
             max_bytes = min(wanted.max_bytes, left)
             committed = self.request.read_committed
-            read = core.read(partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet, committed=committed)
+            read = core.read(
+                partition, wanted.offset, max(max_bytes, 0), min_one=nothing_yet, committed=committed,
+                load_bytes=self._load_left,
+            )  # fmt: skip
+            if read.loads:
+                self._load_left = max(0, self._load_left - read.size)
             if committed:
                 found.aborted = core.aborted_in(partition, wanted.offset, read.size)
         except BrokerError as error:
@@ -169,7 +176,7 @@ class Reading:
                 self._leave_out_of_cold(self.leaving_out)
             deferred.complete(self.encoded())
 
-        self.ctx.peer.in_thread(self._load_cold, arrived)
+        self.ctx.peer.load(sum(found.size for found, _ in self.cold), self._load_cold, arrived)
         return deferred
 
     def _leave_out_of_cold(self, leaving_out: LeavingOut) -> None:

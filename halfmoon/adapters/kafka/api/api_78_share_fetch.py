@@ -73,6 +73,7 @@ class Load(NamedTuple):
     BrokerError."""
 
     key: Key
+    size: int
     work: Callable[[], Any]
     then: Callable[[Any], None]
     failed: Callable[[], None]
@@ -191,13 +192,15 @@ class Call:
 
     def _acquire(self) -> None:
         left, size = self._wanted, 0
+        load_left = self._ctx.core.fetch_buffers.allowance()
         for part in self._parts:
             max_bytes = min(self._request.max_bytes, MAX_RESPONSE_BYTES) - size
-            if left <= 0 or (max_bytes <= 0 and size):
+            if left <= 0 or (size and (max_bytes <= 0 or not load_left)):
                 break
-            found = self._delivery.fetch(part, self._member, self._demand(left), max_bytes, self._options)
+            found = self._delivery.fetch(part, self._member, self._demand(left), max_bytes, self._options, load_left)
             if isinstance(found, Loading):
                 self._acquire_after(part, found)
+                load_left = max(0, load_left - found.size)
             elif found is not None:
                 self._found[_key(part.place.partition)] = found
             elif self._delivery.could_give(part, self._options):
@@ -226,7 +229,7 @@ class Call:
         def then(offset: int) -> None:
             self._delivery.begin_at(self._group, partition, offset)
 
-        self._loads.append(Load(key, find_offset, then, _nothing))
+        self._loads.append(Load(key, 0, find_offset, then, _nothing))
 
     def _acquire_after(self, part: Part, loading: Loading) -> None:
         key = _key(part.place.partition)
@@ -240,7 +243,7 @@ class Call:
             if found.acquired:
                 self._found[key] = found
 
-        self._loads.append(Load(key, loading.load, then, lambda: self._delivery.not_loaded(part)))
+        self._loads.append(Load(key, loading.size, loading.load, then, lambda: self._delivery.not_loaded(part)))
 
     def _load(self) -> None:
         loads, self._loads = self._loads, []
@@ -274,7 +277,7 @@ class Call:
                 self.run()
 
         self.deferred.hurry = self._hurried
-        self._ctx.peer.in_thread(work, arrived)
+        self._ctx.peer.load(sum(load.size for load in loads), work, arrived)
 
     # -- waiting ---------------------------------------------------------------------------------------------------
 
