@@ -30,7 +30,6 @@ class Fault(Enum):
     INVALID_REPLICA_ASSIGNMENT = "a single node has every replica"
     INVALID_CONFIG = "unknown configuration, or invalid value"
     INVALID_REQUEST = "the request is invalid"
-    UNSUPPORTED_FOR_MESSAGE_FORMAT = "only record batches of format 2 are supported"
     UNSUPPORTED_COMPRESSION_TYPE = "the codec is unknown"
     UNSUPPORTED_VERSION = "not supported in this version"
     POLICY_VIOLATION = "refused by policy"

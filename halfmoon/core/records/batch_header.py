@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
+LENGTH_AT = 8
 LENGTH_END = 12
 """Where the bytes counted by the length field begin."""
 MAGIC_AT = 16
@@ -45,6 +46,8 @@ CRC_START = 21
 """The first byte that the CRC covers."""
 MAGIC = 2
 assert HEADER_BYTES == 61
+_SMALLEST_LENGTH = 14
+"""What follows the length in a message of format 0 without key and value: Kafka takes less for damage."""
 
 CODEC_MASK = 7
 TIMESTAMP_TYPE = 8
@@ -53,6 +56,12 @@ TRANSACTIONAL = 16
 CONTROL = 32
 DELETE_HORIZON = 64
 """Set by the broker: the base timestamp says when the batch's tombstones, or its marker, may go (KIP-534)."""
+
+SMALLEST_RECORD = 7
+"""Bytes of a record: length, attributes, two deltas, two lengths of −1, no headers take one each."""
+_MOST_EXPANSION = (1, 1032, 22, 255, 32_768)
+"""By codec: how many bytes one compressed byte can become at best. DEFLATE: 258 for 2 bits; snappy: 64 for 3 bytes;
+LZ4: 255 for a byte of length; zstd: a block of 128 KiB for 4 bytes."""
 
 _unpack = HEADER.unpack_from
 _pack_broker_fields = struct.Struct(">qii").pack_into
@@ -96,9 +105,10 @@ def check_batch(batch: memoryview, max_bytes: int) -> BatchHeader:
     """The header of a batch that a client produced, checked as far as it goes without reading records.
 
     `batch` is all that a request carries for one partition. Raises BrokerError, in this order:
-    UNSUPPORTED_FOR_MESSAGE_FORMAT for a format other than 2; CORRUPT_MESSAGE where the bytes are not a whole batch,
-    INVALID_RECORD where they are several; MESSAGE_TOO_LARGE over `max_bytes`; CORRUPT_MESSAGE where the checksum fails;
-    then, for what the header says, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD or INVALID_TIMESTAMP.
+    INVALID_RECORD where the bytes are not exactly one batch of format 2, CORRUPT_MESSAGE for a length or a format that
+    cannot be; MESSAGE_TOO_LARGE over `max_bytes`; CORRUPT_MESSAGE where the checksum fails; then, for what the header
+    says, UNSUPPORTED_COMPRESSION_TYPE, INVALID_RECORD (also where so many records do not fit into so many bytes) or
+    INVALID_TIMESTAMP. The codes are Kafka's (ProduceRequest.validateRecords, ByteBufferLogInputStream, LogValidator).
     """
     size = len(batch)
     if size < HEADER_BYTES:
@@ -117,6 +127,7 @@ def check_batch(batch: memoryview, max_bytes: int) -> BatchHeader:
         not 0 <= fields[5] <= ZSTD
         or count < 1
         or count != fields[6] + 1
+        or count * SMALLEST_RECORD > (size - HEADER_BYTES) * _MOST_EXPANSION[fields[5]]
         or (fields[9] >= 0 and (fields[10] < 0 or fields[11] < 0))
     ):
         _refuse_fields(header)
@@ -163,19 +174,26 @@ def assemble(header: BatchHeader, body: Buffer) -> bytes:
 
 
 def _framing_error(batch: memoryview) -> BrokerError:
-    """Why these bytes are not exactly one batch of format 2."""
+    """Why these bytes are not exactly one batch of format 2. Where Kafka would find no whole batch it says
+    INVALID_RECORD, which clients do not retry as they do CORRUPT_MESSAGE."""
     size = len(batch)
+    if size >= LENGTH_END:
+        (length,) = struct.unpack_from(">i", batch, LENGTH_AT)
+        if length < _SMALLEST_LENGTH:
+            return BrokerError(Fault.CORRUPT_MESSAGE, f"the batch says {length} bytes follow, which no format has")
     if size <= MAGIC_AT:
-        return BrokerError(Fault.CORRUPT_MESSAGE, f"{size} bytes are no record batch")
+        return BrokerError(Fault.INVALID_RECORD, f"{size} bytes are no record batch")
     magic = batch[MAGIC_AT]
+    if magic > MAGIC:
+        return BrokerError(Fault.CORRUPT_MESSAGE, f"there is no message format {magic}")
+    if size < LENGTH_END + length:
+        return BrokerError(Fault.INVALID_RECORD, f"the batch says {length} bytes follow, {size - LENGTH_END} do")
     if magic != MAGIC:
         return BrokerError(
-            Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"message format {magic}; only record batches of format 2 are supported",
+            Fault.INVALID_RECORD, f"message format {magic}; only record batches of format 2 are supported"
         )
-    (length,) = struct.unpack_from(">i", batch, 8)
-    if length < HEADER_BYTES - LENGTH_END or size < LENGTH_END + length:
-        return BrokerError(Fault.CORRUPT_MESSAGE, f"the batch says {length} bytes follow, {size - LENGTH_END} do")
+    if length < HEADER_BYTES - LENGTH_END:
+        return BrokerError(Fault.CORRUPT_MESSAGE, f"the batch says {length} bytes follow, fewer than its header has")
     return BrokerError(Fault.INVALID_RECORD, "a request carries exactly one record batch for a partition")
 
 
@@ -190,6 +208,9 @@ def _refuse_fields(header: BatchHeader) -> None:
             f"a produced batch has offsets without holes; this one counts {header.record_count} records "
             f"up to offset delta {header.last_offset_delta}",
         )
+    room = header.batch_length - (HEADER_BYTES - LENGTH_END)
+    if header.record_count * SMALLEST_RECORD > room * _MOST_EXPANSION[attributes & CODEC_MASK]:
+        raise BrokerError(Fault.INVALID_RECORD, f"{header.record_count} records do not fit into {room} bytes")
     if attributes & CONTROL:
         raise BrokerError(Fault.INVALID_RECORD, "clients must not write control batches")
     if attributes & TRANSACTIONAL and header.producer_id < 0:

@@ -21,10 +21,9 @@ from array import array
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from halfmoon.core.records.batch_header import SMALLEST_RECORD
 from halfmoon.errors import BrokerError, Fault
 
-SMALLEST_RECORD = 7
-"""Length, attributes, two deltas, two lengths of −1, no headers: one byte each."""
 _SMALLEST_LENGTH = SMALLEST_RECORD - 1
 _SMALLEST_HEADER = 2
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1

@@ -71,6 +71,22 @@ def test_every_codec_and_unused_attribute_bits_pass(codec):
         ({"record_count": -1, "last_offset_delta": -2}, Fault.INVALID_RECORD),
         ({"record_count": 2}, Fault.INVALID_RECORD),
         ({"last_offset_delta": 1}, Fault.INVALID_RECORD),
+        ({"record_count": 2, "last_offset_delta": 1}, Fault.INVALID_RECORD),
+        ({"record_count": 2**31 - 1, "last_offset_delta": 2**31 - 2}, Fault.INVALID_RECORD),
+        ({"record_count": 23, "last_offset_delta": 22, "attributes": 2}, Fault.INVALID_RECORD),
+        ({"record_count": 256, "last_offset_delta": 255, "attributes": 3}, Fault.INVALID_RECORD),
+        ({"record_count": 1033, "last_offset_delta": 1032, "attributes": 1}, Fault.INVALID_RECORD),
+        (
+            {
+                "record_count": 32_769,
+                "last_offset_delta": 32_768,
+                "attributes": 4 | 16,
+                "producer_id": 5,
+                "producer_epoch": 0,
+                "base_sequence": 0,
+            },
+            Fault.INVALID_RECORD,
+        ),
         ({"attributes": 32}, Fault.INVALID_RECORD),
         ({"attributes": 16}, Fault.INVALID_RECORD),
         ({"attributes": 8}, Fault.INVALID_TIMESTAMP),
@@ -87,22 +103,23 @@ def test_an_idempotent_producers_batch_passes():
 
 
 def test_framing():
+    """No whole batch is INVALID_RECORD, as in Kafka; a length that no format has is CORRUPT_MESSAGE."""
     good = bytes(batch())
-    assert refused(b"") is Fault.CORRUPT_MESSAGE
-    assert refused(good[:16]) is Fault.CORRUPT_MESSAGE
-    assert refused(good[:60]) is Fault.CORRUPT_MESSAGE
-    assert refused(good[:-1]) is Fault.CORRUPT_MESSAGE
+    for size in (0, 11, 16, 17, 60, len(good) - 1):
+        assert refused(good[:size]) is Fault.INVALID_RECORD
     assert refused(good + good) is Fault.INVALID_RECORD
-    for length in (-1, 0, 48, 2**31 - 1, -(2**31)):
+    assert refused(good + b"\0") is Fault.INVALID_RECORD
+    for length in (-1, 0, 13, 14, 48, -(2**31)):
         assert refused(good[:8] + struct.pack(">i", length) + good[12:]) is Fault.CORRUPT_MESSAGE
+    assert refused(good[:8] + struct.pack(">i", 2**31 - 1) + good[12:]) is Fault.INVALID_RECORD
 
 
 @pytest.mark.parametrize("magic", [0, 1, 3, 127, 255])
-@pytest.mark.parametrize("size", [17, 34, 68, 300])
+@pytest.mark.parametrize("size", [26, 34, 68, 300])
 def test_other_message_formats(magic, size):
     """Formats 0 and 1 have no batch header, but their magic stands at the same byte."""
     data = struct.pack(">qiIB", 0, size - 12, 0, magic).ljust(size, b"\0")
-    assert refused(data) is Fault.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert refused(data) is (Fault.INVALID_RECORD if magic < 2 else Fault.CORRUPT_MESSAGE)
 
 
 def test_size_comes_before_the_checksum_and_the_checksum_before_the_fields():
