@@ -32,6 +32,8 @@ class TopicPolicy(Struct, frozen=True):
 
     reserves: Callable[[str], bool] | None = None
     """Whether a name is the feature's own: nobody else makes topics of that name."""
+    provides: Callable[[str], bool] | None = None
+    """Whether a topic of this name is made as soon as a client asks for it, also where clients create no topics."""
     creating: Callable[[Mapping[str, str], int], tuple[Binding | None, int]] | None = None
     """(configs, partitions or −1) → what the topic is bound to, if it is derived from another, and its partitions."""
     deleting: Callable[[Topic], None] | None = None
@@ -137,6 +139,7 @@ class TopicPolicies:
 
     def __init__(self, policies: Sequence[TopicPolicy] = ()) -> None:
         self._reserves = bound([each.reserves for each in policies])
+        self._provides = bound([each.provides for each in policies])
         self._creating = bound([each.creating for each in policies])
         self.deleting = bound([each.deleting for each in policies])
         self.configuring = bound([each.configuring for each in policies])
@@ -146,6 +149,9 @@ class TopicPolicies:
 
     def reserves(self, name: str) -> bool:
         return any(reserves(name) for reserves in self._reserves)
+
+    def provides(self, name: str) -> bool:
+        return any(provides(name) for provides in self._provides)
 
     def creating(self, configs: Mapping[str, str], partitions: int) -> tuple[Binding | None, int]:
         """What a new topic is bound to, by the first feature that binds it, and its partitions. Raises BrokerError."""

@@ -9,6 +9,7 @@ from fake_admin_broker import FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka.operations import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from halfmoon.adapters.kafka.protocol import MetadataRequest, MetadataResponse
+from halfmoon.core.features import Feature, Features, TopicPolicy
 from halfmoon.errors import BrokerError, Fault
 
 KEY = 3
@@ -177,3 +178,33 @@ def test_what_is_remembered_follows_the_topic(client, broker):
     assert (len(before.partitions), len(after.partitions)) == (1, 2)
     assert after.partitions[0].leader_epoch == before.partitions[0].leader_epoch + 1
     assert after.topic_id.bytes == b"another topic id"
+
+
+class TestProvidedTopics:
+    """What a feature provides is made although neither broker.yaml nor the client creates topics."""
+
+    @pytest.fixture
+    def broker(self):
+        broker = FakeAdminBroker(topics__auto_create=False)
+        provides = TopicPolicy(provides=lambda name: name.startswith("retry."))
+        broker.features = Features([Feature("other"), Feature("retry", topics=provides)])
+        return broker
+
+    @pytest.mark.parametrize("version", versions(KEY))
+    def test_are_made_when_asked_for(self, client, broker, version):
+        request = MetadataRequest(topics=named("retry.billing", "other", "retry.a b"))
+        if version >= 4:
+            request.allow_auto_topic_creation = False
+        pending = client.send(KEY, version, request)
+        broker.flush()
+        assert [(t.error_code, t.name) for t in pending.answer.topics] == [
+            (0, "retry.billing"),
+            (3, "other"),
+            (17, "retry.a b"),
+        ]
+        assert [change[1] for change in broker.written] == ["retry.billing"]
+
+    def test_not_by_id(self, client, broker):
+        answer = client.ask(KEY, 12, topics=by_id(b"retry.0123456789"))
+        assert [t.error_code for t in answer.topics] == [100]
+        assert broker.written == []

@@ -2,8 +2,8 @@
 
 Topics are asked for by name, from version 12 on also by id; null asks for all that are not internal, and an empty
 list for none (in version 0, which has no null, for all). A missing topic is created where both broker.yaml and the
-request allow it; then the answer waits until the log has it. Kafka answers UNKNOWN_TOPIC_OR_PARTITION instead and
-lets the client ask again.
+request allow it, or a feature provides it (docs/decisions/0112); then the answer waits until the log has it. Kafka
+answers UNKNOWN_TOPIC_OR_PARTITION instead and lets the client ask again.
 
 Rules: KafkaApis.handleTopicMetadataRequest. The response is put together from remembered bytes, see `metadata_bytes`.
 """
@@ -61,7 +61,7 @@ def metadata(ctx: Context, body: memoryview) -> object:
         if access is not None and _is_hidden(ctx, topic, entry.name):
             asked[key] = error_bytes(version, code(Fault.TOPIC_AUTHORIZATION_FAILED), *key)
             continue
-        if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request):
+        if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request, entry.name):
             try:
                 ctx.check_either(("create", "cluster", CLUSTER), ("create", "topic", entry.name))
                 topic, position = ctx.core.administration.create_topic(entry.name, -1, {})
@@ -101,8 +101,10 @@ def _is_hidden(ctx: Context, topic: Any, name: str | None) -> bool:
     return named is not None and not ctx.allows("describe", "topic", named)
 
 
-def _may_create(ctx: Context, request: Any) -> bool:
-    return bool(ctx.core.settings.topics.auto_create and request.allow_auto_topic_creation)
+def _may_create(ctx: Context, request: Any, name: str) -> bool:
+    if ctx.core.settings.topics.auto_create and request.allow_auto_topic_creation:
+        return True
+    return ctx.core.features.topics.provides(name)
 
 
 def _describe(ctx: Context, topic: Any, operations: int) -> bytes:

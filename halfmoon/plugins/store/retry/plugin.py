@@ -31,6 +31,8 @@ from halfmoon.plugin import (
     BrokerError,
     ConfigSection,
     Fault,
+    Feature,
+    FeatureContext,
     Headers,
     Nacked,
     PluginContext,
@@ -40,6 +42,7 @@ from halfmoon.plugin import (
     Redirect,
     Redirected,
     Section,
+    TopicPolicy,
     build_batch,
     dead_letter_topic,
     hookimpl,
@@ -75,6 +78,13 @@ class RetrySettings(Section, frozen=True, kw_only=True):
 @hookimpl
 def halfmoon_config() -> ConfigSection:
     return ConfigSection(RetrySettings)
+
+
+@hookimpl
+def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
+    """A consumer asks for its group's retry topic before anything was handed back, and librdkafka's consumers allow no
+    creation by default: they would look again after five minutes."""
+    return [Feature("retry", topics=TopicPolicy(provides=lambda name: retrying_group(name) is not None))]
 
 
 @hookimpl(tryfirst=True)  # before delays, which act on the level that is set here
