@@ -107,7 +107,7 @@ def boarding_calls(steps: Steps) -> None:
 
 def gate_changes(steps: Steps) -> None:
     """Two half messages: one is committed and delivered, the other rolled back and never seen. Raises PipelineError."""
-    from halfmoon.kafka import TransactionalOutbox
+    from halfmoon.kafka import NotStoredError, TransactionalOutbox
 
     with steps.timed("outbox"):
         partitions = ensure_topic(steps.bootstrap, GATES_TOPIC, 1)
@@ -117,12 +117,15 @@ def gate_changes(steps: Steps) -> None:
         outbox = TransactionalOutbox("halfmoon-demo", producer)
         kept, _ = outbox.prepare(GATES_TOPIC, b"UA 1545 now leaves from gate 7")
         dropped, _ = outbox.prepare(GATES_TOPIC, b"UA 1545 now leaves from gate 99")
-        _flush(producer, GATES_TOPIC)
-        with TopicView(steps.bootstrap) as view:
-            seen_early = view.ends(GATES_TOPIC, partitions)[0] - begin
-        outbox.rollback(dropped)
-        outbox.commit(kept)
-        _flush(producer, "halfmoon.transactions")
+        try:
+            outbox.flush(REQUEST_TIMEOUT_S)
+            with TopicView(steps.bootstrap) as view:
+                seen_early = view.ends(GATES_TOPIC, partitions)[0] - begin
+            outbox.rollback(dropped)
+            outbox.commit(kept)
+            outbox.close(REQUEST_TIMEOUT_S)
+        except (NotStoredError, TimeoutError) as error:
+            raise PipelineError(str(error)) from error
         came = [text for text, _ in _receive(steps, GATES_TOPIC, begin, 1)]
         with TopicView(steps.bootstrap) as view:
             seen = view.ends(GATES_TOPIC, partitions)[0] - begin

@@ -8,10 +8,11 @@ For kafka-python, against any Kafka, Halfmoon or not:
 For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
 
     nack = halfmoon.kafka.Nack("billing", producer)
-    nack(record)  # could not be handled: it is redelivered later, in nack.topic
+    nack(record).result(10)  # could not be handled: it is redelivered later, in nack.topic
 
     outbox = halfmoon.kafka.TransactionalOutbox("shop", producer)
-    name, _ = outbox.prepare("orders", b"paid")  # delivered when it is committed
+    name, sent = outbox.prepare("orders", b"paid")  # delivered when it is committed
+    sent.result(10)  # stored, else it raises
     outbox.commit(name)
 """
 
@@ -22,8 +23,18 @@ import warnings
 from halfmoon.kafka.assignors import AllocatorAssignor, assignor
 from halfmoon.kafka.nacking import Nack, attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
+from halfmoon.kafka.sending import NotStoredError, Sent
 
-__all__ = ["AllocatorAssignor", "Nack", "TransactionalOutbox", "assignor", "attempts", "original_topic"]
+__all__ = [
+    "AllocatorAssignor",
+    "Nack",
+    "NotStoredError",
+    "Sent",
+    "TransactionalOutbox",
+    "assignor",
+    "attempts",
+    "original_topic",
+]
 
 
 def __getattr__(name: str) -> type[Nack]:

@@ -1,4 +1,4 @@
-"""What confluent-kafka, kafka-python and aiokafka call the same thing: a consumed record, and sending one."""
+"""A consumed record, as confluent-kafka, kafka-python and aiokafka give it."""
 
 from __future__ import annotations
 
@@ -25,14 +25,3 @@ def consumed(record: Any) -> Consumed:
             list(record.headers() or ()),
         )  # fmt: skip
     return Consumed(record.topic, record.partition, record.offset, record.key, record.value, list(record.headers or ()))
-
-
-def send(
-    producer: Any, topic: str, value: bytes | None, key: bytes | None, headers: list[Header], partition: int | None
-) -> Any:
-    """What the producer's own call gives: None with confluent-kafka, a future with kafka-python, something to await
-    that gives a future with aiokafka."""
-    if hasattr(producer, "produce"):  # confluent-kafka
-        where = {} if partition is None else {"partition": partition}
-        return producer.produce(topic, value, key, headers=headers, **where)
-    return producer.send(topic, value=value, key=key, headers=headers, partition=partition)

@@ -5,11 +5,12 @@ number of attempts. One Produce is all it takes; the rest is the broker's work (
 language can do the same.
 
     nack = Nack("billing", producer)
-    for record in consumer:            # subscribed to "orders" and nack.topic
+    for record in consumer:            # subscribed to "orders" and nack.topic, without auto-commit
         try:
             handle(record)
         except Exception:
-            nack(record)               # delay level 3 the first time, then 4, 5, …
+            nack(record).result(10)    # delay level 3 the first time, then 4, 5, …; raises if the broker refuses it
+        consumer.commit()
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from halfmoon.kafka.clients import Consumed, Header, consumed, send
+from halfmoon.kafka.clients import Consumed, Header, consumed
+from halfmoon.kafka.sending import Helper
 from halfmoon.plugin import dead_letter_topic, retry_topic
 
 TIMES = "RECONSUME_TIME"
@@ -26,27 +28,29 @@ OF = "RETRY_OF"
 ORIGINAL_TOPIC = "RETRY_TOPIC"
 
 
-class Nack:
+class Nack(Helper):
     """Negatively acknowledges records of one consumer group.
 
     `producer`: a confluent_kafka.Producer, kafka.KafkaProducer or aiokafka.AIOKafkaProducer that sends bytes as they
     are. `topic`: the group's retry topic; subscribe to it, beside the topics that the group consumes. `dead_letters`:
-    the group's dead-letter topic.
+    the group's dead-letter topic. The retry topic is created when this is made (with aiokafka, as soon as the producer
+    has started). Raises the client's error where that is not possible.
     """
 
     def __init__(self, group: str, producer: Any) -> None:
+        super().__init__(producer)
         self.topic = retry_topic(group)
         self.dead_letters = dead_letter_topic(group)
-        self._producer = producer
+        self._sending.provide(self.topic)
 
     def __call__(
         self, record: Any, *, delay_ms: int | None = None, level: int | None = None, max_times: int | None = None
     ) -> Any:
-        """Have the record redelivered. Returns what the producer's own call returns (a future, or None with
-        confluent-kafka).
+        """Have the record redelivered. Returns a `Sent`, whose `result(timeout)` waits until the broker has stored this
+        and raises NotStoredError if it refuses; with aiokafka a task, to be awaited. Commit the record's offset only
+        then.
 
         `delay_ms` or `level` (1 to 18) in place of the default delay; `max_times` in place of the broker's limit.
-        Commit the record's offset only when the broker has acknowledged this Produce.
         """
         more: list[Header] = []
         if delay_ms is not None:
@@ -55,22 +59,23 @@ class Nack:
             more.append(("DELAY", str(level).encode()))
         if max_times is not None:
             more.append(("MAX_RECONSUME_TIMES", str(max_times).encode()))
-        return self._send(consumed(record), more)
+        return self._back(consumed(record), more)
 
     def dead_letter(self, record: Any) -> Any:
         """Dead-letter the record at once; returns as the call does."""
-        return self._send(consumed(record), [("DELAY", b"-1")])
+        return self._back(consumed(record), [("DELAY", b"-1")])
 
     def give_up(self, record: Any) -> Any:
         """The name of `dead_letter` until 0.1; goes with the next version."""
         warnings.warn("give_up is called dead_letter now", DeprecationWarning, stacklevel=2)
         return self.dead_letter(record)
 
-    def _send(self, record: Consumed, more: Iterable[Header]) -> Any:
-        place = f"{record.topic}/{record.partition}/{record.offset}".encode()
+    def _back(self, record: Consumed, more: Iterable[Header]) -> Any:
+        place = f"{record.topic}/{record.partition}/{record.offset}"
         headers = [header for header in record.headers if header[0] != OF]
-        headers += [(OF, place), *more]
-        return send(self._producer, self.topic, record.value, record.key, headers, None)
+        headers += [(OF, place.encode()), *more]
+        what = f"the negative acknowledgement of {place}"
+        return self._send(what, self.topic, record.value, record.key, headers, None)
 
 
 def attempts(record: Any) -> int:

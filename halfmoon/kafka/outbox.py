@@ -4,7 +4,7 @@ and only if the local transaction it belongs to was committed, without a table t
     outbox = TransactionalOutbox("shop", producer)
 
     name, sent = outbox.prepare("orders", b"order 7 was paid")   # nobody sees it yet
-    sent.get(10)                                                 # stored (kafka-python; else await, or flush)
+    sent.result(10)                                              # stored, else it raises (aiokafka: await sent)
     database.commit()
     outbox.commit(name)                                          # now it is delivered
 
@@ -25,13 +25,14 @@ import warnings
 from collections.abc import Iterable
 from typing import Any
 
-from halfmoon.kafka.clients import Header, consumed, send
+from halfmoon.kafka.clients import Header, consumed
+from halfmoon.kafka.sending import Helper
 from halfmoon.plugin import check_topic
 
 END_TOPIC = "halfmoon.transactions"
 
 
-class TransactionalOutbox:
+class TransactionalOutbox(Helper):
     """The transactions of one group of producers. `producer`: a confluent_kafka.Producer, kafka.KafkaProducer or
     aiokafka.AIOKafkaProducer that sends bytes as they are.
 
@@ -39,9 +40,9 @@ class TransactionalOutbox:
     """
 
     def __init__(self, group: str, producer: Any) -> None:
+        super().__init__(producer)
         self.check_topic = check_topic(group)
         self._group = group.encode()
-        self._producer = producer
 
     @property
     def checks(self) -> str:
@@ -59,21 +60,23 @@ class TransactionalOutbox:
         transaction: str | None = None,
         partition: int | None = None,
     ) -> tuple[str, Any]:
-        """Send a half message: (the transaction's name, what the producer's own call returns).
+        """Send a half message: (the transaction's name, a `Sent`, or with aiokafka a task).
 
-        Make sure that it is stored (the future, the delivery report, or `flush`) before the local transaction commits.
-        `transaction`: a name of your own, such as the id of what is being done; a check-back names it. Use each once.
+        Make sure that it is stored before the local transaction commits: `sent.result(timeout)`, or `await sent`,
+        raises NotStoredError if the broker refuses it. `transaction`: a name of your own, such as the id of what is
+        being done; a check-back names it. Use each once.
         """
         name = transaction or uuid.uuid4().hex
         more = [*headers, ("TRAN_MSG", b"true"), *self._named(name)]
-        return name, send(self._producer, topic, value, key, more, partition)
+        return name, self._send(f"the half message of transaction {name}", topic, value, key, more, partition)
 
     def commit(self, transaction: str) -> Any:
-        """Have the message delivered; returns what the producer's own call returns."""
+        """Have the message delivered; returns a `Sent`, or a task, as `prepare` does. If the broker never hears of it,
+        it asks in `check_topic`."""
         return self._end(transaction, b"commit")
 
     def rollback(self, transaction: str) -> Any:
-        """Have the message dropped; returns what the producer's own call returns."""
+        """Have the message dropped; returns a `Sent`, or a task, as `prepare` does."""
         return self._end(transaction, b"rollback")
 
     def transaction_of(self, check: Any) -> str:
@@ -84,7 +87,8 @@ class TransactionalOutbox:
         raise ValueError("this record is no check-back: it has no header UNIQ_KEY")
 
     def _end(self, transaction: str, state: bytes) -> Any:
-        return send(self._producer, END_TOPIC, b"", None, [*self._named(transaction), ("TRAN_STATE", state)], None)
+        headers = [*self._named(transaction), ("TRAN_STATE", state)]
+        return self._send(f"the {state.decode()} of transaction {transaction}", END_TOPIC, b"", None, headers, None)
 
     def _named(self, transaction: str) -> list[Header]:
         return [("PGROUP", self._group), ("UNIQ_KEY", transaction.encode())]

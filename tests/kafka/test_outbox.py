@@ -99,8 +99,8 @@ def test_aiokafka(broker: halfmoon.testing.Broker) -> None:
         try:
             for value, end in ((b"a", outbox.commit), (b"b", outbox.rollback), (b"c", outbox.commit)):
                 name, sent = outbox.prepare("orders", value)
-                await (await sent)
-                await (await end(name))
+                await sent
+                await end(name)
             return [(await asyncio.wait_for(consumer.getone(), 10)).value for _ in range(2)]
         finally:
             await consumer.stop()
