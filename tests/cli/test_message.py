@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,45 @@ def test_the_history_of_one_that_was_retried_and_given_up(broker_cli: CommandLin
     ]
     assert [event["what"] for event in history] == ["stored", "handed back", "delivered", "given up"], "the old words"
     assert history[1]["detail"] == f"by {group}, for {retry_topic(group)}-0"
+
+
+@pytest.mark.parametrize(
+    ("headers", "waiting"),
+    [(("TIMER_DELAY_MS=1",), "halfmoon.timers"), (("TRAN_MSG=true", "PGROUP=shop"), "RMQ_SYS_TRANS_HALF_TOPIC")],
+    ids=["delayed", "half"],
+)
+def test_the_history_of_a_scheduled_message_goes_on_after_its_delivery(
+    broker_cli: CommandLine, topic: str, name: str, headers: tuple[str, ...], waiting: str
+) -> None:
+    """What was delivered, retried and dead-lettered has not ended undelivered."""
+    group = f"g-{name}"
+    retry = retry_topic(group)
+    broker_cli.ok("topic", "create", retry, "-p", "1")
+    produce(broker_cli, topic, "v", *headers, f"UNIQ_KEY={name}")
+    if waiting != "halfmoon.timers":
+        produce(broker_cli, "halfmoon.transactions", "", "PGROUP=shop", f"UNIQ_KEY={name}", "TRAN_STATE=commit")
+    await_record(broker_cli, topic)
+    produce(broker_cli, retry, "v", f"RETRY_OF={topic}/0/0", "TIMER_DELAY_MS=1")
+    (again,) = await_record(broker_cli, retry)
+    kept = [f"{header['name']}={header['value']}" for header in again["headers"]]
+    produce(broker_cli, retry, "v", f"RETRY_OF={retry}/0/0", *kept, "DELAY=-1")
+    dead = dead_letter_topic(group)
+    for place in (f"{topic}/0/0", f"{retry}/0/0", f"{dead}/0/0"):
+        history = broker_cli.ok("message", "show", "--offset", place, "-o", "json").json()["history"]
+        assert [(event["event"], event["topic"]) for event in history] == [
+            ("scheduled", waiting),
+            ("delivered", topic),
+            ("nacked", "halfmoon.timers"),
+            ("delivered", retry),
+            ("dead-lettered", dead),
+        ], place
+
+
+def await_record(broker_cli: CommandLine, topic: str) -> list[Any]:
+    deadline = time.monotonic() + 30
+    while not (found := broker_cli.ok("consume", topic, "-e", "-o", "json").json_lines()):
+        assert time.monotonic() < deadline
+    return found
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ source, as negatively acknowledged, or as asked about.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from halfmoon.core.catalog.catalog import Catalog
@@ -73,24 +73,28 @@ class History:
         return standing
 
     def of(self, place: Place) -> Steps[tuple[Event, ...]]:
-        root, first_id = yield from self._root(place)
+        root = yield from self._root(place)
         events: dict[tuple[int, Place], Event] = {}
         """Frame's position and the message's place → what happened."""
         seen: dict[Place, str] = {root: ""}
         """And the group that handed the message back there, if one has."""
+        names: set[bytes | None] = set()
+        """Places where it may have been consumed first, as ORIGIN_HEADER names one of them."""
         ahead = [root]
         while ahead and len(events) < MOST_EVENTS:
             here = ahead.pop(0)
             own = yield from self.standing(here)
+            names.add(f"{self._catalog.name_of(here.topic_number)}/{here.partition}/{here.offset}".encode())
             if own is not None:
+                names.add(dict(own.record.headers).get(ORIGIN_HEADER))
                 events[own.whole.frame.position, here] = self._stands(own, here, seen[here])
             search = self._key_index.find([block_hash(*here)])
             frames = self._reader.frames()
-            for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, first_id))):  # noqa: B023
+            for whole, followed, group in (yield lambda: list(_naming(frames, search(), here, names))):  # noqa: B023
                 if not self._counts(whole):
                     continue
                 if followed is None:
-                    events[whole.frame.position, here] = self._named(whole, here)
+                    events[whole.frame.position, here] = self._named(whole, here, group)
                 elif followed not in seen:
                     seen[followed] = group
                     ahead.append(followed)
@@ -102,8 +106,8 @@ class History:
         partition = self._catalog.partition(frame.topic_number, frame.partition)
         return frame.kind != Kind.BATCH or partition is None or partition.stands_at(frame.base_offset, frame.position)
 
-    def _root(self, place: Place) -> Steps[tuple[Place, bytes]]:
-        """Where a message came into the broker, as far back as can be told; and that place as a header names it."""
+    def _root(self, place: Place) -> Steps[Place]:
+        """Where a message came into the broker, as far back as can be told."""
         seen = {place}
         while True:
             found = yield from self.standing(place)
@@ -114,8 +118,7 @@ class History:
                 break
             seen.add(before)
             place = before
-        name = self._catalog.name_of(place.topic_number)
-        return place, f"{name}/{place.partition}/{place.offset}".encode()
+        return place
 
     def _place(self, said: bytes | None) -> Place | None:
         match = _PLACE.fullmatch(said or b"")
@@ -141,8 +144,10 @@ class History:
             what, detail = "given up", reason.decode("utf-8", "backslashreplace")
         return self._event(whole, what, place, due_ms, detail)
 
-    def _named(self, whole: WholeFrame, place: Place) -> Event:
+    def _named(self, whole: WholeFrame, place: Place, group: str) -> Event:
         """What a frame says of a message that stands elsewhere."""
+        if group:  # where it stands since then cannot be told
+            return self._event(whole, "handed back", place, -1, f"by {group}")
         times = next((run.count for run in whole.provenance.attempts if _first(run) == place), 0)
         if times:
             asked = self._name(whole.frame.topic_number, whole.frame.partition)
@@ -197,7 +202,7 @@ def _nth_of(runs: Iterable[SourceRun], nth: int) -> Place | None:
 
 
 def _naming(
-    frames: Frames, positions: Sequence[int], place: Place, first_id: bytes
+    frames: Frames, positions: Sequence[int], place: Place, names: Collection[bytes | None]
 ) -> Iterator[tuple[WholeFrame, Place | None, str]]:
     """Frames that name the message at `place`, where it stands in them (None where it does not), and the group that
     has handed it back so, if one has."""
@@ -216,7 +221,7 @@ def _naming(
         if any(_first(run) == place for run in said.attempts):
             yield whole, None, ""
         if said.sent_back is not None and _index_in(said.sent_back.runs, place) is not None:
-            yield whole, _handed_back(frames, whole, first_id), said.sent_back.group
+            yield whole, _handed_back(frames, whole, names), said.sent_back.group
         nth = None if said.given_up is None else _index_in(said.given_up.runs, place)
         if said.given_up is not None and nth is not None:
             yield whole, _nth_place(whole, nth), said.given_up.group
@@ -230,14 +235,16 @@ def _nth_place(whole: WholeFrame, nth: int) -> Place | None:
     return None  # it is named behind those that records were made from: it is done with
 
 
-def _handed_back(frames: Frames, whole: WholeFrame, first_id: bytes) -> Place | None:
-    """Where in a frame group, which begins with this frame, the message stands that was first consumed there."""
+def _handed_back(frames: Frames, whole: WholeFrame, names: Collection[bytes | None]) -> Place | None:
+    """Where in a frame group, which begins with this frame, the message stands that was first consumed at one of the
+    places of these names."""
     each: WholeFrame | None = whole
     for _ in range(min(GROUP_PARTS, whole.frame.parts)):
         if each is None:
             break
         for record in iter_records(each.payload):
-            if dict(record.headers).get(ORIGIN_HEADER) == first_id:
+            origin = dict(record.headers).get(ORIGIN_HEADER)
+            if origin is not None and origin in names:
                 frame = each.frame
                 return Place(frame.topic_number, frame.partition, frame.base_offset + record.offset_delta)
         each = frames.read(each.frame.end)
