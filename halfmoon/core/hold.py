@@ -11,6 +11,8 @@ Rules:
 - Policies of plugins may leave a request waiting although something has come for it; then `check` leaves it, too, until
   they have let an arrival count.
 - `check` asks each waiter's own `ready`, so that a lost notification costs seconds and not for ever (B12).
+- What raises in one waiter (`match`, `ready`, `wake`) concerns this waiter only. One whose `match` or `ready` raises is
+  woken: its answer says what is wrong.
 
 It knows no socket and no clock: deadlines are monotonic milliseconds that the caller passes in.
 """
@@ -128,6 +130,8 @@ class HoldService:
         self.policies: tuple[Policy, ...] = ()
         """Of plugins. Where there is one, an arrival comes with `Arrival`."""
         self.on_policy_error: Callable[[Policy, Exception], None] = lambda policy, error: None
+        self.on_error: Callable[[Exception], None] = lambda error: None
+        """Told what a waiter's callback has raised."""
 
     def __len__(self) -> int:
         return self._count
@@ -176,17 +180,21 @@ class HoldService:
             return
         woken = []
         for held in waiting:
-            if held.match is not None and not held.match(partition, arrival):
-                continue
+            if held.match is not None:
+                try:
+                    if not held.match(partition, arrival):
+                        continue
+                except Exception as error:
+                    self.on_error(error)
+                    woken.append(held)
+                    continue
             if self.policies and not self._agree(held, partition, arrival):
                 continue
             held.missing_bytes -= nbytes
             if held.missing_bytes <= 0:
                 woken.append(held)
         for held in woken:
-            if self.release(held):
-                self.counters.woken_by_arrival += 1
-                held.wake()
+            self.wake(held)
 
     def expire(self, mono_ms: int) -> None:
         """Wake every request whose deadline has come; not those that are parked again on the way."""
@@ -200,7 +208,7 @@ class HoldService:
                 self.counters.woken_by_deadline += 1
                 for policy in self.policies:
                     self._ask(policy, policy.on_expire, held)
-                held.wake()
+                self._wake(held)
 
     def next_deadline(self) -> int | None:
         """When `expire` has work again (monotonic ms); None while nothing is held."""
@@ -211,31 +219,25 @@ class HoldService:
 
     def check(self) -> None:
         """Wake whoever could be answered although nobody told (B12); called every `check_interval`."""
-        ready = [
-            h
-            for waiting in self._by_owner.values()
-            for h in waiting
-            if h.ready is not None and not h.left and h.ready()
-        ]
+        ready = [h for waiting in self._by_owner.values() for h in waiting if self._is_ready(h)]
         for held in ready:
             if self.release(held):
                 self.counters.woken_by_check += 1
-                held.wake()
+                self._wake(held)
 
     def look_at(self, partitions: Iterable[Hashable]) -> None:
         """Wake whoever waits on one of these partitions and could be answered now: there is more to be read of what had
         arrived before. Each request is asked once: that may cost it a look at all that it waits for."""
         waiting = {held: None for partition in partitions for held in self._by_partition.get(partition, ())}
         for held in waiting:
-            if held.ready is not None and not held.left and held.ready() and self.release(held):
-                self.counters.woken_by_arrival += 1
-                held.wake()
+            if self._is_ready(held):
+                self.wake(held)
 
     def wake_partition(self, partition: Hashable) -> None:
         """Wake everybody who waits on a partition, whatever they miss: it was deleted, or its start moved."""
         for held in self.waiting(partition):
             if self.release(held):
-                held.wake()
+                self._wake(held)
 
     def waiting(self, partition: Hashable) -> list[Held]:
         """Who waits on a partition, in the order they came."""
@@ -245,7 +247,7 @@ class HoldService:
         """Something has come for this one, unless it is held no more."""
         if self.release(held):
             self.counters.woken_by_arrival += 1
-            held.wake()
+            self._wake(held)
 
     def drop(self, owner: object) -> None:
         """Forget all requests of an owner that is gone; none is woken."""
@@ -254,6 +256,21 @@ class HoldService:
             # Who asked mostly points at what it is parked as: let go, so that no garbage collection is needed.
             held.wake, held.match, held.ready = _nobody, None, None
             self.counters.dropped += 1
+
+    def _wake(self, held: Held) -> None:
+        try:
+            held.wake()
+        except Exception as error:
+            self.on_error(error)
+
+    def _is_ready(self, held: Held) -> bool:
+        if held.ready is None or held.left:
+            return False
+        try:
+            return held.ready()
+        except Exception as error:
+            self.on_error(error)
+            return True
 
     def _agree(self, held: Held, partition: Hashable, arrival: object) -> bool:
         """Whether all policies let an arrival count. One that raises has the request answered with what there is."""

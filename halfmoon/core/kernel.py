@@ -78,6 +78,7 @@ class Kernel:
         self.timers = Timers()
         self.relays = Relays(clock, self.logger)
         self.hold.on_deadline = self.relays.on_deadline = self.timers.arm
+        self.hold.on_error = self.timers.on_error = self._callback_failed
         self.turn = turn = Turn(self.log, self.hold, self.logger, sync=settings.log.flush == "sync")
         self.appender = appender = Appender(
             self.log, self.catalog, turn, clock, validate_records=settings.log.validate == "records"
@@ -192,6 +193,9 @@ class Kernel:
         except (OSError, BrokerError, StorageError) as error:
             self.logger.error("no clean stop; the next start will recover: %s", error)
         self.log.close()
+
+    def _callback_failed(self, error: Exception) -> None:
+        self.logger.error("event=callback_failed", exc_info=error)
 
     def _segment_head(self, start: int) -> list[bytes]:
         """What has been true up to a new segment, for its head: so that the segments before it may go."""

@@ -91,7 +91,7 @@ class Turn:
         else:
             self.settle()
             for flushed in self.flushed:
-                flushed()
+                self._call(flushed)
 
     def flush(self) -> None:
         """Write and sync all that was appended, waiting for it: for start and stop. Raises StorageError."""
@@ -120,7 +120,7 @@ class Turn:
         while waiting and waiting[0][0] <= upto:
             self._call(waiting.popleft()[1], None)
         if self.follower is not None:
-            self.follower.arrived(upto)
+            self._call(self.follower.arrived, upto)
         if batches:
             on_arrival = self._hold.on_arrival
             if self._hold.policies:
@@ -130,7 +130,7 @@ class Turn:
                 for partition, nbytes in arrivals.items():
                     on_arrival(partition, nbytes)
             for arrived in self.arrived:
-                arrived(arrivals)
+                self._call(arrived, arrivals)
 
     # -- waiting for it ----------------------------------------------------------------------------------------------
 

@@ -26,6 +26,7 @@ from halfmoon.plugin import dead_letter_topic, retry_topic
 TIMES = "RECONSUME_TIME"
 OF = "RETRY_OF"
 ORIGINAL_TOPIC = "RETRY_TOPIC"
+MOST_DIGITS = 9
 
 
 class Nack(Helper):
@@ -79,10 +80,11 @@ class Nack(Helper):
 
 
 def attempts(record: Any) -> int:
-    """How often the record was negatively acknowledged before."""
+    """How often the record was negatively acknowledged before; 0 where the header, which any program can write, says no
+    number."""
     for name, content in consumed(record).headers:
         if name == TIMES and content is not None:
-            return int(content)
+            return int(content) if len(content) <= MOST_DIGITS and content.isdigit() else 0
     return 0
 
 
@@ -91,5 +93,5 @@ def original_topic(record: Any) -> str:
     there = consumed(record)
     for name, content in there.headers:
         if name == ORIGINAL_TOPIC and content is not None:
-            return content.decode()
+            return content.decode(errors="replace")
     return there.topic

@@ -83,7 +83,7 @@ class TransactionalOutbox(Helper):
         """The transaction that a record of `check_topic` asks about."""
         for name, content in consumed(check).headers:
             if name == "UNIQ_KEY" and content is not None:
-                return content.decode()
+                return content.decode(errors="surrogateescape")  # any bytes can be a name
         raise ValueError("this record is no check-back: it has no header UNIQ_KEY")
 
     def _end(self, transaction: str, state: bytes) -> Any:
@@ -91,4 +91,4 @@ class TransactionalOutbox(Helper):
         return self._send(f"the {state.decode()} of transaction {transaction}", END_TOPIC, b"", None, headers, None)
 
     def _named(self, transaction: str) -> list[Header]:
-        return [("PGROUP", self._group), ("UNIQ_KEY", transaction.encode())]
+        return [("PGROUP", self._group), ("UNIQ_KEY", transaction.encode(errors="surrogateescape"))]

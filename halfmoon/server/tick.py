@@ -15,6 +15,7 @@ seconds. Nothing else drives the broker; adapters only call it.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from bisect import bisect_left
 from collections.abc import Callable
@@ -27,6 +28,8 @@ from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage.segment import Sync
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
+
+log = logging.getLogger("halfmoon.broker")
 
 RETENTION_INTERVAL_S = 60.0
 TURN_INTERVAL_S = 5.0
@@ -308,9 +311,11 @@ class Ticker:
         self._deadline_timer = None
         kernel = self._kernel
         now_ms = kernel.clock.mono_ms()
-        kernel.timers.expire(now_ms)
-        if not self.stopped:
-            self._arm_next(now_ms + 1)
+        try:
+            kernel.timers.expire(now_ms)
+        finally:
+            if not self.stopped:
+                self._arm_next(now_ms + 1)
 
     def _arm_next(self, not_before_ms: int) -> None:
         deadline_ms = self._kernel.timers.next_deadline()
@@ -318,10 +323,14 @@ class Ticker:
             self._arm(max(deadline_ms, not_before_ms))
 
     def every(self, interval_s: float, what: Callable[[], None]) -> None:
+        """Call it again and again, whatever it raises."""
         slot = len(self._timers)
 
         def again() -> None:
-            what()
+            try:
+                what()
+            except Exception:
+                log.exception("event=callback_failed")
             self._timers[slot] = self.loop.call_later(interval_s, again)
 
         self._timers.append(self.loop.call_later(interval_s, again))
@@ -336,9 +345,14 @@ class Ticker:
     def _retain(self) -> None:
         if self.stopped:
             return
-        over = self._kernel.housekeeping.retain()
+        over = True
+        try:
+            over = self._kernel.housekeeping.retain()
+            if over:
+                self.begin_job()
+        except Exception:
+            log.exception("event=callback_failed")
         if over:
-            self.begin_job()
             self.loop.call_later(RETENTION_INTERVAL_S, self._retain)
         else:
             self.loop.call_soon(self._retain)

@@ -355,3 +355,60 @@ def test_a_policy_that_raises_has_the_request_answered_and_is_counted(bench: Ben
     assert bench.woken == ["a"]
     assert failed == ["even: no luck"]
     assert bench.hold.counters.policy_errors == 1
+
+
+class Failing:
+    """Callbacks of a waiter that is broken, and what the service was told of it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.errors: list[str] = []
+        bench.hold.on_error = lambda error: self.errors.append(str(error))
+
+    def match(self, partition: object, arrival: object) -> bool:
+        raise ValueError("match")
+
+    def ready(self) -> bool:
+        raise ValueError("ready")
+
+    def wake(self) -> None:
+        raise ValueError("wake")
+
+
+def test_a_match_that_raises_has_its_own_request_answered_and_keeps_no_other_from_its_arrival(bench: Bench) -> None:
+    failing = Failing(bench)
+    bench.park("broken", "p", match=failing.match)
+    bench.park("whole", "p")
+    bench.hold.on_arrival("p", 1)
+    assert (bench.woken, failing.errors, len(bench.hold)) == (["broken", "whole"], ["match"], 0)
+
+
+def test_a_ready_that_raises_has_its_own_request_answered_and_keeps_no_other_from_the_check(bench: Bench) -> None:
+    for look in (bench.hold.check, lambda: bench.hold.look_at(["p"])):
+        failing = Failing(bench)
+        bench.woken.clear()
+        bench.park("broken", "p", ready=failing.ready)
+        bench.park("whole", "p", ready=lambda: True)
+        look()
+        assert (bench.woken, failing.errors, len(bench.hold)) == (["broken", "whole"], ["ready"], 0)
+
+
+def test_a_wake_that_raises_keeps_no_other_from_being_woken(bench: Bench) -> None:
+    failing = Failing(bench)
+
+    def park() -> Held:
+        held = bench.park("broken", "p", ready=lambda: True)
+        held.wake = failing.wake
+        bench.park("whole", "p", ready=lambda: True)
+        return held
+
+    for wake in (
+        lambda _: bench.hold.on_arrival("p", 1),
+        lambda _: bench.hold.expire(500),
+        lambda _: bench.hold.check(),
+        lambda _: bench.hold.look_at(["p"]),
+        lambda _: bench.hold.wake_partition("p"),
+    ):
+        failing.errors.clear()
+        bench.woken.clear()
+        wake(park())
+        assert (bench.woken, failing.errors, len(bench.hold)) == (["whole"], ["wake"], 0)

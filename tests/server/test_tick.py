@@ -287,3 +287,45 @@ def test_a_duration_counts_in_the_first_bucket_that_holds_it(bucket: int, bound_
     expected[bucket] = expected[bucket + 1] = 1
     assert durations.counts == expected
     assert durations.total_s == pytest.approx(bound_s * 2.01)
+
+
+def test_what_is_called_again_and_again_goes_on_after_an_exception(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path) as (_, ticker):
+            called: list[int] = []
+
+            def fail() -> None:
+                called.append(1)
+                raise ValueError("broken")
+
+            ticker.every(0.001, fail)
+            await until(lambda: len(called) >= 3)
+
+    run(main)
+
+
+def test_deadlines_are_kept_after_one_of_them_has_raised(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with ticking(tmp_path) as (broker, _):
+            mono_ms = broker.clock.mono_ms()
+            woken: list[str] = []
+
+            class Broken:
+                deadline: int | None = mono_ms + 5
+
+                def next_deadline(self) -> int | None:
+                    return self.deadline
+
+                def expire(self, now_ms: int) -> None:
+                    if self.deadline is not None and self.deadline <= now_ms:
+                        self.deadline = None
+                        raise ValueError("broken")
+
+            broken = Broken()
+            broker.kernel.timers.add(broken)
+            broker.kernel.timers.arm(mono_ms + 5)
+            await until(lambda: broken.deadline is None)
+            broker.hold.park(Held((), 1, broker.clock.mono_ms() + 5, None, lambda: woken.append("w")), mono_ms)
+            await until(lambda: woken == ["w"])
+
+    run(main)

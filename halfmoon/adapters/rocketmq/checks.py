@@ -103,9 +103,10 @@ class CheckBack:
             return
         try:
             self._ask_all(group, partition)
-        except BrokerError as error:
-            log.error("event=check_back_failed group=%s error=%s", group, error)
-            self._followed[group] = partition.stable_offset
+        except Exception as error:  # whatever it is, it must not end the check-backs of this group
+            known = isinstance(error, BrokerError)
+            log.error("event=check_back_failed group=%s error=%s", group, error, exc_info=None if known else error)
+            self._followed[group] = partition.stable_offset  # the next check of each brings another
         self._wait(group, partition)
 
     def _ask_all(self, group: str, partition: Partition) -> None:

@@ -319,7 +319,7 @@ class MessageWriter:
         name, _, rest = said.partition(b"/")
         index, _, offset = rest.partition(b"/")
         topic = self._catalog.by_name.get(name.decode())
-        if topic is None or not index.isdigit() or not offset.isdigit() or int(index) >= len(topic.partitions):
+        if topic is None or not _is_whole(index) or not _is_whole(offset) or int(index) >= len(topic.partitions):
             return said
         number = topic.partitions[int(index)].queue_number
         return message_id(self.store, physical_offset(number, int(offset) & ((1 << OFFSET_BITS) - 1))).encode()
@@ -369,11 +369,14 @@ def _is_utf8(content: bytes) -> bool:
     return True
 
 
+def _is_whole(content: bytes) -> bool:
+    """Whether it is a number ≥ 0 of 64 bits. Python raises ValueError where one has thousands of digits."""
+    return len(content) <= 18 and content.isdigit()
+
+
 def _number(content: bytes | None) -> int:
     """What a header says, as a number of 64 bits; 0 where it is none."""
-    if content is None or len(content) > 18 or not content.removeprefix(b"-").isdigit():
-        return 0
-    return int(content)
+    return int(content) if content is not None and _is_whole(content.removeprefix(b"-")) else 0
 
 
 def _int32(content: bytes | None) -> int:

@@ -149,8 +149,13 @@ class Listener:
     def _sweep(self) -> None:
         now_ms = self.mono_ms()
         limits = self._limits
-        for connection in list(self._connections):
-            connection.sweep(now_ms, limits.idle_timeout_ms, limits.send_timeout_ms)
-        self.pool.trim()
-        self._refusals_logged = False
-        self._schedule_sweep()
+        try:
+            for connection in list(self._connections):
+                try:
+                    connection.sweep(now_ms, limits.idle_timeout_ms, limits.send_timeout_ms)
+                except Exception:
+                    self.log.exception("event=callback_failed peer=%s", connection.peer_host)
+            self.pool.trim()
+            self._refusals_logged = False
+        finally:
+            self._schedule_sweep()
