@@ -84,7 +84,8 @@ class LogSettings(Section, frozen=True, kw_only=True):
     """Per partition."""
     validate: Literal["header", "records"] = "header"
     low_disk_bytes: Size | None = None
-    """Writes are refused when less is free; None means two segments (`low_disk_mark_bytes`)."""
+    """Record batches are refused when less is free; None: two segments of the next one's size, so that control frames
+    still fit."""
     index_checkpoint_bytes: PositiveSize = 64 << 20
     hot_bytes: Size = 128 << 20
     """Reads this near the log's end are served from the mapped file in the loop; older ones in a thread if they have
@@ -92,11 +93,6 @@ class LogSettings(Section, frozen=True, kw_only=True):
     cold_bytes: Size | None = None
     """So much of what was read from the disk stays in the page cache; None means a quarter of the memory."""
     cleaner: CleanerSettings = CleanerSettings()
-
-    @property
-    def low_disk_mark_bytes(self) -> int:
-        """The low-disk mark in force: as configured, else two segments, so that control frames still fit."""
-        return 2 * self.segment_bytes if self.low_disk_bytes is None else self.low_disk_bytes
 
 
 class HoldSettings(Section, frozen=True, kw_only=True):

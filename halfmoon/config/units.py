@@ -80,6 +80,14 @@ def format_size(size_bytes: int) -> str:
     return _largest_unit(size_bytes, _SIZE_BYTES)
 
 
+def readable_size(size_bytes: int) -> str:
+    """For people, to a tenth: 65536 → `64KiB`, 70000 → `68.4KiB`."""
+    name = max(
+        (name for name, factor in _SIZE_BYTES.items() if factor <= max(size_bytes, 1)), key=_SIZE_BYTES.__getitem__
+    )
+    return f"{size_bytes / _SIZE_BYTES[name]:.1f}".removesuffix(".0") + name
+
+
 def _scaled(text: object, units: dict[str, int]) -> int:
     match = _NUMBER_WITH_UNIT.fullmatch(text) if isinstance(text, str) else None
     if match is None or match[2] not in units:

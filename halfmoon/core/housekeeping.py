@@ -138,6 +138,7 @@ class Housekeeping:
         log.bury_zombies()
         if log.low_disk and log.has_room():
             log.low_disk = False
+        log.no_segment = ""
         try:
             for checkpoint in self._features.checkpoint:
                 checkpoint()

@@ -227,8 +227,9 @@ class Kernel:
         if self.log.failed is not None:
             found.append(f"the log accepts no more writes: {self.log.failed}")
         if self.log.low_disk:
-            mark = self.settings.log.low_disk_mark_bytes
-            found.append(f"writes are refused: another segment would leave less than {mark} bytes of disk")
+            found.append(f"writes are refused: {self.log.low_disk_reason()}")
+        if self.log.no_segment:
+            found.append(f"writes are refused: {self.log.no_segment}")
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]

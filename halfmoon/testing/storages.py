@@ -60,7 +60,7 @@ def failing(dice: random.Random, share: float = 0.5) -> MakeStorage:
 class LateStorage:
     def __init__(self, fs: FileSystem, settings: Settings, pause_s: Callable[[], float], *, strict: bool) -> None:
         log = settings.log
-        self.log = _LateLog(_LateFiles(fs), log.segment_bytes, log.low_disk_mark_bytes)
+        self.log = _LateLog(_LateFiles(fs), log.segment_bytes, log.low_disk_bytes)
         buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
         self.reader = LateReader(self.log, log.hot_bytes, log.cold_bytes, buffers)
         self.reader.pause_s = pause_s
@@ -70,7 +70,7 @@ class LateStorage:
 class FailingStorage:
     def __init__(self, fs: FileSystem, settings: Settings, dice: random.Random, share: float) -> None:
         log = settings.log
-        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_mark_bytes)
+        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_bytes)
         self.reader = FailingReader(self.log, log.hot_bytes, log.cold_bytes)
         self.reader.dice = dice
         self.reader.share = share

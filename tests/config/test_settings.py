@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +16,8 @@ from halfmoon.config.sections import decode_section, unit_of
 from halfmoon.config.sections import leaves as leaves_of
 from halfmoon.config.settings import Settings, environment_names, load_settings, setting_paths
 from halfmoon.config.units import Address
+from halfmoon.core.storage.files import OsFileSystem
+from halfmoon.core.storage.local import LocalStorage
 from halfmoon.errors import StartError
 from halfmoon.plugins import BUILT_IN
 
@@ -52,10 +55,14 @@ def test_defaults() -> None:
     assert settings.listeners.http is None
 
 
-def test_low_disk_mark_is_two_segments_unless_said_otherwise() -> None:
-    assert load_settings({"log": {"segment_bytes": "1MiB"}}, {}, {}).log.low_disk_mark_bytes == 2 << 20
-    assert load_settings({"log": {"low_disk_bytes": "5MiB"}}, {}, {}).log.low_disk_mark_bytes == 5 << 20
-    assert load_settings({"log": {"low_disk_bytes": 0}}, {}, {}).log.low_disk_mark_bytes == 0
+def test_low_disk_mark_is_two_segments_unless_said_otherwise(tmp_path: Path) -> None:
+    def mark(log: dict[str, Any]) -> int:
+        return LocalStorage(OsFileSystem(tmp_path), load_settings({"log": log}, {}, {})).log.low_disk_mark
+
+    assert mark({"segment_bytes": "1MiB"}) == 2 << 20
+    assert mark({"low_disk_bytes": "5MiB"}) == 5 << 20
+    assert mark({"low_disk_bytes": 0}) == 0
+    assert mark({}) == 128 << 20, "of the segment that would come next, which is small in a young log"
 
 
 def test_file_in_human_form(tmp_path: Path) -> None:

@@ -13,9 +13,12 @@ The order of things: many `append`, one `write` for all of them (a vectored writ
 run. Nobody reads above *written*.
 
 A segment is allocated whole before its first frame, so a full disk is met when a segment is made, before anything was
-promised, and not in the middle of a write. A write or sync that fails all the same ends the log's writing life:
-`failed` is set, every later append is refused, reads go on; the next start recovers from what is really on disk. An
-fsync that failed is never tried again, because the kernel may have dropped the dirty pages with the error.
+promised, and not in the middle of a write. Segments grow with the log, so that a young one takes little disk: each is
+as large as all before it together, from FIRST_SEGMENT_BYTES to `segment_bytes`.
+
+A write or sync that fails all the same ends the log's writing life: `failed` is set, every later append is refused,
+reads go on; the next start recovers from what is really on disk. An fsync that failed is never tried again, because the
+kernel may have dropped the dirty pages with the error.
 
 Beside the log there may be *clean files* (core/clean_files.py), whose positions lie far above all of the log's. They
 are looked up here too, since whoever reads does not care which of the two a batch stands in.
@@ -29,11 +32,13 @@ One module: the ends, the frames not yet written and the list of segments change
 from __future__ import annotations
 
 import contextlib
+import errno
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+from halfmoon.config.units import readable_size
 from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, write_all
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc, encode
 from halfmoon.core.storage.log_files import FOLDER, SPARE, Retired, SyncJob, list_segments, segment_path
@@ -45,12 +50,13 @@ MAX_FRAME_BYTES = 1 << 30
 HEAD_SHARE = 4
 """A segment is at least so many times as large as its head, so that the log does not consist of heads."""
 
+FIRST_SEGMENT_BYTES = 64 << 20
+"""Of a log's first segments, where `segment_bytes` is not less."""
+MARK_SEGMENTS = 2
+"""So many segments' worth of disk is kept free for control frames, unless `low_disk_bytes` says otherwise."""
 
 _COPY_BYTES = 1 << 20
-
-
-def _disk_is_low() -> BrokerError:
-    return BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk is nearly full: the broker refuses record batches")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def _write_again(segment: Segment, begin: int, end: int) -> None:
@@ -63,13 +69,17 @@ def _write_again(segment: Segment, begin: int, end: int) -> None:
 class CommitLog:
     """The log of one broker. Single-threaded but for `SyncJob.run` and what `begin_spare` returns."""
 
-    def __init__(self, fs: FileSystem, segment_bytes: int, low_disk_bytes: int) -> None:
-        """`low_disk_bytes`: a segment that would leave less than this free is made for control frames only."""
+    def __init__(self, fs: FileSystem, segment_bytes: int, low_disk_bytes: int | None) -> None:
+        """`low_disk_bytes`: a segment that would leave less than this free is made for control frames only; None: two
+        segments of the next one's size."""
         self.fs = fs
         self.segment_bytes = segment_bytes
         self.low_disk_bytes = low_disk_bytes
         self.low_disk = False
         """Record batches are refused for want of disk; the owner takes it back when there is room again."""
+        self.no_segment = ""
+        """Why the last attempt to make a segment failed, if not for want of disk. Nobody tries again until the owner
+        empties it."""
         self.segments: list[Segment] = []
         self._starts: list[int] = []
         self.cleaned: list[Segment] = []
@@ -107,10 +117,7 @@ class CommitLog:
         fs.make_directory(FOLDER)
         fs.sync_directory("")  # or the folder itself would be gone with the power
         for name in fs.listdir(FOLDER):
-            if name == "spare":
-                fs.sync_directory(FOLDER)  # it may have been a segment a moment before the end
-                self._open_spare()
-            elif name.endswith(ASIDE):  # a segment that was being moved
+            if name.endswith(ASIDE):  # a segment that was being moved
                 fs.remove(f"{FOLDER}/{name}")
         for start, path in list_segments(fs):
             file = fs.open(path)
@@ -128,6 +135,9 @@ class CommitLog:
                 )
         if self.segments:
             self.end = self.written = self.flushed = self.segments[0].start
+        if "spare" in fs.listdir(FOLDER):
+            fs.sync_directory(FOLDER)  # it may have been a segment a moment before the end
+            self._open_spare()
 
     def resume(self, end: int, generation: int) -> None:
         """Go on appending at `end`; all below it is on disk.
@@ -183,7 +193,7 @@ class CommitLog:
 
     def _open_spare(self) -> None:
         file = self.fs.open(SPARE)
-        if file.size() >= self.segment_bytes and self.fs.links(SPARE) == 1:
+        if file.size() >= self.next_bytes and self.fs.links(SPARE) == 1:
             self._spare = file
         else:
             file.close()
@@ -241,7 +251,7 @@ class CommitLog:
         if self.failed is not None:
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self.failed}")
         if self.low_disk and kind == Kind.BATCH:
-            raise _disk_is_low()
+            raise self._disk_is_low()
         if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
             self._roll(kind, length, store_ms)
         position = self.end
@@ -262,7 +272,7 @@ class CommitLog:
         if self.failed is not None:
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self.failed}")
         if self.low_disk:
-            raise _disk_is_low()
+            raise self._disk_is_low()
         if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
             self._roll(Kind.BATCH, length, store_ms)
 
@@ -270,20 +280,21 @@ class CommitLog:
         """Begin a new segment that has room for its head and for a frame of `length`."""
         if length > MAX_FRAME_BYTES:
             raise BrokerError(Fault.RECORD_LIST_TOO_LARGE)
-        if kind == Kind.BATCH and not self.has_room(length):
+        if self.no_segment:
+            raise BrokerError(Fault.KAFKA_STORAGE_ERROR, self.no_segment)
+        has_room = self.has_room(length)
+        if kind == Kind.BATCH and not has_room:
             self.low_disk = True
-            raise _disk_is_low()
+            raise self._disk_is_low()
         start = max(self.end, self.segments[-1].end) if self.segments else self.end
         head = self.head(start)
         head_bytes = sum(len(record) + HEADER_BYTES for record in head)
-        size = max(self.segment_bytes, HEAD_SHARE * head_bytes, head_bytes + length + 2 * HEADER_BYTES)
+        size = self.next_bytes if has_room else self._first_bytes  # what is kept back lasts longer in small pieces
+        size = max(size, HEAD_SHARE * head_bytes, head_bytes + length + 2 * HEADER_BYTES)
         try:
             segment = self._new_segment(start, size)
         except OSError as error:
-            self.low_disk = True  # so that not every batch tries again
-            raise BrokerError(
-                Fault.KAFKA_STORAGE_ERROR, f"no room for another log segment: {error.strerror or error}"
-            ) from error
+            raise self._no_segment(size, error) from error
         if self.segments:
             if self.end < start:
                 rest = start - self.end
@@ -301,6 +312,43 @@ class CommitLog:
                 part=part, parts=len(head), payload_crc=control_crc(record),
             )  # fmt: skip
         self.on_roll(start)
+
+    @property
+    def _first_bytes(self) -> int:
+        return min(FIRST_SEGMENT_BYTES, self.segment_bytes)
+
+    @property
+    def next_bytes(self) -> int:
+        """The size of the next segment, unless a frame needs more: the log grows twofold with each, up to
+        `segment_bytes`."""
+        together = self.segments[-1].end - self.segments[0].start if self.segments else 0
+        return min(self.segment_bytes, max(self._first_bytes, together))
+
+    @property
+    def low_disk_mark(self) -> int:
+        """So much of the disk is kept free for control frames."""
+        return MARK_SEGMENTS * self.next_bytes if self.low_disk_bytes is None else self.low_disk_bytes
+
+    def low_disk_reason(self) -> str:
+        """Says what is needed, what there is, and which setting decides it."""
+        need, mark = readable_size(self.next_bytes), readable_size(self.low_disk_mark)
+        return (
+            f"the disk is nearly full: the next log segment takes {need} and {mark} are to stay free "
+            f"(log.low_disk_bytes, log.segment_bytes), but only {readable_size(self.fs.free_bytes())} are free"
+        )
+
+    def _disk_is_low(self) -> BrokerError:
+        return BrokerError(Fault.KAFKA_STORAGE_ERROR, f"{self.low_disk_reason()}: the broker refuses record batches")
+
+    def _no_segment(self, size: int, error: OSError) -> BrokerError:
+        """Not every batch tries again: see `low_disk`, `no_segment`."""
+        why = error.strerror or str(error)
+        if error.errno in _FULL:
+            self.low_disk = True
+            text = f"no room for another log segment of {readable_size(size)} (log.segment_bytes): {why}"
+        else:
+            text = self.no_segment = f"another log segment cannot be made: {why}"
+        return BrokerError(Fault.KAFKA_STORAGE_ERROR, text)
 
     def _new_segment(self, start: int, size: int) -> Segment:
         """Take the spare, or make a file now. Raises OSError, leaving no half-made file behind."""
@@ -343,9 +391,9 @@ class CommitLog:
 
     def has_room(self, length: int = 0) -> bool:
         """Whether another segment, for a frame of `length`, may begin without coming below the low-disk mark."""
-        if self._spare is not None and length <= self.segment_bytes // 2:
+        if self._spare is not None and length <= self._spare.size() // 2:
             return True
-        return self.fs.free_bytes() >= self.low_disk_bytes + max(self.segment_bytes, length)
+        return self.fs.free_bytes() >= self.low_disk_mark + max(self.next_bytes, length)
 
     def begin_spare(self) -> Callable[[], File]:
         """A function for a thread that allocates a segment, slowly.
@@ -353,12 +401,14 @@ class CommitLog:
         Hand what it returns to `take_spare` in the loop, or None if it raised OSError.
         """
         self._making_spare = True
-        return self._make_spare
+        size = self.next_bytes
 
-    def _make_spare(self) -> File:
-        with contextlib.suppress(FileNotFoundError):
-            self.fs.remove(SPARE)
-        return self._allocate(SPARE, self.segment_bytes)
+        def make() -> File:
+            with contextlib.suppress(FileNotFoundError):
+                self.fs.remove(SPARE)
+            return self._allocate(SPARE, size)
+
+        return make
 
     def take_spare(self, file: File | None) -> None:
         assert self._making_spare and self._spare is None
@@ -457,7 +507,7 @@ class CommitLog:
             return None
         retired = self._retired[0]
         segment = retired.segment
-        reuse = segment.start < CLEAN_BASE and segment.size >= self.segment_bytes and not self._has_next()
+        reuse = segment.start < CLEAN_BASE and segment.size >= self.next_bytes and not self._has_next()
         return lambda: retired.remove(self.fs, reuse=reuse)
 
     def removed(self, result: Removed) -> None:

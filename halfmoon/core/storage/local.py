@@ -14,6 +14,6 @@ class LocalStorage:
 
     def __init__(self, fs: FileSystem, settings: Settings) -> None:
         log = settings.log
-        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_mark_bytes)
+        self.log = CommitLog(fs, log.segment_bytes, log.low_disk_bytes)
         buffers = FetchBuffers(settings.limits.fetch_buffer_bytes)
         self.reader = Reader(self.log, log.hot_bytes, log.cold_bytes, buffers)

@@ -109,9 +109,10 @@ class WriteSide(Protocol):
     cleaned: list[Segment]
     """The compacted segments, in the order of their positions."""
     segment_bytes: int
-    low_disk_bytes: int
     low_disk: bool
     """Record batches are refused for want of room; the caller takes it back when there is room again."""
+    no_segment: str
+    """Why the log cannot grow, though there is room; the caller empties it to have it tried again."""
     end: int
     written: int
     flushed: int
@@ -125,6 +126,15 @@ class WriteSide(Protocol):
 
     @property
     def start(self) -> int: ...
+    @property
+    def low_disk_mark(self) -> int:
+        """So much room is kept for control frames, bytes."""
+        ...
+
+    def low_disk_reason(self) -> str:
+        """A sentence: what is needed, what there is, and which setting decides it."""
+        ...
+
     @property
     def pending_bytes(self) -> int: ...
 

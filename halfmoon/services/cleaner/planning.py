@@ -63,7 +63,7 @@ class NoRoomError(OSError):
 
 def check_room(log: WriteSide, nbytes: int) -> None:
     """Raises NoRoomError where so much more would leave too little of the disk."""
-    if log.fs.free_bytes() < log.low_disk_bytes + nbytes:
+    if log.fs.free_bytes() < log.low_disk_mark + nbytes:
         raise NoRoomError
 
 

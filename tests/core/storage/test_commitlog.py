@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+from pathlib import Path
+
 import pytest
 
+from halfmoon.config.settings import load_settings
+from halfmoon.core.storage import commitlog
 from halfmoon.core.storage.commitlog import CommitLog
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc
+from halfmoon.core.storage.local import LocalStorage
 from halfmoon.core.storage.log_files import SPARE, list_segments, segment_path
 from halfmoon.core.storage.scan import Scan
 from halfmoon.errors import BrokerError, Fault, StartError, StorageError
@@ -153,6 +161,86 @@ def test_a_frame_beyond_all_measure_is_refused(log: CommitLog, monkeypatch: pyte
     assert log.end == 0
 
 
+# -- segments grow with the log ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def growing(fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> CommitLog:
+    monkeypatch.setattr(commitlog, "FIRST_SEGMENT_BYTES", SEGMENT // 8)
+    return open_log(fs)
+
+
+def test_a_young_log_takes_little_disk_and_its_segments_grow(growing: CommitLog) -> None:
+    count = 0
+    while len(growing.segments) < 6:
+        append_batch(growing, count, b"x" * 5_000)
+        count += 1
+        if growing.wants_spare():
+            growing.take_spare(growing.begin_spare()())
+    flush(growing)
+    eighth = SEGMENT // 8
+    assert [segment.size for segment in growing.segments] == [eighth, eighth, 2 * eighth, 4 * eighth, SEGMENT, SEGMENT]
+    assert offsets(growing) == list(range(count))
+
+
+def test_with_the_default_settings_five_records_take_one_small_segment(tmp_path: Path) -> None:
+    log = LocalStorage(OsFileSystem(tmp_path), load_settings({}, {}, {})).log
+    log.open()
+    log.resume(0, 1)
+    for offset in range(5):
+        append_batch(log, offset)
+    flush(log)
+    assert not log.wants_spare()
+    log.close()
+    taken = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*"))
+    assert 64 << 20 <= taken < 65 << 20
+
+
+def test_growing_goes_on_after_a_start_and_follows_what_has_expired(growing: CommitLog, fs: FaultyFileSystem) -> None:
+    count = fill(growing, 4)
+    flush(growing)
+    again = CommitLog(fs.kill(), SEGMENT, 0)
+    again.open()
+    assert again.next_bytes == SEGMENT
+    while len(growing.segments) > 1:
+        expire(growing)
+    flush(growing)
+    assert growing.next_bytes == growing.segments[0].size
+    append_batch(growing, count, b"x" * 9_000)
+
+
+def test_a_small_file_that_expires_is_not_the_next_large_segment(growing: CommitLog, fs: FaultyFileSystem) -> None:
+    fill(growing, 4)
+    flush(growing)
+    small = fs.names[segment_path(0)]
+    expire(growing)
+    flush(growing)
+    assert small not in fs.names.values()
+
+
+def test_a_spare_made_before_the_start_is_kept_if_it_is_large_enough(growing: CommitLog, fs: FaultyFileSystem) -> None:
+    append_batch(growing, 0, b"x" * 7_000)
+    growing.take_spare(growing.begin_spare()())
+    flush(growing)
+    spare = fs.names[SPARE]
+    again = open_log(fs, generation=2)
+    append_batch(again, 1, b"x" * 5_000)
+    assert fs.names[segment_path(again.segments[-1].start)] is spare
+
+
+def test_what_must_be_noted_on_a_full_disk_takes_small_segments(growing: CommitLog, fs: FaultyFileSystem) -> None:
+    fill(growing, 5)
+    growing.low_disk_bytes = None
+    fs.free = 2 * SEGMENT
+    while not growing.low_disk:
+        with contextlib.suppress(BrokerError):
+            append_batch(growing, 0, b"x" * 5_000)
+    before = len(growing.segments)
+    while len(growing.segments) < before + 3:
+        append_control(growing, b"c" * 5_000)
+    assert [segment.size for segment in growing.segments[before:]] == [SEGMENT // 8] * 3
+
+
 # -- a full disk -------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +286,44 @@ def test_a_disk_that_is_really_full_changes_nothing(fs: FaultyFileSystem, log: C
     assert caught.value.fault is Fault.KAFKA_STORAGE_ERROR
     assert (log.end, len(log.segments), fs.listdir("log")) == before
     append_control(log)  # fits into what is there
+
+
+def test_an_error_about_space_says_what_is_needed_what_there_is_and_the_setting(fs: FaultyFileSystem) -> None:
+    log = open_log(fs, low_disk_bytes=2 * SEGMENT)
+    fs.free = 100_000
+    with pytest.raises(BrokerError) as caught:
+        append_batch(log, 0)
+    assert str(caught.value) == (
+        "the disk is nearly full: the next log segment takes 64KiB and 128KiB are to stay free (log.low_disk_bytes, "
+        "log.segment_bytes), but only 97.7KiB are free: the broker refuses record batches"
+    )
+    fs.free = 10
+    with pytest.raises(BrokerError, match=r"no room for another log segment of 64KiB \(log.segment_bytes\): No space"):
+        append_control(log)
+
+
+def test_a_segment_that_cannot_be_made_for_another_reason_is_no_full_disk(
+    fs: FaultyFileSystem, log: CommitLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def refuse(path: str, *, create: bool = False) -> None:
+        asked.append(path)
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    append_batch(log, 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(fs, "open", refuse)
+        for _ in range(3):
+            with pytest.raises(BrokerError, match="another log segment cannot be made: Too many open files"):
+                append_batch(log, 1, b"x" * SEGMENT)
+    assert len(asked) == 1, "not every batch tries again"
+    assert not log.low_disk
+    append_batch(log, 1)  # fits into what is there
+    log.no_segment = ""  # as the clock's turn does
+    append_batch(log, 2, b"x" * SEGMENT)
+    log.write()
+    assert offsets(log) == [0, 1, 2]
 
 
 def test_no_segment_is_made_ahead_below_the_mark(fs: FaultyFileSystem) -> None:
