@@ -22,6 +22,7 @@ class Fault(Enum):
     INCONSISTENT_TOPIC_ID = "the topic id belongs to another topic"
     MESSAGE_TOO_LARGE = "the record batch is larger than max.message.bytes"
     INVALID_TOPIC_EXCEPTION = "not a legal topic name, or an internal topic"
+    NOT_ENOUGH_REPLICAS = "fewer replicas are in sync than min.insync.replicas demands"
     RECORD_LIST_TOO_LARGE = "the record batch is larger than 1 GiB"
     INVALID_TIMESTAMP = "a record's timestamp is out of range"
     TOPIC_ALREADY_EXISTS = "a topic of that name exists"

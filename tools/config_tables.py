@@ -25,7 +25,12 @@ def tables() -> dict[str, str]:
     """Markdown by the name of its place in docs/configuration.md."""
     table = BrokerConfigs(every_topic_config())
     topics = [
-        (f"`{row.name}`", _code(row.default(_DEFAULTS)), f"`{row.node_name}`", row.documentation)
+        (
+            f"`{row.name}`",
+            _code(row.default(_DEFAULTS)),
+            f"`{row.node_name}`" if row.node_name else "",
+            row.documentation,
+        )
         for row in table.topics.rows.values()
     ]
     nodes = [

@@ -11,12 +11,15 @@ from halfmoon.cli import outcomes, output
 from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError, describe_code, without_number
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
+from halfmoon.config.kept_configs import KEPT_OF_TOPICS
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 TOPIC_ALREADY_EXISTS = 36
 FORCE = "halfmoon.delete.force"
+NO_EFFECT = "no effect here"
+_WITHOUT_EFFECT = {kept.name for kept in KEPT_OF_TOPICS}
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 
@@ -210,17 +213,27 @@ def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> 
 
 def _read_configs(client: KafkaAdminClient, name: str, every: bool) -> dict[str, Any]:
     """Empty where the broker's service for configurations is off."""
-    from kafka.admin import ConfigResource
     from kafka.errors import UnsupportedVersionError
 
     try:
-        found = client.describe_configs([ConfigResource("TOPIC", name)], config_filter="all" if every else "modified")
+        found = _describe_configs(client, name, "all" if every else "modified")
+        idle = _WITHOUT_EFFECT & found.keys()
+        if idle and not any(key.startswith("halfmoon.") for key in _describe_configs(client, name, "all")):
+            idle = set()  # this is a Kafka
     except UnsupportedVersionError:
         return {}
     return {
         key: {"value": config["value"], "source": config["config_source"]}
-        for key, config in sorted(found["topic"][name].items())
+        | ({"note": NO_EFFECT} if key in idle else {})
+        for key, config in sorted(found.items())
     }
+
+
+def _describe_configs(client: KafkaAdminClient, name: str, kinds: str) -> dict[str, Any]:
+    from kafka.admin import ConfigResource
+
+    found: dict[str, Any] = client.describe_configs([ConfigResource("TOPIC", name)], config_filter=kinds)
+    return found["topic"][name]  # type: ignore[no-any-return]
 
 
 def _print_topic(topic: dict[str, Any]) -> None:
@@ -243,8 +256,9 @@ def print_settings(configs: dict[str, Any]) -> None:
     """A paragraph with a topic's settings, if there are any."""
     if configs:
         output.line("")
-        rows = [{"setting": name, **config} for name, config in configs.items()]
-        output.table(rows, ("setting", "value", "source"))
+        noted = any("note" in config for config in configs.values())
+        rows = [{"setting": name, "note": "", **config} for name, config in configs.items()]
+        output.table(rows, ("setting", "value", "source", *(("note",) if noted else ())))
 
 
 def _allow_deletion(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:

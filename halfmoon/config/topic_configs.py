@@ -4,14 +4,15 @@ A topic stores only its *overrides*, as strings, exactly as a client sent them. 
 and the node's settings: what is accepted (`validate`), what is shown (`effective`), and what the core acts on
 (`resolve`).
 
-A configuration is accepted only if it is obeyed, but for `segment.bytes`, without which there is no Kafka Streams. So
-there are three kinds:
+Every name of Kafka 4.3 is accepted, with the values that Kafka accepts: tools copy configurations from cluster to
+cluster, and give up where one is refused. There are two kinds:
 
 - those the core acts on (`retention.ms`, ...);
-- those with a single true value here (`min.insync.replicas` is 1 on a single node):
-  stating it is accepted, since tools write such defaults out, and any other value is refused;
-- those of Kafka's that cannot hold here (`segment.ms`: all topics share one commitlog): refused with the reason.
-  Some are still shown, read-only, because tools look for them.
+- those that only tune what is not here, such as `segment.ms` (all topics share one commitlog): kept and shown, and
+  marked with NO_EFFECT and the reason (config/kept_configs.py).
+
+Refused are unknown names, and the one value that would promise a client what does not happen:
+`remote.storage.enable=true`, as by a Kafka without tiered storage.
 
 The rows here are the core's own. Features add theirs when the table is made, which is before recovery. A topic may
 store configurations of a feature that is off: they are kept by every change, not shown, and refused from clients. Any
@@ -28,17 +29,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct, field
 
+from halfmoon.config.kept_configs import KEPT_OF_TOPICS, without_effect
 from halfmoon.config.values import (
     INT_MAX,
     LONG_MAX,
+    LONG_MIN,
     Kind,
     always,
     boolean,
-    by_name,
     checked,
     integer,
     one_of,
-    only,
     stated,
     unknown,
 )
@@ -70,6 +71,8 @@ class TopicConfig(Struct, frozen=True):
     """Where broker.yaml sets the default; empty: nowhere."""
     rule: str = ""
     """The field of TopicRules that the parsed value goes to, where the core asks for it."""
+    no_effect: bool = False
+    """It is kept and shown, and nothing acts on it."""
 
 
 class TopicConfigPrefix(Struct, frozen=True):
@@ -127,28 +130,32 @@ class TopicRules(Struct, frozen=True):
     """By name, what the other rows of features say."""
     delete_forced: bool = False
     """Whether the topic may be deleted although others are derived from it."""
+    min_insync_replicas: int = 1
+    """How many replicas must be in sync where acks=all is asked for; there is one."""
+    timestamp_before_max_ms: int = LONG_MAX
+    """How far records' timestamps may lie behind the clock."""
+    timestamp_after_max_ms: int = LONG_MAX
+    """How far records' timestamps may lie ahead of the clock."""
+    limits_timestamps: bool = False
+    """Whether one of these two says anything."""
 
 
 def _cleanup_policy(value: str) -> str:
-    policies = {part.strip() for part in value.split(",")}
-    if not policies <= {"delete", "compact"}:
-        raise ValueError("expected delete, compact, or both with a comma")
+    if not _policies(value) <= {"delete", "compact"}:
+        raise ValueError("expected delete, compact, both with a comma, or nothing")
     return value
 
 
-_any_timestamp = only(str(LONG_MAX), "records may carry any timestamp")
+def _policies(value: str) -> set[str]:
+    return {part.strip() for part in value.split(",")} if value else set()
+
 
 _ROWS: tuple[TopicConfig, ...] = (
     TopicConfig(
         "cleanup.policy", Kind.LIST, always("delete"), _cleanup_policy,
-        "Removal of old records: after their retention (delete), all but the last one of each key (compact), or both.",
+        "Removal of old records: after their retention (delete), all but the last one of each key (compact), both, or "
+        "none (empty).",
         "log.cleanup.policy",
-    ),
-    TopicConfig(
-        "compression.type", Kind.STRING, always("producer"),
-        only("producer", "the broker stores batches unchanged"),
-        'Codec of stored batches. Only "producer": the codec that the producer used.',
-        "compression.type",
     ),
     TopicConfig(
         DELETE_FORCE, Kind.BOOLEAN, always("false"), boolean,
@@ -161,14 +168,14 @@ _ROWS: tuple[TopicConfig, ...] = (
         "message.max.bytes", setting="topics.max_message_bytes", rule="max_message_bytes",
     ),
     TopicConfig(
-        "message.timestamp.after.max.ms", Kind.LONG, always(LONG_MAX), _any_timestamp,
-        "Maximum lead of a record's timestamp over the broker's clock. Unlimited.",
-        "log.message.timestamp.after.max.ms",
+        "message.timestamp.after.max.ms", Kind.LONG, always(LONG_MAX), integer(0, LONG_MAX),
+        "Maximum lead of a batch's latest timestamp over the broker's clock, in ms. For CreateTime.",
+        "log.message.timestamp.after.max.ms", rule="timestamp_after_max_ms",
     ),
     TopicConfig(
-        "message.timestamp.before.max.ms", Kind.LONG, always(LONG_MAX), _any_timestamp,
-        "Maximum lag of a record's timestamp behind the broker's clock. Unlimited.",
-        "log.message.timestamp.before.max.ms",
+        "message.timestamp.before.max.ms", Kind.LONG, always(LONG_MAX), integer(0, LONG_MAX),
+        "Maximum lag of the timestamp of a batch's first record behind the broker's clock, in ms. For CreateTime.",
+        "log.message.timestamp.before.max.ms", rule="timestamp_before_max_ms",
     ),
     TopicConfig(
         "message.timestamp.type", Kind.STRING, always("CreateTime"), one_of("CreateTime", LOG_APPEND_TIME),
@@ -176,13 +183,13 @@ _ROWS: tuple[TopicConfig, ...] = (
         "log.message.timestamp.type",
     ),
     TopicConfig(
-        "min.insync.replicas", Kind.INT, always(1), only("1", "a single node has one replica"),
-        "Replicas that must have a record before acks=all is answered. A single node has one.",
-        "min.insync.replicas",
+        "min.insync.replicas", Kind.INT, always(1), integer(1, INT_MAX),
+        "Replicas that must be in sync for acks=all. A single node has one: from 2 on, acks=all is refused.",
+        "min.insync.replicas", rule="min_insync_replicas",
     ),
     TopicConfig(
-        "retention.bytes", Kind.LONG, stated("log.retention_bytes"), integer(-1, LONG_MAX),
-        "Maximum size of a partition, in bytes; -1: unlimited.",
+        "retention.bytes", Kind.LONG, stated("log.retention_bytes"), integer(LONG_MIN, LONG_MAX),
+        "Maximum size of a partition, in bytes; -1, or another negative number: unlimited.",
         "log.retention.bytes", setting="log.retention_bytes", rule="retention_bytes",
     ),
     TopicConfig(
@@ -190,46 +197,26 @@ _ROWS: tuple[TopicConfig, ...] = (
         "Retention of records, in ms since they were stored, not since their timestamps; -1: unlimited.",
         "log.retention.ms", setting="log.retention", rule="retention_ms",
     ),
-    TopicConfig(
-        "segment.bytes", Kind.INT, stated("log.segment_bytes"), integer(1 << 20, INT_MAX),
-        "Stored and shown without effect, because Kafka Streams sets it. All topics share one commitlog, with segments "
-        "of log.segment_bytes (broker.yaml).",
-        "log.segment.bytes",
-    ),
-    TopicConfig(
-        "unclean.leader.election.enable", Kind.BOOLEAN, always("false"),
-        only("false", "a single node elects no leaders"),
-        "Whether a replica that lags may become leader. A single node has no replicas.",
-        "unclean.leader.election.enable",
-    ),
 )  # fmt: skip
 
 
-NOT_HERE: Mapping[str, str] = by_name({
-    "all topics share one commitlog; see the section log of broker.yaml": (
-        "file.delete.delay.ms", "flush.messages", "flush.ms", "index.interval.bytes", "preallocate",
-        "segment.index.bytes", "segment.jitter.ms", "segment.ms",
-    ),
-    "Halfmoon has no tiered storage": (
-        "local.retention.bytes", "local.retention.ms", "remote.log.copy.disable", "remote.log.delete.on.disable",
-        "remote.storage.enable",
-    ),
-    "the broker stores batches unchanged": (
-        "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
-    ),
-    "the broker stores and serves only record batches of format 2": (
-        "message.downconversion.enable", "message.format.version",
-    ),
-    "records may carry any timestamp": ("message.timestamp.difference.max.ms",),
-    "a single node has one replica": (
-        "follower.replication.throttled.replicas", "leader.replication.throttled.replicas",
-    ),
-})  # fmt: skip
-"""Topic configurations that Kafka has and that cannot be obeyed here, with the reason a refusal gives."""
+_KEPT = tuple(
+    TopicConfig(
+        kept.name, kept.kind, kept.default, kept.check, without_effect(kept.why), kept.node_name, no_effect=True
+    )
+    for kept in KEPT_OF_TOPICS
+)
+
+
+NOT_HERE: Mapping[str, str] = dict.fromkeys(
+    ("message.downconversion.enable", "message.format.version", "message.timestamp.difference.max.ms"),
+    "Kafka 4.0 has removed it",
+)
+"""Topic configurations that Kafka had once, with the reason a refusal gives. Deleting one changes nothing."""
 
 
 def known_elsewhere(name: str) -> bool:
-    """Whether Kafka has a configuration of that name that cannot be obeyed here; so it is never set."""
+    """Whether Kafka had a configuration of that name; so it is never set."""
     return name in NOT_HERE
 
 
@@ -251,7 +238,7 @@ class TopicConfigs:
     def __init__(self, added: Sequence[OfFeature] = (), off: Mapping[str, str] = NONE) -> None:
         of_features = [each for each in added if isinstance(each, TopicConfig)]
         rows: dict[str, TopicConfig] = {}
-        for row in (*_ROWS, *of_features):
+        for row in (*_ROWS, *_KEPT, *of_features):
             if row.name in rows or row.name in NOT_HERE:
                 raise StartError(f"topic configuration {row.name} is offered, and there is one of that name already")
             rows[row.name] = row
@@ -271,7 +258,8 @@ class TopicConfigs:
         return config
 
     def find(self, name: str) -> TopicConfig:
-        """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if Kafka knows it."""
+        """The row of that name. Raises BrokerError(INVALID_CONFIG) that names it, and says why if it was Kafka's, or is
+        that of a feature that is off."""
         config = self.get(name)
         if config is None:
             raise unknown("topic", name, NOT_HERE.get(name) or self._why_off(name))
@@ -325,9 +313,11 @@ class TopicConfigs:
             override = overrides.get(name)
             return self.rows[name].default(settings) if override is None else override.strip()
 
-        policies = {part.strip() for part in value("cleanup.policy").split(",")}
+        policies = _policies(value("cleanup.policy"))
         parsed: dict[str, Any] = {row.rule: row.check(value(row.name)) for row in self.rows.values() if row.rule}
+        before_ms, after_ms = parsed["timestamp_before_max_ms"], parsed["timestamp_after_max_ms"]
         return TopicRules(
+            limits_timestamps=before_ms != LONG_MAX or after_ms != LONG_MAX,
             log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
             deletes="delete" in policies,
             compacts="compact" in policies,

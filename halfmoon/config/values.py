@@ -15,6 +15,7 @@ from halfmoon.errors import BrokerError, Fault
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
+LONG_MIN = -(2**63)
 
 
 class Kind(Enum):
@@ -68,31 +69,27 @@ def boolean(value: str) -> bool:
     return value.lower() == "true"
 
 
+def number(value: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        raise ValueError("expected a number") from None
+
+
 def ratio(value: str) -> float:
     try:
-        number = float(value)
+        found = float(value)
     except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
+        found = -1.0
+    if not 0 <= found <= 1:
         raise ValueError("expected a number from 0 to 1")
-    return number
+    return found
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
     def check(value: str) -> str:
         if value not in choices:
             raise ValueError(f"expected {' or '.join(choices)}")
-        return value
-
-    return check
-
-
-def only(truth: str, why: str) -> Callable[[str], str]:
-    """A check that takes the one value that is true here."""
-
-    def check(value: str) -> str:
-        if value != truth:
-            raise ValueError(f"only {truth} is supported: {why}")
         return value
 
     return check

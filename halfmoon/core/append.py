@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from halfmoon.core.dispatch import Appended
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.record_keys import refuse_without_key
-from halfmoon.core.records.batch_header import CODEC_MASK
+from halfmoon.core.records.batch_header import CODEC_MASK, refuse_timestamps
 from halfmoon.core.records.batches import (
     HEADER_BYTES,
     TRANSACTIONAL,
@@ -153,6 +153,8 @@ class Appender:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: produce to its source")
         if self._validate_records:
             validate_records(batch)
+        if rules.limits_timestamps and not rules.log_append_time:
+            refuse_timestamps(header, now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
         body = batch
         if rules.compacts or (rules.headers_enabled and header.attributes & CODEC_MASK):
             body = batch_body(batch)

@@ -205,8 +205,8 @@ class BrokerRig:
         self.loop.run()
 
 
-def batch(*values: bytes, producer_id: int = -1, sequence: int = -1) -> bytes:
-    records = [(None, value, 1000 + at, ()) for at, value in enumerate(values)]
+def batch(*values: bytes, producer_id: int = -1, sequence: int = -1, timestamp_ms: int = 1000) -> bytes:
+    records = [(None, value, timestamp_ms + at, ()) for at, value in enumerate(values)]
     return build_batch(
         records,
         producer_id=producer_id,

@@ -61,3 +61,17 @@ def test_all_is_done_even_where_one_fails(broker_cli: CommandLine, topic: str, n
     outcome = broker_cli("topic", "delete", f"{name}-none", topic, "-o", "json")
     assert outcome.code == 1
     assert [(row["topic"], row["ok"]) for row in outcome.json()] == [(f"{name}-none", False), (topic, True)]
+
+
+def test_what_has_no_effect_is_marked(broker_cli: CommandLine, name: str) -> None:
+    broker_cli.ok("topic", "create", name, "-c", "segment.ms=60000", "-c", "retention.ms=3600000")
+    (described,) = broker_cli.ok("topic", "describe", name, "-o", "json").json()
+    assert described["configs"]["segment.ms"] == {
+        "value": "60000", "source": "DYNAMIC_TOPIC_CONFIG", "note": "no effect here",
+    }  # fmt: skip
+    assert "note" not in described["configs"]["retention.ms"]
+    lines = broker_cli.ok("topic", "describe", name).out.splitlines()
+    assert [line.endswith("no effect here") for line in lines if line.startswith(("retention.ms", "segment.ms"))] == [
+        False, True,
+    ]  # fmt: skip
+    assert any("no effect here" in line for line in broker_cli.ok("topic", "describe", name, "--all").out.splitlines())

@@ -18,14 +18,19 @@ validate, resolve = TABLE.validate, TABLE.resolve
     ("name", "value"),
     [
         ("cleanup.policy", "delete"),
+        ("cleanup.policy", ""),
         ("compression.type", "producer"),
+        ("compression.type", "zstd"),
         ("halfmoon.headers.enable", "False"),
         ("halfmoon.key.index", "true"),
         ("max.message.bytes", "0"),
         ("max.message.bytes", str(2**31 - 1)),
         ("message.timestamp.after.max.ms", str(2**63 - 1)),
+        ("message.timestamp.after.max.ms", "3600000"),
         ("message.timestamp.type", "LogAppendTime"),
         ("min.insync.replicas", "1"),
+        ("min.insync.replicas", "2"),
+        ("segment.ms", "1"),
         ("retention.bytes", "-1"),
         ("retention.ms", " 86400000 "),
         ("retention.ms", str(2**63 - 1)),
@@ -42,22 +47,22 @@ def test_taken(name, value):
         ("no.such.config", "1", "unknown topic config name: no.such.config"),
         ("Retention.ms", "1", "Retention.ms"),
         ("", "1", "unknown"),
-        ("cleanup.policy", "", "expected delete, compact, or both"),
-        ("cleanup.policy", "compact;delete", "expected delete, compact, or both"),
+        ("cleanup.policy", ",", "expected delete, compact, both"),
+        ("cleanup.policy", "compact;delete", "expected delete, compact, both"),
         ("min.cleanable.dirty.ratio", "1.1", "from 0 to 1"),
         ("min.cleanable.dirty.ratio", "nan", "from 0 to 1"),
         ("min.cleanable.dirty.ratio", "half", "from 0 to 1"),
         ("min.compaction.lag.ms", "-1", "from 0"),
         ("max.compaction.lag.ms", "0", "from 1"),
         ("delete.retention.ms", "-1", "from 0"),
-        ("compression.type", "zstd", "only producer"),
+        ("compression.type", "brotli", "expected uncompressed or zstd or"),
         ("halfmoon.headers.enable", "yes", "true or false"),
         ("halfmoon.key.index", "1", "true or false"),
         ("max.message.bytes", "-1", "from 0 to 2147483647"),
         ("max.message.bytes", str(2**31), "from 0 to 2147483647"),
-        ("message.timestamp.after.max.ms", "3600000", "only 9223372036854775807"),
+        ("message.timestamp.after.max.ms", "-1", "from 0"),
         ("message.timestamp.type", "createtime", "CreateTime or LogAppendTime"),
-        ("min.insync.replicas", "2", "only 1"),
+        ("min.insync.replicas", "0", "from 1"),
         ("retention.ms", "-2", "from -1"),
         ("retention.ms", "1.5", "an integer"),
         ("retention.ms", "1_000", "an integer"),
@@ -66,7 +71,8 @@ def test_taken(name, value):
         ("retention.ms", str(2**63), "an integer"),
         ("retention.ms", "9" * 100_000, "an integer"),
         ("segment.bytes", "1000", "1048576"),
-        ("segment.ms", "1", "one commitlog"),
+        ("segment.ms", "0", "from 1"),
+        ("message.format.version", "2.0", "Kafka 4.0 has removed it"),
         ("remote.storage.enable", "true", "tiered"),
     ],
 )
@@ -144,6 +150,9 @@ def test_rules_of_a_topic():
         "min.compaction.lag.ms": "8",
         "max.compaction.lag.ms": "9",
         "delete.retention.ms": "10",
+        "min.insync.replicas": "2",
+        "message.timestamp.before.max.ms": "11",
+        "message.timestamp.after.max.ms": "12",
     }
     validate(overrides)
     assert resolve(overrides, Settings()) == TopicRules(
@@ -161,4 +170,13 @@ def test_rules_of_a_topic():
         True,
         {"halfmoon.rocketmq.body": "verbatim"},
         True,
+        2,
+        11,
+        12,
+        True,
     )
+
+
+def test_nothing_is_removed_where_no_policy_says_so():
+    rules = resolve({"cleanup.policy": ""}, Settings())
+    assert (rules.deletes, rules.compacts) == (False, False)

@@ -68,6 +68,7 @@ _pack_broker_fields = struct.Struct(">qii").pack_into
 _pack_crc = struct.Struct(">I").pack_into
 _pack_attributes = struct.Struct(">h").pack_into
 _pack_max_timestamp = struct.Struct(">q").pack_into
+NO_TIMESTAMP = -1
 _ATTRIBUTES_AT = 21
 _MAX_TIMESTAMP_AT = 35
 
@@ -132,6 +133,26 @@ def check_batch(batch: memoryview, max_bytes: int) -> BatchHeader:
     ):
         _refuse_fields(header)
     return header
+
+
+def refuse_timestamps(header: BatchHeader, now_ms: int, before_max_ms: int, after_max_ms: int) -> None:
+    """Raise BrokerError(INVALID_TIMESTAMP) for timestamps too far from the broker's clock, as far as the header tells.
+
+    It has the first record's and the latest one; Kafka reads each record's (LogValidator). -1 is no timestamp.
+    """
+    behind, ahead = now_ms - header.base_timestamp, header.max_timestamp - now_ms
+    if behind > before_max_ms and header.base_timestamp != NO_TIMESTAMP:
+        raise BrokerError(
+            Fault.INVALID_TIMESTAMP,
+            f"timestamp {header.base_timestamp} is {behind} ms old, more than message.timestamp.before.max.ms, which "
+            f"is {before_max_ms}",
+        )
+    if ahead > after_max_ms:
+        raise BrokerError(
+            Fault.INVALID_TIMESTAMP,
+            f"timestamp {header.max_timestamp} is {ahead} ms ahead, more than message.timestamp.after.max.ms, which is "
+            f"{after_max_ms}",
+        )
 
 
 def is_whole(batch: bytes | bytearray | memoryview) -> bool:

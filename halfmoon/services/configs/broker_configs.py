@@ -10,21 +10,23 @@ three places:
 - `_SETTINGS`: settings with a name of Kafka's. Those with a `place` can be changed at run time (`dynamic`). The others
   are shown and read-only.
 - the topics' configurations (config/topic_configs.py), under their node-wide name: what topics do that do not say;
-- the groups' (`group_configs`), likewise.
+- the groups' (`group_configs`), likewise;
+- those of Kafka's that can be changed at run time and only tune what is not here (config/kept_configs.py).
 
-A name or value that is not taken is refused, and so is one that Kafka has and that cannot be obeyed here. Kafka takes
-only some of these at run time (DynamicBrokerConfig); here all can be that do not need a restart.
+A name or value that is not taken is refused, and so is one that would promise what is not here, such as encryption.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
 import msgspec
 
-from halfmoon.config.sections import SettingError
+from halfmoon.config.kept_configs import KEPT_OF_NODES, without_effect
+from halfmoon.config.sections import SectionT, SettingError
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.config.values import (
@@ -52,8 +54,8 @@ LEAST_CONNECTIONS = 10
 class Place(NamedTuple):
     """Where in `Settings` a value goes, and how it is read."""
 
-    section: str
-    field: str
+    path: tuple[str, ...]
+    """Names of sections, and of the field."""
     parse: Callable[[str], object]
 
 
@@ -71,6 +73,8 @@ class BrokerConfig(NamedTuple):
     read_only: bool
     place: Place | None
     """Where it goes once it is changed; None where something else reads the layers itself."""
+    no_effect: bool = False
+    """It is kept and shown, and nothing acts on it."""
 
 
 def _idle(value: str) -> int:
@@ -91,10 +95,9 @@ def _set(
     name: str, kind: Kind, field: str, check: Callable[[str], object], documentation: str, setting: str = "",
     value: Callable[[Settings], str] | None = None, parse: Callable[[str], object] | None = None,
 ) -> BrokerConfig:  # fmt: skip
-    """A row that can be changed at run time: `section.field` of Settings. `setting`: what broker.yaml calls it, if that
-    is another name."""
-    section, _, attribute = field.partition(".")
-    place = Place(section, attribute, parse or check)
+    """A row that can be changed at run time. `field`: its dotted path in Settings. `setting`: that in broker.yaml, if
+    it is another."""
+    place = Place(tuple(field.split(".")), parse or check)
     return BrokerConfig(name, kind, value or stated(field), check, documentation, setting or field, False, place)
 
 
@@ -113,6 +116,11 @@ def _offsets_retention_minutes(settings: Settings) -> str:
 
 def _offsets_retention_ms(value: str) -> int | None:
     return None if int(value) == INT_MAX else int(value) * 60_000
+
+
+def _cleaner_rate(settings: Settings) -> str:
+    rate = settings.log.cleaner.bytes_per_second
+    return str(sys.float_info.max if rate is None else float(rate))
 
 
 _SETTINGS = (
@@ -171,21 +179,21 @@ _SETTINGS = (
         "halfmoon.log.flush", Kind.STRING, stated("log.flush"),
         "When a produced batch is acknowledged: after fdatasync (sync) or after the write (interval).", "log.flush",
     ),
-    _shown(
-        "log.segment.bytes", Kind.INT, stated("log.segment_bytes"),
-        "Segment size of the commitlog that all topics share.", "log.segment_bytes",
-    ),
-    _shown(
-        "log.cleaner.backoff.ms", Kind.LONG, stated("log.cleaner.interval_ms"),
+    _set(
+        "log.cleaner.backoff.ms", Kind.LONG, "log.cleaner.interval_ms", integer(1, LONG_MAX),
         "Interval at which the cleaner looks for work.", "log.cleaner.interval",
     ),
-    _shown(
-        "log.cleaner.dedupe.buffer.size", Kind.LONG, stated("log.cleaner.memory_bytes"),
-        "Maximum memory for the keys of the partition that is being compacted.", "log.cleaner.memory_bytes",
+    _set(
+        "log.cleaner.dedupe.buffer.size", Kind.LONG, "log.cleaner.memory_bytes", integer(1 << 20, LONG_MAX),
+        "Maximum memory for the keys of the partition that is being compacted.",
     ),
     _shown(
         "log.cleaner.enable", Kind.BOOLEAN, stated("log.cleaner.enable"),
         "Whether topics are compacted and segments with mostly dead data are reclaimed.", "log.cleaner.enable",
+    ),
+    _shown(
+        "log.cleaner.io.max.bytes.per.second", Kind.DOUBLE, _cleaner_rate,
+        "Limit of the cleaner's reads and writes.", "log.cleaner.bytes_per_second",
     ),
     _shown("log.dirs", Kind.STRING, stated("node.data_dir"), "Directory of the data.", "node.data_dir"),
     _set(
@@ -247,6 +255,7 @@ def _rows(topics: TopicConfigs, off: Collection[str]) -> dict[str, BrokerConfig]
             rows[topic.node_name] = BrokerConfig(
                 topic.node_name, topic.kind, topic.default, topic.check,
                 f"Default for topics without {topic.name}. {topic.documentation}", topic.setting, topic.read_only, None,
+                topic.no_effect,
             )  # fmt: skip
     for group in group_configs(off).values():
         if group.node_name:
@@ -254,7 +263,24 @@ def _rows(topics: TopicConfigs, off: Collection[str]) -> dict[str, BrokerConfig]
                 group.node_name, group.kind, partial(_of_groups, group), group.check,
                 f"Default for groups without {group.name}. {group.documentation}", "", False, None,
             )  # fmt: skip
+    for kept in KEPT_OF_NODES:
+        rows[kept.name] = BrokerConfig(
+            kept.name, kept.kind, kept.default, kept.check, without_effect(kept.why), "", False, None, no_effect=True
+        )
     return dict(sorted(rows.items()))
+
+
+def _replaced(struct: SectionT, changes: Mapping[tuple[str, ...], object]) -> SectionT:
+    """A copy with other values at these paths. Raises SettingError."""
+    values: dict[str, object] = {}
+    deeper: dict[str, dict[tuple[str, ...], object]] = {}
+    for (name, *rest), value in changes.items():
+        if rest:
+            deeper.setdefault(name, {})[tuple(rest)] = value
+        else:
+            values[name] = value
+    values |= {name: _replaced(getattr(struct, name), of_section) for name, of_section in deeper.items()}
+    return msgspec.structs.replace(struct, **values)
 
 
 class BrokerConfigs:
@@ -293,19 +319,15 @@ class BrokerConfigs:
 
     def changed(self, settings: Settings, overrides: Mapping[str, str]) -> Settings:
         """The settings with what is set at run time. Raises BrokerError where they contradict each other."""
-        sections: dict[str, dict[str, object]] = {}
+        changes: dict[tuple[str, ...], object] = {}
         for name, value in overrides.items():
             row = self.rows.get(name)
             if row is not None and row.place is not None:
-                sections.setdefault(row.place.section, {})[row.place.field] = row.place.parse(value.strip())
+                changes[row.place.path] = row.place.parse(value.strip())
         try:
-            changed = {
-                section: msgspec.structs.replace(getattr(settings, section), **values)
-                for section, values in sections.items()
-            }
+            result = _replaced(settings, changes)
         except SettingError as error:
             raise BrokerError(Fault.INVALID_REQUEST, f"invalid broker configs: {error}") from None
-        result = msgspec.structs.replace(settings, **changed)
         if "num.partitions" in overrides and result.topics.partitions > result.limits.max_partitions_per_topic:
             raise BrokerError(
                 Fault.INVALID_REQUEST,

@@ -1,7 +1,10 @@
-"""Kafka's configurations of nodes that cannot be obeyed here, with the reason that a refusal gives.
+"""Kafka's configurations of nodes that are refused here, with the reason that a refusal gives.
+
+Most need a restart in Kafka, too. The others would promise what is not here: encryption, a limit per address. What
+Kafka changes at run time and only tunes something is taken (config/kept_configs.py).
 
 They are known for two ends: a refusal says more than that nobody knows the name, and to delete one is accepted, since
-it is never set; tools that describe a whole cluster do that. Those that can be obeyed, or have a setting here, are in
+it is never set; tools that describe a whole cluster do that. Those that are taken, or have a setting here, are in
 `broker_configs`, which is asked first.
 """
 
@@ -27,27 +30,24 @@ REFUSED_CONFIGS: Mapping[str, str] = by_name({
     ),
     _ONE_NODE: (
         "auto.leader.rebalance.enable", "broker.heartbeat.interval.ms", "broker.rack", "broker.session.timeout.ms",
-        "controlled.shutdown.enable", "controller.*", "early.start.listeners", "follower.*",
+        "controlled.shutdown.enable", "controller.*", "early.start.listeners",
         "initial.broker.registration.timeout.ms", "inter.broker.listener.name", "internal.metadata.*", "leader.*",
-        "metadata.*", "num.replica.fetchers", "process.roles", "replica.*", "replication.quota.*",
+        "metadata.*", "process.roles", "replica.*", "replication.quota.*",
         "unclean.leader.election.interval.ms",
     ),
     _ONE_DIRECTORY: (
         "alter.log.dirs.*", "cordoned.log.dirs", "log.dir.failure.timeout.ms", "num.replica.alter.log.dirs.threads",
-        "replica.alter.log.dirs.*",
     ),
     _ONE_LOG: (
-        "log.flush.*", "log.index.*", "log.initial.task.delay.ms", "log.preallocate", "log.retention.check.interval.ms",
-        "log.roll.*", "log.segment.delete.delay.ms", "num.recovery.threads.per.data.dir",
+        "log.flush.*", "log.initial.task.delay.ms", "log.retention.check.interval.ms",
+        "log.roll.*",
     ),
     "groups and transactions have their state in the commitlog, not in topics": (
         "group.coordinator.*", "offsets.load.buffer.size", "offsets.topic.*", "share.coordinator.*",
         "transaction.state.log.*",
     ),
-    "see the section log.cleaner of broker.yaml": ("log.cleaner.io.*", "log.cleaner.threads"),
-    "Halfmoon has no tiered storage": ("log.local.retention.*", "remote.*"),
-    "the broker stores batches unchanged": ("compression.*",),
-    _ONE_LOOP: ("background.threads", "num.io.threads", "num.network.threads", "queued.max.requests"),
+    "Halfmoon has no tiered storage": ("remote.*",),
+    _ONE_LOOP: ("queued.max.requests",),
     "Kafka's plugins are Java classes; see docs/plugins.md for those of this broker": (
         "alter.config.policy.class.name", "client.quota.callback.class", "config.providers",
         "create.topic.policy.class.name", "group.consumer.assignors", "group.share.assignors",
@@ -71,7 +71,7 @@ REFUSED_CONFIGS: Mapping[str, str] = by_name({
         "offsets.commit.timeout.ms", "offsets.retention.check.interval.ms", "producer.id.expiration.*",
         "producer.purgatory.*", "request.timeout.ms", "server.max.startup.time.ms", "share.fetch.purgatory.*",
         "socket.connection.*", "socket.listen.backlog.size", "socket.receive.buffer.bytes", "socket.send.buffer.bytes",
-        "transaction.abort.*", "transaction.partition.*", "transaction.remove.*", "transaction.two.*", "unstable.*",
+        "transaction.abort.*", "transaction.remove.*", "transaction.two.*", "unstable.*",
     ),
 })  # fmt: skip
 """The reason, by name; one that ends in * stands for all that begin so."""

@@ -210,6 +210,50 @@ def test_log_append_time_is_told(rig):
     assert results(answer) == [(0, 0, 0, rig.clock.now_ms, 0)]
 
 
+@pytest.mark.parametrize(("acks", "code"), [(-1, 19), (1, 0)])
+def test_acks_all_needs_as_many_replicas_as_the_topic_says(rig, acks, code):
+    (partition,) = rig.topic("t", min_insync_replicas="2")
+    answer = rig.client().ask(0, 9, **fields((0, batch(b"x")), acks=acks))
+    assert results(answer)[0][1] == code
+    assert partition.next_offset == (0 if code else 1)
+    if code:
+        said = answer.responses[0].partition_responses[0].error_message
+        assert said == "1 replica is in sync, fewer than min.insync.replicas of topic 't', which is 2"
+
+
+def test_acks_all_of_a_topic_without_enough_replicas_goes_on_when_the_topic_needs_fewer(rig):
+    (partition,) = rig.topic("t", min_insync_replicas="3")
+    client = rig.client()
+    assert results(client.ask(0, 9, **fields((0, batch(b"x")))))[0][1] == 19
+    rig.broker.kernel.administration.alter_configs(partition.topic, {"min.insync.replicas": "1"})
+    assert results(client.ask(0, 9, **fields((0, batch(b"x")))))[0][1] == 0
+
+
+@pytest.mark.parametrize(
+    ("configs", "timestamp", "code"),
+    [
+        ({"message_timestamp_before_max_ms": "1000"}, -1000, 0),
+        ({"message_timestamp_before_max_ms": "1000"}, -1001, 32),
+        ({"message_timestamp_before_max_ms": "1000"}, 10**9, 0),
+        ({"message_timestamp_after_max_ms": "1000"}, 1000, 0),
+        ({"message_timestamp_after_max_ms": "1000"}, 1001, 32),
+        ({"message_timestamp_after_max_ms": "1000"}, -(10**9), 0),
+        ({"message_timestamp_after_max_ms": "1", "message_timestamp_type": "LogAppendTime"}, 1001, 0),
+        ({}, 10**12, 0),
+    ],
+)
+def test_timestamps_must_lie_where_the_topic_says(rig, configs, timestamp, code):
+    (partition,) = rig.topic("t", **configs)
+    records = batch(b"x", timestamp_ms=rig.clock.now_ms + timestamp)
+    assert results(rig.client().ask(0, 9, **fields((0, records))))[0][1] == code
+    assert partition.next_offset == (0 if code else 1)
+
+
+def test_a_record_without_a_timestamp_is_not_too_old(rig):
+    rig.topic("t", message_timestamp_before_max_ms="1000")
+    assert results(rig.client().ask(0, 9, **fields((0, batch(b"x", timestamp_ms=-1)))))[0][1] == 0
+
+
 def test_a_repeated_batch_gets_the_same_answer_and_is_stored_once(rig):
     (partition,) = rig.topic("t")
     client = rig.client()

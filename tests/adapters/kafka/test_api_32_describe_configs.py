@@ -9,6 +9,8 @@ from fake_admin_broker import Client, FakeAdminBroker, versions
 
 from halfmoon.adapters.kafka import resources
 from halfmoon.adapters.kafka.protocol import DescribeConfigsRequest
+from halfmoon.config.kept_configs import KEPT_OF_TOPICS, NO_EFFECT
+from halfmoon.config.settings import Settings
 from halfmoon.services.configs.group_configs import GROUP_CONFIGS
 from halfmoon.services.topic_configs import topic_configs
 
@@ -47,7 +49,6 @@ def test_topic(client, version, keys):
         "max.compaction.lag.ms": (str(2**63 - 1), 5, False),
         "min.cleanable.dirty.ratio": ("0.5", 5, False),
         "min.compaction.lag.ms": ("0", 5, False),
-        "compression.type": ("producer", 5, False),
         "halfmoon.delete.force": ("false", 5, False),
         "halfmoon.headers.enable": ("true", 5, False),
         "halfmoon.key.index": ("false", 5, False),
@@ -59,20 +60,20 @@ def test_topic(client, version, keys):
         "min.insync.replicas": ("1", 5, False),
         "retention.bytes": ("-1", 5, False),
         "retention.ms": ("5", 1, False),
-        "segment.bytes": (str(1 << 30), 5, False),
-        "unclean.leader.election.enable": ("false", 5, False),
-    }
+    } | {kept.name: (kept.default(Settings()), 5, False) for kept in KEPT_OF_TOPICS}
     assert not any(c.is_sensitive for c in found.values())
     assert [(s.name, s.value, s.source) for s in found["retention.ms"].synonyms] == [
         ("retention.ms", "5", 1),
         ("log.retention.ms", "86400000", 4),
     ]
+    assert [(s.name, s.value, s.source) for s in found["segment.ms"].synonyms] == [("log.roll.ms", "604800000", 5)]
     assert [(s.name, s.value, s.source) for s in found["cleanup.policy"].synonyms] == [
         ("log.cleanup.policy", "delete", 5)
     ]
     if version >= 3:
         assert (found["retention.ms"].config_type, found["cleanup.policy"].config_type) == (5, 7)
         assert all(c.documentation for c in found.values())
+        assert found["segment.ms"].documentation.startswith(NO_EFFECT)
 
 
 @pytest.mark.parametrize("version", versions(KEY))

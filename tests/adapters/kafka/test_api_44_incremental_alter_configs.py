@@ -40,6 +40,10 @@ def change(*operations: tuple[int, str, str | None]) -> list[object]:
             [(DELETE, "retention.ms", None), (SET, "retention.bytes", "9")],
             {"max.message.bytes": "1000", "retention.bytes": "9"},
         ),
+        (
+            [(SUBTRACT, "cleanup.policy", "delete"), (SET, "segment.ms", "1")],
+            {"cleanup.policy": "", "max.message.bytes": "1000", "retention.ms": "5", "segment.ms": "1"},
+        ),
     ],
 )
 def test_changes_only_what_is_named(client, broker, version, operations, after):
@@ -70,7 +74,7 @@ def test_append_to_a_list_starts_from_what_holds(client, broker):
     ("operation", "name", "value", "code", "says"),
     [
         (APPEND, "cleanup.policy", "shrink", 40, "compact"),
-        (SUBTRACT, "cleanup.policy", "delete", 40, "cleanup.policy"),
+        (SET, "cleanup.policy", "none", 40, "cleanup.policy"),
         (APPEND, "retention.ms", "7", 40, "not a list"),
         (SUBTRACT, "retention.ms", "7", 40, "not a list"),
         (APPEND, "cleanup.policy", None, 42, "cleanup.policy"),

@@ -38,6 +38,8 @@ CHANGES = {
     "group.max.session.timeout.ms": ("50000", lambda s: s.groups.max_session_timeout_ms, 50000),
     "group.max.size": ("3", lambda s: s.groups.max_size, 3),
     "group.min.session.timeout.ms": ("2000", lambda s: s.groups.min_session_timeout_ms, 2000),
+    "log.cleaner.backoff.ms": ("700", lambda s: s.log.cleaner.interval_ms, 700),
+    "log.cleaner.dedupe.buffer.size": ("2097152", lambda s: s.log.cleaner.memory_bytes, 2 << 20),
     "max.connections": ("70", lambda s: s.limits.max_connections, 70),
     "num.partitions": ("9", lambda s: s.topics.partitions, 9),
     "offsets.retention.minutes": ("2", lambda s: s.groups.offsets_retention_ms, 120_000),
@@ -153,7 +155,9 @@ def test_partitions_of_new_topics(rig: BrokerRig) -> None:
         ("max.connections", "9", Fault.INVALID_REQUEST),
         ("auto.create.topics.enable", "yes", Fault.INVALID_REQUEST),
         ("log.retention.ms", "-2", Fault.INVALID_REQUEST),
-        ("compression.type", "gzip", Fault.INVALID_REQUEST),
+        ("compression.type", "none", Fault.INVALID_REQUEST),
+        ("num.io.threads", "0", Fault.INVALID_REQUEST),
+        ("log.cleaner.io.buffer.load.factor", "all", Fault.INVALID_REQUEST),
     ],
 )
 def test_what_is_refused(rig: BrokerRig, name: str, value: str, fault: Fault) -> None:

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
 
 KNOWS_ABORTABLE = 11
+ALL = -1
+"""acks: of every replica that is in sync."""
+REPLICAS = 1
+"""Of each partition."""
 ADDS_PARTITIONS = 12
 """From this version on a transactional batch adds its partition to the transaction (KIP-890)."""
 
@@ -40,7 +44,7 @@ def handle(ctx: Context, body: memoryview) -> object:
         name = request.transactional_id
         producer = None if name is None else TransactionalProducer(name, version >= ADDS_PARTITIONS)
         late: list[Late] = []
-        results, position = _append_all(ctx, request.topics, producer, late)
+        results, position = _append_all(ctx, request, producer, late)
         if producer is not None and version < KNOWS_ABORTABLE:
             _translate_abortable(results)
         if late:
@@ -166,7 +170,7 @@ def _refuse_all(core: Core, topics: list[tuple[str | bytes, Batches]], error: Br
 
 
 def _append_all(
-    ctx: Context, topics: list[tuple[str | bytes, Batches]], producer: TransactionalProducer | None, late: list[Late]
+    ctx: Context, request: ProduceBody, producer: TransactionalProducer | None, late: list[Late]
 ) -> tuple[Results, int]:
     """Append every batch; returns the results and the log position that must be durable (0: nothing was appended).
     What has to be appended once more is put into `late`."""
@@ -177,7 +181,7 @@ def _append_all(
     owner_of, node_id = core.owners.owner_of, core.node_id
     highest = 0
     results: Results = []
-    for key, batches in topics:
+    for key, batches in request.topics:
         topic = core.catalog.topic(key) if isinstance(key, str) else core.catalog.topic_by_id(key)
         stored: list[Stored] = []
         for index, records in batches:
@@ -189,6 +193,8 @@ def _append_all(
                     raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
                 if records is None:
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
+                if request.acks == ALL and partition.topic.rules.min_insync_replicas > REPLICAS:
+                    raise _too_few_replicas(partition.topic)
                 base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)
             except NotHereYetError as error:
                 assert records is not None
@@ -245,6 +251,14 @@ def _partition(topic: Topic | None, key: str | bytes, index: int) -> Partition:
     if topic.internal:
         raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal")
     return partition_of(topic, index)
+
+
+def _too_few_replicas(topic: Topic) -> BrokerError:
+    return BrokerError(
+        Fault.NOT_ENOUGH_REPLICAS,
+        f"{REPLICAS} replica is in sync, fewer than min.insync.replicas of topic '{topic.name}', which is "
+        f"{topic.rules.min_insync_replicas}",
+    )
 
 
 def _refused(index: int, error: BrokerError) -> Stored:
