@@ -22,7 +22,8 @@ from collections.abc import Mapping
 import msgspec
 from msgspec import Struct
 
-from halfmoon.remoting.errors import MalformedFrame
+from halfmoon.remoting import lenient_json
+from halfmoon.remoting.errors import MalformedFrame, MalformedJson
 
 JSON, ROCKETMQ = 0, 1
 RESPONSE, ONEWAY = 1, 2
@@ -101,8 +102,8 @@ def decode(frame: memoryview) -> Command:
     if kind == JSON:
         try:
             header = _decode_json(frame[4:end])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise MalformedFrame(f"a JSON header that is none: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            header = _lenient_header(frame[4:end])
         fields = header.extFields or {}
         if len(fields) > MOST_FIELDS:
             raise MalformedFrame(f"a header of {len(fields)} fields")
@@ -115,6 +116,14 @@ def decode(frame: memoryview) -> Command:
     if kind == ROCKETMQ:
         return _decode_rocketmq(frame[4:end], frame[end:])
     raise MalformedFrame(f"a header of type {kind}")
+
+
+def _lenient_header(text: memoryview) -> _JsonHeader:
+    """Of a client that writes fields as numbers, for instance."""
+    try:
+        return lenient_json.decode(text, _JsonHeader)
+    except MalformedJson as error:
+        raise MalformedFrame(f"a JSON header that is none: {error}") from None
 
 
 def _decode_rocketmq(header: memoryview, body: memoryview) -> Command:

@@ -24,7 +24,7 @@ class _Subscription(Struct, frozen=True):
 
 
 class _Consumer(Struct):
-    groupName: str  # noqa: N815 (the wire's names, here and below)
+    groupName: str = ""  # noqa: N815 (the wire's names, here and below)
     subscriptionDataSet: list[_Subscription] = []  # noqa: N815
 
 
@@ -101,7 +101,6 @@ def _route(call: Call) -> Iterator[Use]:
 
 def _heartbeat(call: Call) -> Iterator[Use]:
     beat = call.body(_Heartbeat)
-    assert isinstance(beat, _Heartbeat)
     for consumer in beat.consumerDataSet:
         yield from _subscribes(consumer.groupName, consumer.subscriptionDataSet)
 
@@ -117,19 +116,16 @@ def _subscribes(group: str, topics: list[_Subscription]) -> Iterator[Use]:
 
 def _check(call: Call) -> Iterator[Use]:
     asked = call.body(_Check)
-    assert isinstance(asked, _Check)
     yield from _subscribes(asked.group, [asked.subscriptionData])
 
 
 def _lock(call: Call) -> Iterator[Use]:
     asked = call.body(_Locks)
-    assert isinstance(asked, _Locks)
     yield from _subscribes(asked.consumerGroup, asked.mqSet)
 
 
 def _assignment(call: Call) -> Iterator[Use]:
     asked = call.body(_Assignment)
-    assert isinstance(asked, _Assignment)
     yield from _subscribes(asked.consumerGroup, [_Subscription(asked.topic)])
 
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.answers import Answer, refusal
@@ -24,8 +23,10 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.remoting import lenient_json
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
+from halfmoon.remoting.errors import MalformedJson
 from halfmoon.services.common.services import Services
 
 QUERY_SHARE = 4
@@ -35,6 +36,8 @@ LONGEST_GROUP = 255
 MOST_JSON_BYTES = 2 << 20
 """Of a body that is JSON: reading so much takes 60 ms."""
 _INT64 = range(-(1 << 63), 1 << 63)
+
+Body = TypeVar("Body", bound=Struct)
 
 
 class Port(Flag):
@@ -117,13 +120,13 @@ class Call:
     def flag(self, name: str, *, default: bool = False) -> bool:
         return self.command.fields.get(name, "true" if default else "false").lower() == "true"
 
-    def body(self, kind: type[msgspec.Struct]) -> msgspec.Struct:
-        """The body, which is JSON. Raises Refused(INVALID_PARAMETER)."""
+    def body(self, kind: type[Body]) -> Body:
+        """The body, which is JSON, read as leniently as RocketMQ does. Raises Refused(INVALID_PARAMETER)."""
         if len(self.command.body) > MOST_JSON_BYTES:
             raise Refused(Code.INVALID_PARAMETER, f"a body of {len(self.command.body)} bytes")
         try:
-            return msgspec.json.decode(self.command.body, type=kind)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return lenient_json.decode(self.command.body, kind)
+        except MalformedJson as error:
             raise Refused(Code.INVALID_PARAMETER, f"the body cannot be read: {error}") from None
 
     def check(self, operation: str, resource_type: str, resource: str) -> None:

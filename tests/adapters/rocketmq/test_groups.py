@@ -133,9 +133,17 @@ class TestMembers:
         client.beat("c1", g=[("orders", "b", 2)])
         assert not rig.node.members.conflicts
 
-    @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"clientID":1}', b'{"clientID":"c","consumerDataSet":[{}]}'])
+    @pytest.mark.parametrize(
+        "body", [b"", b"[]", b"{", b'{"clientID":"c","consumerDataSet":[{}]}', b'{"consumerDataSet":[1]}']
+    )
     def test_a_heartbeat_that_is_none(self, body: bytes) -> None:
         assert Rig().client().ask(34, body).code == Code.INVALID_PARAMETER
+
+    @pytest.mark.parametrize("body", [b"{}", b'{"clientID":1}'])
+    def test_a_heartbeat_may_leave_out_what_it_has_nothing_to_say_of(self, body: bytes) -> None:
+        rig = Rig()
+        rig.client().well(34, body)
+        assert not rig.node.members.consumers
 
     def test_a_heartbeat_of_too_many_groups(self) -> None:
         answer = Rig().client().beat(producers=[str(n) for n in range(1_001)])

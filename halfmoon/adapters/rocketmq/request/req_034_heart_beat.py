@@ -6,6 +6,8 @@ The answer's version is what clients take for the broker's. It does not offer he
 
 from __future__ import annotations
 
+from typing import Literal
+
 from msgspec import Struct
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer
@@ -23,13 +25,21 @@ MOST_GROUPS = 1_000
 MOST_SUBSCRIPTIONS = 10_000
 """Of all its groups."""
 
+# Java's enums, in the order of their numbers.
+ConsumeType = Literal["CONSUME_ACTIVELY", "CONSUME_PASSIVELY", "CONSUME_POP"]
+MessageModel = Literal["BROADCASTING", "CLUSTERING"]
+ConsumeFromWhere = Literal[
+    "CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST", "CONSUME_FROM_MIN_OFFSET",
+    "CONSUME_FROM_MAX_OFFSET", "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_TIMESTAMP",
+]  # fmt: skip
+
 
 class ProducerData(Struct):
-    groupName: str  # noqa: N815 (the wire's names, here and below)
+    groupName: str = ""  # noqa: N815 (the wire's names, here and below)
 
 
 class SubscriptionData(Struct):
-    topic: str
+    topic: str = ""
     subString: str | None = "*"  # noqa: N815
     tagsSet: list[str] = []  # noqa: N815
     codeSet: list[int] = []  # noqa: N815
@@ -39,15 +49,15 @@ class SubscriptionData(Struct):
 
 
 class ConsumerData(Struct):
-    groupName: str  # noqa: N815
-    consumeType: str = "CONSUME_PASSIVELY"  # noqa: N815
-    messageModel: str = "CLUSTERING"  # noqa: N815
-    consumeFromWhere: str = "CONSUME_FROM_LAST_OFFSET"  # noqa: N815
+    groupName: str = ""  # noqa: N815
+    consumeType: ConsumeType = "CONSUME_PASSIVELY"  # noqa: N815
+    messageModel: MessageModel = "CLUSTERING"  # noqa: N815
+    consumeFromWhere: ConsumeFromWhere = "CONSUME_FROM_LAST_OFFSET"  # noqa: N815
     subscriptionDataSet: list[SubscriptionData] = []  # noqa: N815
 
 
 class Heartbeat(Struct):
-    clientID: str  # noqa: N815
+    clientID: str = ""  # noqa: N815
     producerDataSet: list[ProducerData] = []  # noqa: N815
     consumerDataSet: list[ConsumerData] = []  # noqa: N815
 
@@ -55,7 +65,6 @@ class Heartbeat(Struct):
 @request(34, "HEART_BEAT")
 def handle(call: Call) -> Answer:
     heartbeat = call.body(Heartbeat)
-    assert isinstance(heartbeat, Heartbeat)
     consumers, producers = heartbeat.consumerDataSet, heartbeat.producerDataSet
     named = {(CONSUMER, data.groupName) for data in consumers} | {(PRODUCER, data.groupName) for data in producers}
     if len(named | call.node.members.memberships(call.connection)) > MOST_GROUPS:

@@ -16,21 +16,20 @@ MOST_QUEUES = 10_000
 
 
 class MessageQueue(Struct, frozen=True):
-    topic: str
-    brokerName: str  # noqa: N815 (the wire's names, here and below)
-    queueId: int  # noqa: N815
+    topic: str = ""
+    brokerName: str = ""  # noqa: N815 (the wire's names, here and below)
+    queueId: int = 0  # noqa: N815
 
 
 class LockRequest(Struct):
-    consumerGroup: str  # noqa: N815
-    clientId: str  # noqa: N815
+    consumerGroup: str = ""  # noqa: N815
+    clientId: str = ""  # noqa: N815
     mqSet: list[MessageQueue] = []  # noqa: N815
 
 
 def read(call: Call) -> LockRequest:
     """Raises Refused(INVALID_PARAMETER)."""
     wanted = call.body(LockRequest)
-    assert isinstance(wanted, LockRequest)
     checked_group(wanted.consumerGroup)
     if len(wanted.clientId) > LONGEST_CLIENT_ID:
         raise Refused(Code.INVALID_PARAMETER, f"a client's id has at most {LONGEST_CLIENT_ID} characters")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
@@ -10,7 +10,7 @@ from halfmoon.adapters.rocketmq.request.req_034_heart_beat import SubscriptionDa
 
 
 class CheckRequest(Struct):
-    subscriptionData: SubscriptionData  # noqa: N815 (the wire's names)
+    subscriptionData: SubscriptionData = field(default_factory=SubscriptionData)  # noqa: N815 (the wire's names)
     clientId: str = ""  # noqa: N815
     group: str = ""
 
@@ -18,7 +18,6 @@ class CheckRequest(Struct):
 @request(46, "CHECK_CLIENT_CONFIG")
 def handle(call: Call) -> Answer:
     asked = call.body(CheckRequest)
-    assert isinstance(asked, CheckRequest)
     data = asked.subscriptionData
     call.node.filters.get(data.expressionType or "TAG", data.subString or "*")  # raises what is wrong with it
     return DONE

@@ -13,6 +13,7 @@ from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.members import BROADCASTING
 from halfmoon.adapters.rocketmq.registry import Call, request
+from halfmoon.adapters.rocketmq.request.req_034_heart_beat import MessageModel
 from halfmoon.remoting.codes import Code
 from halfmoon.services.groups.allocation import Queue, allocate, sorted_members, sorted_queues
 
@@ -20,17 +21,16 @@ NAMES = {"AVG": "averagely", "AVG_BY_CIRCLE": "averagely_by_circle", "CONSISTENT
 
 
 class AssignmentRequest(Struct):
-    topic: str
-    consumerGroup: str  # noqa: N815 (the wire's names, here and below)
-    clientId: str  # noqa: N815
+    topic: str = ""
+    consumerGroup: str = ""  # noqa: N815 (the wire's names, here and below)
+    clientId: str = ""  # noqa: N815
     strategyName: str | None = None  # noqa: N815
-    messageModel: str | None = None  # noqa: N815
+    messageModel: MessageModel = "CLUSTERING"  # noqa: N815
 
 
 @request(400, "QUERY_ASSIGNMENT")
 def handle(call: Call) -> Answer:
     asked = call.body(AssignmentRequest)
-    assert isinstance(asked, AssignmentRequest)
     node = call.node
     broker_name = node.settings.broker_name
     topic = node.topic(asked.topic)
