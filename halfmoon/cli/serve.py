@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -68,4 +69,5 @@ def serve(
     table = BrokerConfigs(topic_configs())
     for name in unset_config or ():
         table.find(name)
-    return main(load_settings(config, os.environ, flags), unset_configs=unset_config or ())
+    read = partial(load_settings, config, os.environ, flags)
+    return main(read, config=config, unset_configs=unset_config or ())

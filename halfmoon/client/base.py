@@ -144,7 +144,7 @@ def checked_state(state: object) -> TransactionState:
     """What a listener has said; UNKNOWN where that is nothing."""
     if isinstance(state, TransactionState):
         return state
-    log.error("event=transaction_listener_failed error=it has returned %r, expected a TransactionState", state)
+    log.error("event=transaction_listener_failed returned=%r expected=TransactionState", state)
     return TransactionState.UNKNOWN
 
 

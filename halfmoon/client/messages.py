@@ -267,7 +267,7 @@ def _plain(body: bytes, flags: int) -> tuple[bytes, int]:
         log.warning("event=body_not_decompressed flags=%#x error=%s", flags, error)
         return body, flags
     if not is_whole:
-        log.warning("event=body_not_decompressed flags=%#x error=it is cut short or too large", flags)
+        log.warning("event=body_not_decompressed flags=%#x error=%s", flags, "it is cut short or too large")
         return body, flags
     return bytes(plain), flags & ~COMPRESSED
 

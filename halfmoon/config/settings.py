@@ -95,6 +95,13 @@ class LogSettings(Section, frozen=True, kw_only=True):
     cleaner: CleanerSettings = CleanerSettings()
 
 
+class LoggingSettings(Section, frozen=True, kw_only=True):
+    """What the broker says on stderr about itself."""
+
+    format: Literal["text", "json"] = "text"
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO"
+
+
 class HoldSettings(Section, frozen=True, kw_only=True):
     """Requests that wait for messages (B11, B12)."""
 
@@ -240,6 +247,7 @@ class Settings(Section, frozen=True, kw_only=True):
     allow_insecure: bool = False
     node: NodeSettings = NodeSettings()
     listeners: ListenerSettings = ListenerSettings()
+    logging: LoggingSettings = LoggingSettings()
     log: LogSettings = LogSettings()
     hold: HoldSettings = HoldSettings()
     topics: TopicSettings = TopicSettings()

@@ -190,7 +190,7 @@ class Housekeeping:
             self._resting = True
             undo()
             self.problems.append(f"{name} failed: {error}")
-            self._logger.error("%s failed, will be retried: %s", name, error)
+            self._logger.error("event=job_failed job=%s error=%s", name, error)
 
         return Job(name, run, finished, failed)
 

@@ -191,7 +191,7 @@ class Kernel:
             self.housekeeping.finish(snapshot.take(self.catalog, end, self.log.generation, clean=True))
             leave_clean_mark(self.fs, end)
         except (OSError, BrokerError, StorageError) as error:
-            self.logger.error("no clean stop; the next start will recover: %s", error)
+            self.logger.error("event=unclean_stop error=%s", error)
         self.log.close()
 
     def _callback_failed(self, error: Exception) -> None:

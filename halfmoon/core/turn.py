@@ -180,7 +180,7 @@ class Turn:
 
     def _fail(self, error: StorageError) -> None:
         """Fail every request that still waits for durability."""
-        self._logger.critical("storage failed, the broker refuses writes: %s", error)
+        self._logger.critical("event=storage_failed error=%s", error)
         durable = self.durable_position
         self.unseen = deque(batch for batch in self.unseen if batch.position < durable)
         waiting = self._waiting

@@ -17,10 +17,12 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import uvloop
 
+from halfmoon import __version__
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
@@ -36,6 +38,7 @@ from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
 from halfmoon.server import log_lines
 from halfmoon.server.assembly import Node
+from halfmoon.server.build import build
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.needs import check_needs
@@ -43,6 +46,7 @@ from halfmoon.server.observing import Observing
 from halfmoon.server.plugin_features import features_of
 from halfmoon.server.plugin_host import Host
 from halfmoon.server.relaying import Relaying
+from halfmoon.server.reloading import reload
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
 from halfmoon.services.common.leaving_out import LeavingOut
@@ -98,7 +102,7 @@ class App:
         loop = asyncio.get_running_loop()
         warning = crc.fallback_warning(time.perf_counter)
         if warning is not None:
-            logger.warning("event=slow_checksums %s", warning)
+            logger.warning("event=slow_checksums reason=%s", warning)
         self.plugins: Plugins = load_plugins(settings, BUILT_IN, extra=self._extra_plugins)
         on = {plugin.name for plugin in self.plugins.infos if plugin.enabled}
         check_needs(settings, on)
@@ -206,6 +210,16 @@ class App:
 
         hold.on_policy_error = failed
 
+    def reload(self, settings: Settings) -> None:
+        """Let settings hold that were read anew, as far as they can change now; the log says which did, and which need
+        a restart. Raises SettingError, and nothing has changed then."""
+        found = reload(self.settings, settings)
+        self.settings = found.settings
+        self.node.reconfigure(found.settings)
+        logger.info("event=reloaded changed=%s", ",".join(found.changed) or "none")
+        for path in found.kept:
+            logger.warning("event=setting_not_reloaded setting=%s reason=%s", path, "it needs a restart")
+
     def health(self) -> list[str]:
         """What is wrong, a sentence each; empty when nothing is."""
         return self.node.health() + self.services.problems()
@@ -287,32 +301,82 @@ def _collect_rarely() -> None:
     gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
 
 
-async def _serve(settings: Settings, unset_configs: Collection[str]) -> None:
-    loop = asyncio.get_running_loop()
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    app = App(settings, unset_configs=unset_configs)
-    await app.start()
-    _collect_rarely()
-    try:
+def _configure_log(settings: Settings) -> None:
+    """Raises StartError."""
+    log_lines.configure(os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level, settings.logging.format)
+
+
+class _Process:
+    """A broker in the foreground: signals in, the lines of its start and its end out."""
+
+    def __init__(self, read: Callable[[], Settings], config: Path | None, unset_configs: Collection[str]) -> None:
+        self._read = read
+        self._config = config
+        self._unset_configs = unset_configs
+        self._stop = asyncio.Event()
+        self._signal = "none"
+        self._reload = asyncio.Event()
+
+    async def run(self, settings: Settings) -> None:
+        begun_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        app = App(settings, unset_configs=self._unset_configs)
+        await app.start()
+        _collect_rarely()
+        reloading = loop.create_task(self._reload_again_and_again(app))
+        try:
+            self._say_start(app)
+            await self._stop.wait()
+            logger.info("event=stopping signal=%s", self._signal)
+        finally:
+            reloading.cancel()
+            await app.stop()
+        logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
+
+    def _end(self, number: int) -> None:
+        self._signal = signal.Signals(number).name
+        self._stop.set()
+
+    def _say_start(self, app: App) -> None:
+        data_dir = app.settings.node.data_dir
         doors = {"rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address, "http": app.http_address}
+        logger.info(
+            "event=started version=%s build=%s config=%s data=%s kafka=%s rocketmq=%s namesrv=%s http=%s",
+            __version__, build(), self._config.absolute() if self._config else "none", Path(data_dir).absolute(),
+            app.kafka_address, *(address or "off" for address in doors.values()),
+        )  # fmt: skip
         others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)
-        print(f"ready kafka={app.kafka_address} data={settings.node.data_dir}{others}", flush=True)
-        await stop.wait()
-    finally:
-        await app.stop()
+        print(f"ready kafka={app.kafka_address} data={data_dir}{others}", flush=True)
+
+    async def _reload_again_and_again(self, app: App) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                settings = await asyncio.to_thread(self._read)  # reading YAML takes 20 ms
+                app.reload(settings)
+                _configure_log(settings)
+            except HalfmoonError as error:
+                logger.error("event=reload_failed error=%s", error)
+            except Exception:
+                logger.exception("event=reload_failed")
 
 
-def main(settings: Settings, *, unset_configs: Collection[str] = ()) -> int:
+def main(read: Callable[[], Settings], *, config: Path | None = None, unset_configs: Collection[str] = ()) -> int:
     """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run.
 
-    `unset_configs`: as of Broker.open.
+    `read`: the settings as they are now, asked again on SIGHUP; raises HalfmoonError. `config`: the file among their
+    layers. `unset_configs`: as of Broker.open.
     """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
     try:
-        log_lines.configure(os.environ.get("HALFMOON_LOGLEVEL", "INFO"))
+        settings = read()
+        _configure_log(settings)
         _allow_many_files()
-        uvloop.run(_serve(settings, unset_configs))
+        uvloop.run(_Process(read, config, unset_configs).run(settings))
     except HalfmoonError as error:
         print(f"halfmoon: {error}", file=sys.stderr)
         return 1

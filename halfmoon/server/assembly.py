@@ -220,6 +220,11 @@ class Node:
         what plugins are."""
         self.kernel.start()
 
+    def reconfigure(self, base: Settings) -> None:
+        """broker.yaml, flags and environment say something else than before; what was set at run time goes before."""
+        self.dynamic_configs.rebase(base)
+        self.kernel.catalog.reconfigure(self.kernel.settings)
+
     def close(self) -> None:
         """Flush, checkpoint, and leave the mark of a clean stop, as far as the disk allows it."""
         self.kernel.close()

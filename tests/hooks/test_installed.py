@@ -210,7 +210,7 @@ def test_kafka_apis(node: Node) -> None:
     assert 31_002 not in [key for key, _, _ in rows]
     assert node.told(31_002)["heard"] == node.told()["heard"]
     assert node.ask(31_001, b"fail") == b""
-    assert "request failed" in node.log()
+    assert "event=request_failed" in node.log()
     assert node.metric("halfmoon_plugin_errors_total", plugin="every", hook="halfmoon_kafka_apis") == 1
 
 

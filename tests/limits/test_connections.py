@@ -95,7 +95,7 @@ def test_a_client_that_reads_slowly_is_not_closed(start):
             time.sleep(0.02)
         assert received > 100_000
     broker.check()
-    assert not any("connection closed" in line for line in broker.lines)
+    assert not any("event=connection_closed" in line for line in broker.lines)
 
 
 def test_a_request_that_does_not_go_on_ends_its_connection(start):

@@ -214,7 +214,7 @@ class Connection(tcp.Connection):
         except Exception:
             # A programmer's error in a handler. Whatever it was, it ends here and not in the loop.
             self._counters.errors += 1
-            self.log.exception("request failed peer=%s", self.peer)
+            self.log.exception("event=request_failed peer=%s", self.peer)
             self._close()
         finally:
             self._handling = False
@@ -315,7 +315,7 @@ class Connection(tcp.Connection):
         except Exception:
             self._counters.errors += 1
             self.log.exception(
-                "answer failed peer=%s api=%s version=%d", self.peer, slot.route.name, slot.route.version
+                "event=answer_failed peer=%s api=%s version=%d", self.peer, slot.route.name, slot.route.version
             )
             self._close()
             return

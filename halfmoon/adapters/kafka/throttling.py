@@ -109,7 +109,7 @@ def _after(result: object, change: Callable[[object], object]) -> object:
             return change(value)
         except Exception:
             # A programmer's error. It must not reach who completes this: others are still to be answered.
-            log.exception("counting an answer failed")
+            log.exception("event=throttling_failed")
             return Close("counting an answer failed")
 
     result.change(changed)

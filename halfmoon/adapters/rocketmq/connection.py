@@ -173,7 +173,7 @@ class Connection(tcp.Connection):
         except Exception:
             # A programmer's error in a handler. Whatever it was, it ends here and not in the loop.
             self._counters.errors += 1
-            self.log.exception("request failed peer=%s request=%s", self.peer, route.name)
+            self.log.exception("event=request_failed peer=%s api=%s", self.peer, route.name)
             answer = Answer(Code.SYSTEM_ERROR, remark="unexpected error in the broker; see its log")
         if answer is not None:
             self.reply(command, answer)

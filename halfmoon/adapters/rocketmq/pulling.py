@@ -153,7 +153,7 @@ class Pull:
             answer = self.run()
         except Exception:
             # A programmer's error. It must not reach who called us: others are still to be woken.
-            log.exception("pull failed")
+            log.exception("event=pull_failed")
             answer = Answer(Code.SYSTEM_ERROR, remark="the pull failed; see the broker's log")
         if answer is not None:
             self._call.reply(answer)

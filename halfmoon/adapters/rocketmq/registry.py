@@ -188,9 +188,9 @@ class Call:
             return refusal(error)
         peer, code = self.connection.peer, self.command.code
         if isinstance(error, OSError):
-            self.connection.log.error("reading failed peer=%s code=%d error=%s", peer, code, error)
+            self.connection.log.error("event=read_failed peer=%s code=%d error=%s", peer, code, error)
             return refusal(BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {error}"))
-        self.connection.log.error("request failed peer=%s code=%d", peer, code, exc_info=error)
+        self.connection.log.error("event=request_failed peer=%s code=%d", peer, code, exc_info=error)
         return Answer(Code.SYSTEM_ERROR, remark="unexpected error in the broker; see its log")
 
 

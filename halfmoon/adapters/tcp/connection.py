@@ -188,7 +188,7 @@ class Connection(Receiving):
         self._transport.close()
 
     def _log_end(self, reason: str) -> None:
-        self.log.warning("connection closed peer=%s client=%r reason=%r", self.peer, self._who(), reason)
+        self.log.warning("event=connection_closed peer=%s client=%s reason=%s", self.peer, self._who(), reason)
 
     def finish(self) -> None:
         """The server stops: answer what was asked, then close."""

@@ -129,7 +129,7 @@ class Listener:
             counters.refused += 1
             if not self._refusals_logged:
                 self._refusals_logged = True
-                self.log.warning("connection refused peer=%s reason=max_connections", connection.peer_host)
+                self.log.warning("event=connection_refused peer=%s reason=max_connections", connection.peer_host)
             return False
         self._connections.add(connection)
         counters.accepted += 1

@@ -127,6 +127,11 @@ class Catalog:
     def _rules(self, configs: dict[str, str]) -> TopicRules:
         return self.topic_configs.resolve({**self.topic_defaults(), **configs}, self._settings)
 
+    def reconfigure(self, settings: Settings) -> None:
+        """Other defaults of topics than before."""
+        self._settings = settings
+        self.resolve_topics()
+
     def resolve_topics(self) -> None:
         """Topics follow the node's configurations where they do not say otherwise, and those have changed."""
         for topic in self.by_number.values():

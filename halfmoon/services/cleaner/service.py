@@ -203,14 +203,14 @@ class Cleaner:
 
     def _give_up(self, error: Exception) -> None:
         if isinstance(error, SourceGoneError) and self._task is not None and self.planner.is_outdated(self._task):
-            self._logger.info("cleaning is rescheduled: %s", error)
+            self._logger.info("event=cleaning_rescheduled reason=%s", error)
         elif isinstance(error, NoRoomError):
             self._wait(error)
         else:
             self.failures += 1
             self._due = False
             self._housekeeping.problems.append(f"cleaning failed: {error}")
-            self._logger.error("cleaning failed, will be retried: %s", error)
+            self._logger.error("event=cleaning_failed error=%s", error)
         self._end()
         self._housekeeping.drop_segments()
 

@@ -56,7 +56,7 @@ class DynamicConfigs:
         self.unset(unset)
         self.apply()
         for warning in self.warnings() + self._groups.warnings():
-            self._logger.warning("event=config_left_out %s", warning)
+            self._logger.warning("event=config_left_out reason=%s", warning)
 
     def topic_defaults(self) -> Mapping[str, str]:
         """By the topics' own names, what is set at run time for topics that do not say."""
@@ -92,6 +92,12 @@ class DynamicConfigs:
         settings, self.left_out = self.table.as_far_as_possible(self.base, self._state.node_overrides())
         self._settings.replace(settings)
 
+    def rebase(self, base: Settings) -> None:
+        """broker.yaml, flags and environment say something else than before."""
+        self.base = base
+        self._groups.rebase(base)
+        self.apply()
+
     def unset(self, names: Collection[str]) -> None:
         """Remove what was set under these names, for this node and for all. For a start that is to let in again who was
         locked out; topics' defaults are kept unless they are named, since data may depend on them."""
@@ -101,7 +107,7 @@ class DynamicConfigs:
             if kept != known:
                 self._appender.append_control(ResourceConfigsSet(BROKER, layer, kept))
                 gone = " ".join(f"{name}={value}" for name, value in known.items() if name in names)
-                self._logger.warning("event=configs_unset %s", gone)
+                self._logger.warning("event=configs_unset configs=%s", gone)
 
     def warnings(self) -> list[str]:
         """A sentence for everything that is set at run time and does not hold."""

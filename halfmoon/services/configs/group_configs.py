@@ -214,6 +214,11 @@ class GroupConfigs:
         self._rules: dict[str, GroupRules] = {}
         settings.subscribe(lambda changed: self._rules.clear())
 
+    def rebase(self, base: Settings) -> None:
+        """broker.yaml, flags and environment say something else than before."""
+        self._base = base
+        self._rules.clear()
+
     def of(self, group: str) -> GroupRules:
         """What holds for a group, whether it exists or not. Cheap: ask again rather than keeping it."""
         rules = self._rules.get(group)

@@ -179,7 +179,7 @@ class Coordination:
             refused = refused or "its members are no consumers, or cannot be understood"
             raise BrokerError(Fault.GROUP_ID_NOT_FOUND, f"Group {classic.name} stays a classic group: {refused}.")
         if classic.members:
-            log.info("group=%s generation=%d: a member of the new protocol upgrades it", classic.name, group.epoch)
+            log.info("event=group_upgraded group=%s generation=%d", classic.name, group.epoch)
         self.classic.take_out(classic, step)
         return group
 
@@ -188,7 +188,7 @@ class Coordination:
         members = group.members
         if not members or group.classic_members < len(members) or not self.settings.may_downgrade:
             return False
-        log.info("group=%s epoch=%d: only classic members are left", group.name, group.epoch)
+        log.info("event=group_downgraded group=%s epoch=%d", group.name, group.epoch)
         self.rebalancing.take_out(group)
         classic = migration.downgraded(group, self.classic.rebalances, self._topics, step)
         self.classic.take_in(classic, step, "the last member of the new protocol is gone")

@@ -85,7 +85,13 @@ class Joining:
         if current is None:
             self._admit(group, member_id, join, token, step)
             return
-        log.info("group=%s static member %s: %s takes the place of %s", group.name, instance_id, member_id, current)
+        log.info(
+            "event=member_replaced group=%s instance=%s member=%s before=%s",
+            group.name,
+            instance_id,
+            member_id,
+            current,
+        )
         self._replace(group, group.members[current], member_id, join, token, step)
 
     def _replace(self, group: Group, member: Member, member_id: str, join: Join, token: object, step: Step) -> None:

@@ -68,7 +68,7 @@ class GroupJournal:
                     self._written = self._appender.append_control(kind(saved, self._clock.wall_ms()))
                 except BrokerError as error:
                     if saved.group not in self._unwritten:
-                        self._logger.error("group state not written: group=%s error=%s", saved.group, error)
+                        self._logger.error("event=group_not_written group=%s error=%s", saved.group, error)
                     self._unwritten[saved.group] = error
                     self._coordination.not_saved(saved.group)
                 else:

@@ -120,7 +120,9 @@ class Rebalances:
         self.deadlines.cancel(group.pending.pop(member_id))
 
     def _pending_expired(self, group: Group, member_id: str, step: Step) -> None:
-        log.info("group=%s member=%s got an id and did not join with it", group.name, member_id)
+        log.info(
+            "event=member_removed group=%s member=%s reason=%s", group.name, member_id, "it got an id and did not join"
+        )
         del group.pending[member_id]
         self.complete_if_all_joined(group, step)
         if group.blank:
@@ -166,7 +168,7 @@ class Rebalances:
 
     def prepare(self, group: Group, step: Step, reason: str) -> None:
         """Start a join phase."""
-        log.info("group=%s generation=%d starts a rebalance: %s", group.name, group.generation, reason)
+        log.info("event=rebalance_started group=%s generation=%d reason=%s", group.name, group.generation, reason)
         if group.state is State.COMPLETING:
             for member in group.members.values():
                 member.assignment = b""
@@ -218,7 +220,9 @@ class Rebalances:
             member for member in group.members.values() if member.join_token is None and member.instance_id is None
         ]
         for member in missing:
-            log.info("group=%s member=%s did not join in time and is removed", group.name, member.member_id)
+            log.info(
+                "event=member_removed group=%s member=%s reason=%s", group.name, member.member_id, "no join in time"
+            )
             self.drop(group, member, step)
         if group.members and not group.elect_joined_leader():
             # Only static members are left and none has joined: wait until one does or their sessions end.
@@ -226,7 +230,7 @@ class Rebalances:
             return
         group.next_generation()
         step.persist(group.record())
-        log.info("group=%s generation=%d members=%d", group.name, group.generation, len(group.members))
+        log.info("event=rebalanced group=%s generation=%d members=%d", group.name, group.generation, len(group.members))
         if not group.members:
             return
         for member in group.members.values():
@@ -282,7 +286,9 @@ class Rebalances:
     def _sync_expired(self, group: Group, step: Step) -> None:
         missing = [group.members[member_id] for member_id in group.members if member_id in group.unsynced]
         for member in missing:
-            log.info("group=%s member=%s joined and sent no sync; removed", group.name, member.member_id)
+            log.info(
+                "event=member_removed group=%s member=%s reason=%s", group.name, member.member_id, "no sync in time"
+            )
             self.drop(group, member, step)
         self.prepare(group, step, "members sent no sync in time")
 
@@ -299,7 +305,7 @@ class Rebalances:
         waits = member.join_token is not None or member.sync_token is not None
         if waits and not member.is_new:
             return  # It waits for us. The session starts again with the answer.
-        log.info("group=%s member=%s session ended without a heartbeat", group.name, member.member_id)
+        log.info("event=member_removed group=%s member=%s reason=%s", group.name, member.member_id, "no heartbeat")
         self.drop(group, member, step)
         self.member_gone(group, step, f"session of member {member.member_id} ended")
 

@@ -143,7 +143,7 @@ class ShareDelivery:
                 continue
             if isinstance(found, Lost):
                 self._logger.error(
-                    "event=share_lost group=%s partition=%r first=%d count=%d reason=disk corruption",
+                    "event=share_lost group=%s partition=%r first=%d count=%d reason=corruption",
                     *part.place, found.first, found.end - found.first,
                 )  # fmt: skip
             part.pass_over([found])
@@ -267,7 +267,7 @@ class ShareDelivery:
         try:
             self._appender.append_control(record)
         except BrokerError as error:
-            self._logger.error("share state not written: group=%s partition=%r error=%s", *part.place, error)
+            self._logger.error("event=share_state_not_written group=%s partition=%r error=%s", *part.place, error)
         self._settled(part, changed)
 
     def release(self, group: str, member: str) -> None:

@@ -71,7 +71,7 @@ class Delivering:
             if frame is None or not frame.holds(source, offset):
                 place = place_of(source, offset)
                 if place is None:
-                    self._logger.error("event=delivery_failed error=offset %d of %r", offset, source)
+                    self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, "not found")
                     continue
                 try:
                     frame = SingleRecords(source, self._messages.frame_now(place))

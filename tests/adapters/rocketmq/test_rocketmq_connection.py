@@ -66,7 +66,7 @@ def test_a_frame_that_is_none_closes_its_connection_alone(frame: bytes, caplog: 
         bad.feed(frame)
     assert bad.transport.closed
     assert rig.server.counters.malformed == 1
-    assert "connection closed" in caplog.text
+    assert "event=connection_closed" in caplog.text
     assert good.produce("orders", b"y").fields["queueOffset"] == "1"
 
 

@@ -269,7 +269,7 @@ class ParkedFetch(Deferred):
             answer = self._reading.answer()
         except Exception:
             # A programmer's error. It must not reach who woke us: others are still to be woken.
-            log.exception("parked fetch failed")
+            log.exception("event=request_failed api=Fetch")
             self.complete(Close("a parked fetch failed"))
             return
         if isinstance(answer, Deferred):

@@ -307,7 +307,7 @@ class Call:
             self.run()
         except Exception:
             # A programmer's error. It must not reach who woke us: others are still to be woken.
-            log.exception("parked share fetch failed")
+            log.exception("event=request_failed api=ShareFetch")
             self.deferred.complete(Close("a parked share fetch failed"))
 
     # -- the answer ------------------------------------------------------------------------------------------------

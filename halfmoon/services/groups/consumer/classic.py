@@ -128,7 +128,7 @@ class ClassicMembers:
             member = _member(group, there.member_id if there else member_id, instance_id)
         except BrokerError as error:
             return error.fault
-        log.info("group=%s member=%s leaves", group.name, member.member_id)
+        log.info("event=member_left group=%s member=%s", group.name, member.member_id)
         self._rebalancing.fence(group, member.member_id, step)
         return None
 
@@ -163,7 +163,7 @@ class ClassicMembers:
         member_id = self._new_member_id(join.instance_id)
         if there is None:
             return ConsumerMember(member_id)
-        log.info("group=%s static member %s: %s takes its place", group.name, join.instance_id, member_id)
+        log.info("event=member_replaced group=%s instance=%s member=%s", group.name, join.instance_id, member_id)
         member = anew(there, member_id)
         self._rebalancing.replace(group, there, member)
         return member

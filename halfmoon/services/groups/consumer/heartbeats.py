@@ -92,12 +92,12 @@ class Heartbeats:
         """A member leaves, for good or for now."""
         member = self._known(group, request)
         if request.instance_id is not None and request.epoch == LEAVE_FOR_NOW:
-            log.info("group=%s static member %s is away", group.name, request.instance_id)
+            log.info("event=member_away group=%s instance=%s", group.name, request.instance_id)
             group.put(replace(member, epoch=LEAVE_FOR_NOW, state=STABLE, revoking=()))
             self._rebalancing.stop(group, member.member_id, REVOKE)
             self._rebalancing.save(group, step)
         else:
-            log.info("group=%s member=%s leaves", group.name, member.member_id)
+            log.info("event=member_left group=%s member=%s", group.name, member.member_id)
             self._rebalancing.fence(group, member.member_id, step)
         return ConsumerHeartbeatResult(fault=None, member_id=request.member_id, epoch=request.epoch)
 
@@ -135,7 +135,7 @@ class Heartbeats:
         member_id = request.member_id or self._new_member_id(request.client_id)
         if member_id != there.member_id and member_id in group.members:
             raise BrokerError(Fault.INVALID_REQUEST, "another member has this id")
-        log.info("group=%s static member %s: %s takes its place", group.name, instance_id, member_id)
+        log.info("event=member_replaced group=%s instance=%s member=%s", group.name, instance_id, member_id)
         member = anew(there, member_id)
         self._rebalancing.replace(group, there, member)
         return member

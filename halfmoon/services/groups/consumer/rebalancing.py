@@ -121,7 +121,13 @@ class Rebalancing:
         name = group.preferred_assignor() or self.settings.default_assignor
         targets.assign(group, name, self.allocators.get(name), self.subscriptions, self.settings.broker_name)
         if group.problem is None:
-            log.info("group=%s epoch=%d members=%d assigned by %s", group.name, group.epoch, len(group.members), name)
+            log.info(
+                "event=group_assigned group=%s epoch=%d members=%d assignor=%s",
+                group.name,
+                group.epoch,
+                len(group.members),
+                name,
+            )
 
     def refresh(self, group: ConsumerGroup, *, changed: bool = False) -> None:
         """Move the group epoch if the topics that the group reads are others now, or `changed` says that it must."""
@@ -226,7 +232,7 @@ class Rebalancing:
 
     def _expired(self, group: ConsumerGroup, member_id: str, kind: str, step: Step) -> None:
         self.stop(group, member_id, kind)
-        log.info("group=%s member=%s is out: %s", group.name, member_id, _WHY[kind])
+        log.info("event=member_removed group=%s member=%s reason=%s", group.name, member_id, _WHY[kind])
         self.fence(group, member_id, step)
 
 
