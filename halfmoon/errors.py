@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from enum import Enum, unique
+from typing import Any
 
 
 @unique  # else two faults with one text would be one
@@ -114,6 +115,19 @@ class NotHereYetError(BrokerError):
     def __init__(self, load: Callable[[], object]) -> None:
         super().__init__(Fault.REQUEST_TIMED_OUT, "older messages have to be read first; ask again")
         self.load = load
+
+
+class TakesLongError(BrokerError):
+    """What was asked takes longer than one turn of the loop; nothing has changed.
+
+    Carry out `steps(batch)` with a copy of the batch that nobody changes: a generator that yields None to pause, or a
+    function for a thread, whose result it is sent. What it returns is given to `Appender.append` with that copy. It
+    raises BrokerError.
+    """
+
+    def __init__(self, steps: Callable[[memoryview], Generator[Callable[[], Any] | None, Any, Any]]) -> None:
+        super().__init__(Fault.REQUEST_TIMED_OUT, "this takes longer than a turn of the loop; ask again")
+        self.steps = steps
 
 
 class StartError(HalfmoonError):

@@ -82,7 +82,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
     """Counts from store time; None keeps for ever."""
     retention_bytes: Size | None = None
     """Per partition."""
-    validate: Literal["header", "records"] = "header"
+    validate: Literal["header", "records"] = "records"
     low_disk_bytes: Size | None = None
     """Record batches are refused when less is free; None: two segments of the next one's size, so that control frames
     still fit."""

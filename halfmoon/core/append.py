@@ -11,21 +11,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from halfmoon.core.checking import Checked, Checks, Look
 from halfmoon.core.dispatch import Appended
 from halfmoon.core.producer_state import Producers
-from halfmoon.core.record_keys import refuse_without_key
+from halfmoon.core.records import walk
 from halfmoon.core.records.batch_header import CODEC_MASK, refuse_timestamps
 from halfmoon.core.records.batches import (
     HEADER_BYTES,
     TRANSACTIONAL,
     BatchHeader,
-    batch_body,
     check_batch,
     is_plain,
     parse_header,
     set_log_append_time,
     stamp,
-    validate_records,
 )
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.frame import Frame, Kind
@@ -125,7 +124,7 @@ class Appender:
         self._catalog = catalog
         self._turn = turn
         self._clock = clock
-        self._validate_records = validate_records
+        self._checks = Checks(self._look, every_record=validate_records, compiled=walk.walk_compiled)
         self._producer_ids = range(0)
         self._reserved_at = 0
         self.transaction_guard: TransactionGuard | None = None
@@ -139,27 +138,31 @@ class Appender:
     # -- produced batches ----------------------------------------------------------------------------------------------
 
     def append(
-        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+        self,
+        partition: Partition,
+        batch: memoryview,
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
+        may_wait: bool = False,
+        checked: Checked | None = None,
     ) -> Produced:
         """Append one produced record batch, in place of nothing but its offset and leader epoch.
 
-        `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. Raises
-        BrokerError; nothing is stored then.
+        `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. `may_wait`:
+        where it takes long to check the batch, TakesLongError says so; the caller then comes back with `checked`,
+        and keeps the order of what it has. Raises BrokerError; nothing is stored then.
         """
         topic = partition.topic
         rules = topic.rules
-        header = check_batch(batch, rules.max_message_bytes)
         if topic.view is not None:
             raise BrokerError(Fault.POLICY_VIOLATION, f"topic '{topic.name}' is a view: produce to its source")
-        if self._validate_records:
-            validate_records(batch)
-        if rules.limits_timestamps and not rules.log_append_time:
-            refuse_timestamps(header, now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
-        body = batch
-        if rules.compacts or (rules.headers_enabled and header.attributes & CODEC_MASK):
-            body = batch_body(batch)
-        if rules.compacts:
-            refuse_without_key(bytes(body), header.record_count)
+        if checked is None:
+            header = check_batch(batch, rules.max_message_bytes)
+            if rules.limits_timestamps and not rules.log_append_time:
+                refuse_timestamps(header, now_ms, rules.timestamp_before_max_ms, rules.timestamp_after_max_ms)
+            keyed, concerned = self._checks.check(partition, batch, header, may_wait=may_wait)
+        else:
+            header, (keyed, concerned) = checked
         producer_id = header.producer_id
         transactional = header.attributes & TRANSACTIONAL
         span = header.record_count
@@ -176,13 +179,9 @@ class Appender:
         if rules.log_append_time:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
-        keyed, interceptor = rules.key_index, None
-        if rules.headers_enabled:
-            keyed = keyed or self.finds_keys(body)
-            interceptor = self.interceptor
         redirected = None
-        if interceptor is not None and interceptor.concerns(partition, body):
-            base_offset, end, redirected = interceptor.append(partition, batch, header, now_ms, keyed=keyed)
+        if concerned and self.interceptor is not None:
+            base_offset, end, redirected = self.interceptor.append(partition, batch, header, now_ms, keyed=keyed)
         else:
             base_offset = partition.next_offset
             end = self._store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
@@ -191,6 +190,17 @@ class Appender:
         if transactional:
             partition.transaction_began(producer_id, base_offset)
         return Produced(base_offset, append_ms, end, partition.start_offset, redirected)
+
+    def _look(self, partition: Partition, body: Buffer) -> Look:
+        """What the bytes of a batch (decompressed, if headers act in the topic) may have to do with features. Runs in
+        any thread."""
+        rules = partition.topic.rules
+        if not rules.headers_enabled:
+            return rules.key_index, False
+        return (
+            rules.key_index or self.finds_keys(body),
+            self.interceptor is not None and self.interceptor.concerns(partition, body),
+        )
 
     def _check_transaction(
         self, producer: TransactionalProducer | None, partition: Partition, header: BatchHeader

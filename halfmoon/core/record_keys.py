@@ -1,5 +1,4 @@
-"""The keys of a batch's records, cut out of its body without reading the records; and that compacted topics take none
-without."""
+"""The keys of a batch's records, cut out of its body without reading the records."""
 
 from __future__ import annotations
 
@@ -14,7 +13,6 @@ from typing import NamedTuple
 from halfmoon.core.records import record_codec
 from halfmoon.core.records.record_codec import MalformedError
 from halfmoon.core.storage.files import Buffer
-from halfmoon.errors import BrokerError, Fault
 
 LONGEST_KEY = 32
 """Longer keys are remembered by a digest."""
@@ -149,14 +147,3 @@ def _cutter(before: int, length: int, after: int) -> Callable[[Buffer], Iterator
 def _short(key: bytes) -> bytes:
     """What a key is remembered by."""
     return key if len(key) <= LONGEST_KEY else _DIGEST + blake2b(key, digest_size=16).digest()
-
-
-def refuse_without_key(body: bytes, count: int) -> None:
-    """Raises BrokerError(INVALID_RECORD) where a record of a produced batch has no key (Kafka: LogValidator)."""
-    try:
-        index = read_keys(body, count).keys.index(None)
-    except ValueError:
-        return
-    raise BrokerError(
-        Fault.INVALID_RECORD, f"record {index} of the batch has no key, and the topic's cleanup.policy is compact"
-    )

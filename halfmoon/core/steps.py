@@ -1,5 +1,6 @@
 """Answers that are worked out in steps: a generator yields functions for a thread, since they read from the disk, and
-is sent what they return; its own return value is the answer."""
+is sent what they return; its own return value is the answer. What such a function raises, the yield raises. *Slices*
+also yield None, where others are to have a turn."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from halfmoon.errors import NotHereYetError
 
 AnswerT = TypeVar("AnswerT")
 Steps = Generator[Load, Any, AnswerT]
+Slices = Generator[Load | None, Any, AnswerT]
 
 
 def when_here(ask: Callable[[], AnswerT]) -> Steps[AnswerT]:

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.errors import BrokerError
+from halfmoon.core.checking import Checked
+from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 from halfmoon.hooks.errors import PluginErrors
 from halfmoon.hooks.types import Observer
 from halfmoon.services.common.group_events import GroupEvents
@@ -63,14 +64,22 @@ class Observing:
         self._bind()
 
     def _observed(
-        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+        self,
+        partition: Partition,
+        batch: memoryview,
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
+        may_wait: bool = False,
+        checked: Checked | None = None,
     ) -> Produced:
         """As Appender.append."""
         log_end = self._kernel.log.end
         count = int.from_bytes(batch[RECORD_COUNT_AT : RECORD_COUNT_AT + 4], "big")
         size = len(batch)
         try:
-            produced = self._append(partition, batch, now_ms, producer)
+            produced = self._append(partition, batch, now_ms, producer, may_wait, checked)
+        except (NotHereYetError, TakesLongError):
+            raise  # it will be asked again
         except BrokerError as error:
             for _, call in self._refused:
                 call(partition.topic.name, partition.index, error.fault)

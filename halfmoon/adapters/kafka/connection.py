@@ -6,7 +6,8 @@ The rules, in the order in which a request meets them:
    is the beginning of a request, moves into a buffer of that request's size.
 2. A request whose bytes make no sense closes this connection, with a logged reason, and touches nothing else. So does
    an API or version that is not offered, as in Kafka; ApiVersions alone is answered in a version the client can read.
-3. Requests are handled at once, however many are unanswered; but a client that does not read its answers, or has
+3. Requests are handled at once, in their order, however many are unanswered. What has to be checked for long is waited
+   for (`keep`), as Kafka does with every request. And a client that does not read its answers, or has
    `MAX_UNANSWERED` requests in the air, is not read from until that has changed. What it had sent is set aside.
 4. An answer leaves when all answers before it have left (`_slots`). A parked fetch must not delay what comes behind it:
    the next request on its connection ends its wait (`Deferred.hurry`).
@@ -40,10 +41,12 @@ from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
     from halfmoon.adapters.tcp.access import Access
+    from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
@@ -126,6 +129,8 @@ class Connection(tcp.Connection):
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client has to wait for a quota's sake."""
         self._muted_until_ms = 0
+        self._kept: list[ReceiveBuffer] = []
+        """Parts of a request that is not done, though its handler is. Those behind it wait (Peer.keep)."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -236,9 +241,30 @@ class Connection(tcp.Connection):
             self._flush()
             if self._ready_bytes > WRITE_LIMIT_BYTES:
                 return True
-        if self._loading_bytes > WRITE_LIMIT_BYTES:
+        if self._kept or self._loading_bytes > WRITE_LIMIT_BYTES:
             return True
         return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """As Peer says it."""
+        self._listener.loop.call_soon(work)
+
+    def keep(self, part: memoryview) -> memoryview:
+        """As Peer says it."""
+        buffer = self._pool.take_anyway(len(part))
+        self._kept.append(buffer)
+        kept = buffer.view[: len(part)]
+        kept[:] = part
+        return kept
+
+    def go_on(self) -> None:
+        """As Peer says it."""
+        kept, self._kept = self._kept, []
+        for buffer in kept:
+            self._pool.pin(buffer)
+        if self._core.turn.dirty:
+            self._core.on_handled()
+        self._resume_soon()
 
     def _request(self, frame: memoryview) -> bool:
         """Handle one request; True if the log may keep slices of it."""
@@ -349,6 +375,8 @@ class Connection(tcp.Connection):
         """An answer with its size and header in front, as buffers; and their bytes in all."""
         if isinstance(value, Close):
             self._close(value.reason)
+            return [], 0
+        if value is None:
             return [], 0
         body: Buffer
         if isinstance(value, list):

@@ -97,6 +97,16 @@ class Peer(Protocol):
     def load(self, size: int, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """The same for what reads so many bytes for an answer: once there is room for them."""
 
+    def soon(self, work: Callable[[], object]) -> None:
+        """Run `work` in the loop when others have had their turn."""
+
+    def keep(self, part: memoryview) -> memoryview:
+        """A copy of a part of the request, for one that goes on after its handler has returned. No further request of
+        the connection is handled before `go_on`, so that the order of requests stays what it was."""
+
+    def go_on(self) -> None:
+        """The request needs nothing any more that was kept for it, but for what the log has yet to write."""
+
 
 class Context(Struct):
     """One request, as a handler sees it."""

@@ -12,6 +12,7 @@ from halfmoon.core.append import Produced, TransactionalProducer
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.owners import Owners
 from halfmoon.core.catalog.topics import Partition
+from halfmoon.core.checking import Checked
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Features
 from halfmoon.core.hold import HoldService
@@ -82,7 +83,13 @@ class Core(Protocol):
 
 class Append(Protocol):
     def __call__(
-        self, partition: Partition, batch: memoryview, now_ms: int, producer: TransactionalProducer | None = None
+        self,
+        partition: Partition,
+        batch: memoryview,
+        now_ms: int,
+        producer: TransactionalProducer | None = None,
+        may_wait: bool = False,
+        checked: Checked | None = None,
     ) -> Produced: ...
 
 

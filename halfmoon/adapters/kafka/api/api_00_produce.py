@@ -12,19 +12,24 @@ Rules: KafkaApis.handleProduceRequest.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.produce_codec import Batches, ProduceBody, Results, Stored, encode, parse
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
+from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.append import TransactionalProducer
-from halfmoon.errors import BrokerError, Fault, NotHereYetError
+from halfmoon.core.checking import Checked
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 
 if TYPE_CHECKING:
     from halfmoon.adapters.tcp.core import Core
     from halfmoon.core.catalog.topics import Partition, Topic
+    from halfmoon.core.steps import Slices
+
+logger = logging.getLogger("halfmoon.kafka")
 
 KNOWS_ABORTABLE = 11
 ALL = -1
@@ -77,18 +82,19 @@ class ProduceAnswer(Deferred):
 
 
 class Late(NamedTuple):
-    """A batch that cannot be appended before older messages are here."""
+    """A batch that cannot be appended at once."""
 
     stored: Stored
     partition: Partition
     records: memoryview
-    load: Callable[[], object]
+    why: NotHereYetError | TakesLongError
 
 
 class LateAnswer(Deferred):
-    """The answer to a request of which some batches have to be appended once more (errors.NotHereYetError)."""
+    """The answer to a request of which some batches are appended later: in their order, and before any batch of a later
+    request of the connection (Peer.keep)."""
 
-    __slots__ = ("_acks", "_ctx", "_late", "_position", "_producer", "_results")
+    __slots__ = ("_acks", "_ctx", "_position", "_producer", "_results")
 
     def __init__(
         self, ctx: Context, results: Results, position: int, late: list[Late], producer: TransactionalProducer | None,
@@ -98,46 +104,65 @@ class LateAnswer(Deferred):
         self._ctx = ctx
         self._results = results
         self._position = position
-        self._late = late
         self._producer = producer
         self._acks = acks
-        ctx.peer.in_thread(self._load, self._loaded)
+        peer = ctx.peer
+        peer.soon(lambda: run_steps(self._append_all(late), peer.in_thread, self._appended, self._failed, peer.soon))
 
-    def _load(self) -> list[OSError | None]:
-        return [_error_of(each.load) for each in self._late]
-
-    def _loaded(self, errors: object, failure: BaseException | None) -> None:
-        late, self._late = self._late, []
-        for at, (stored, partition, records, _) in enumerate(late):
-            error = failure if failure is not None or not isinstance(errors, list) else errors[at]
-            if error is None:
-                self._position = max(
-                    self._position, _append(self._ctx, stored, partition, records, self._producer, self._late)
-                )
-            else:
+    def _append_all(self, late: list[Late]) -> Slices[None]:
+        """One behind the other, so that what one takes in memory is gone before the next."""
+        for stored, partition, records, why in late:
+            try:
+                yield from self._append(stored, partition, records, why)
+            except OSError as error:
                 _refuse(self._ctx.core, stored, BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
-        if self._late:
-            self._ctx.peer.in_thread(self._load, self._loaded)
+            except BrokerError as error:
+                _refuse(self._ctx.core, stored, error)
+
+    def _append(
+        self, stored: Stored, partition: Partition, records: memoryview, why: NotHereYetError | TakesLongError
+    ) -> Slices[None]:
+        """Raises OSError, BrokerError."""
+        core = self._ctx.core
+        checked: Checked | None = None
+        while True:
+            if isinstance(why, TakesLongError):
+                checked = yield from why.steps(records)
+            else:
+                yield why.load
+            if core.log.failed is not None:
+                raise _perhaps_stored(core.turn.refusal())
+            if core.catalog.partition(partition.topic.number, partition.index) is not partition:
+                raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+            try:
+                produced = core.append(partition, records, core.clock.wall_ms(), self._producer, True, checked)
+            except (NotHereYetError, TakesLongError) as again:
+                why = again
+                continue
+            stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
+            self._position = max(self._position, position)
             return
-        if self._producer is not None and self._ctx.api_version < KNOWS_ABORTABLE:
+
+    def _appended(self, _: None) -> None:
+        ctx = self._ctx
+        if self._producer is not None and ctx.api_version < KNOWS_ABORTABLE:
             _translate_abortable(self._results)
         if self._acks == 0:
             self.complete(_unheard_error(self._results))
         else:
-            self._ctx.core.when_durable(self._position, self._durable)
+            ctx.core.when_durable(self._position, self._durable)
+        ctx.peer.go_on()
+
+    def _failed(self, error: Exception) -> None:
+        """A programmer's error, as one in a handler ends the connection."""
+        logger.error("late produce failed peer=%s", self._ctx.peer.peer_host, exc_info=error)
+        self.complete(Close(f"a batch could not be appended: {error!r}"))
+        self._ctx.peer.go_on()
 
     def _durable(self, error: BrokerError | None) -> None:
         answer = ProduceAnswer(self._results, self._ctx.api_version)
         answer.then(self.complete)
         answer.durable(error)
-
-
-def _error_of(load: Callable[[], object]) -> OSError | None:
-    try:
-        load()
-    except OSError as error:
-        return error
-    return None
 
 
 def _refusal(ctx: Context, request: ProduceBody) -> BrokerError | None:
@@ -173,7 +198,7 @@ def _append_all(
     ctx: Context, request: ProduceBody, producer: TransactionalProducer | None, late: list[Late]
 ) -> tuple[Results, int]:
     """Append every batch; returns the results and the log position that must be durable (0: nothing was appended).
-    What has to be appended once more is put into `late`."""
+    What cannot be appended at once is put into `late`."""
     core = ctx.core
     access = ctx.access
     now_ms = core.clock.wall_ms()
@@ -195,11 +220,13 @@ def _append_all(
                     raise BrokerError(Fault.INVALID_RECORD, "a partition comes without records")
                 if request.acks == ALL and partition.topic.rules.min_insync_replicas > REPLICAS:
                     raise _too_few_replicas(partition.topic)
-                base_offset, append_time_ms, position, start_offset, _ = append(partition, records, now_ms, producer)
-            except NotHereYetError as error:
+                base_offset, append_time_ms, position, start_offset, _ = append(
+                    partition, records, now_ms, producer, True
+                )
+            except (NotHereYetError, TakesLongError) as error:
                 assert records is not None
                 stored.append(Stored(index, 0, -1, -1, -1, None))
-                late.append(Late(stored[-1], partition, memoryview(bytearray(records)), error.load))
+                late.append(Late(stored[-1], partition, ctx.peer.keep(records), error))
                 continue
             except BrokerError as error:
                 core.refused_batches[error.fault] += 1
@@ -210,26 +237,6 @@ def _append_all(
             stored.append(Stored(index, 0, base_offset, append_time_ms, start_offset, None))
         results.append((key, stored))
     return results, highest
-
-
-def _append(
-    ctx: Context, stored: Stored, partition: Partition, records: memoryview, producer: TransactionalProducer | None,
-    late: list[Late],
-) -> int:  # fmt: skip
-    """Append a batch that came late; the log position that must be durable (0: nothing was appended)."""
-    core = ctx.core
-    try:
-        if core.catalog.partition(partition.topic.number, partition.index) is not partition:
-            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-        produced = core.append(partition, records, core.clock.wall_ms(), producer)
-    except NotHereYetError as error:
-        late.append(Late(stored, partition, records, error.load))
-        return 0
-    except BrokerError as error:
-        _refuse(core, stored, error)
-        return 0
-    stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
-    return position
 
 
 def _refuse(core: Core, stored: Stored, error: BrokerError) -> None:

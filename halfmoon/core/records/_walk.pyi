@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def walk(buffer: Buffer, start: int, count: int, base_timestamp: int) -> tuple[int, int, int]: ...
