@@ -12,14 +12,15 @@ group's.
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from halfmoon.cli import output, reading
+from halfmoon.cli.asking import ask
 from halfmoon.cli.connect import admin, consumer, patiently, producer
 from halfmoon.cli.consume import header_filter
 from halfmoon.cli.errors import CliError, describe_code
@@ -27,6 +28,7 @@ from halfmoon.cli.formats import as_json, in_short
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, SqlOption, TagOption
 from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
 from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
+from halfmoon.services.keyindex.questions import Nacked
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer
@@ -55,14 +57,16 @@ def list_groups(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """List groups with dead letters, and count these.
+    """List groups with dead letters; count these, and those of them that are replayed.
 
     In JSON the count is `dead_letters`; `letters` is its deprecated name.
     """
     from kafka import TopicPartition
     from kafka.admin import OffsetSpec
 
-    found: list[tuple[str, str, int]] = []
+    found: list[tuple[str, str, dict[int, tuple[int, int]]]] = []
+    """Group, topic, and its partitions' first offsets and ends."""
+    counts: list[tuple[str, str, int, int | None]] = []
     with admin(bootstrap_server) as client:
         configured = _configured(client, [str(entry["group_id"]) for entry in patiently(client.list_groups)])
         mixed = []
@@ -75,17 +79,25 @@ def list_groups(
                 queues = [TopicPartition(name, part["partition_index"]) for part in topic["partitions"]]
                 start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
                 end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
-                found.append((group, name, sum(end[queue].offset - start[queue].offset for queue in queues)))
+                bounds = {queue.partition: (start[queue].offset, end[queue].offset) for queue in queues}
+                found.append((group, name, bounds))
+    replays = Replays(bootstrap_server, [*mixed, *(topic for _, topic, _ in found)])
+    for group, topic, bounds in found:
+        count = sum(end - start for start, end in bounds.values())
+        counts.append((group, topic, count, replays.count(group, topic, bounds)))
     if mixed:
         with consumer(bootstrap_server) as client:
-            letters = Counter((_whose(letter), letter.topic) for letter in _read(client, mixed))
-        found += [(group, topic, count) for (group, topic), count in letters.items()]
+            letters: dict[tuple[str, str], list[Any]] = {}
+            for letter in _read(client, mixed):
+                letters.setdefault((_whose(letter), letter.topic), []).append(replays.has(_whose(letter), letter))
+        for (group, topic), replayed in letters.items():
+            counts.append((group, topic, len(replayed), sum(replayed) if replays.known else None))
     rows = [
-        {"group": group, "dead_letters": count, "letters": count, "topic": topic}
-        for group, topic, count in sorted(found)
+        {"group": group, "dead_letters": count, "letters": count, "replayed": replayed, "topic": topic}
+        for group, topic, count, replayed in sorted(counts)
         if fnmatchcase(group, pattern)
     ]
-    output.rows(rows, ("group", "dead_letters", "topic"), result)
+    output.rows(rows, ("group", "dead_letters", "replayed", "topic"), result)
 
 
 @app.command()
@@ -98,13 +110,15 @@ def show(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's dead letters: original topic, number of attempts, and reason."""
+    """Show a group's dead letters: original topic, number of attempts, reason, and whether it is replayed."""
     letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
+    replays = _replays_of(bootstrap_server, letters)
     if result is Output.JSON:
         for letter in letters:
-            output.write(output.json_line(as_json(letter)))
+            output.write(output.json_line({**as_json(letter), "replayed": replays.has(group, letter)}))
         return
-    output.table([_row(letter) for letter in letters], ("offset", "topic", "times", "reason", "key", "value"))
+    rows = [_row(letter) | {"replayed": replays.has(group, letter)} for letter in letters]
+    output.table(rows, ("offset", "topic", "times", "reason", "replayed", "key", "value"))
 
 
 @app.command()
@@ -123,10 +137,14 @@ def replay(
 ) -> None:
     """Replay dead letters to the group's retry topic with the attempt counter at zero.
 
-    The broker accepts each of them once and ignores repetitions. They stay in the dead-letter topic. In JSON the count
-    is `dead_letters`; `letters` is its deprecated name.
+    The broker accepts each of them once, so those that are replayed already are left out, and counted as
+    `already_replayed`. They stay in the dead-letter topic. In JSON the count is `dead_letters`; `letters` is its
+    deprecated name.
     """
-    letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
+    selected = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
+    replays = _replays_of(bootstrap_server, selected)
+    letters = [letter for letter in selected if not replays.has(group, letter)]
+    before = len(selected) - len(letters)
     target = retry_topic(group)
     if not dry_run and letters:
         with admin(bootstrap_server) as client:
@@ -134,10 +152,52 @@ def replay(
         _send(bootstrap_server, letters, target, rate)
     if result is Output.JSON:
         counts = dict.fromkeys(("dead_letters", "letters"), len(letters))
-        output.json_document({"group": group, **counts, "topic": target, "dry_run": dry_run})
+        output.json_document(
+            {"group": group, **counts, "already_replayed": before, "topic": target, "dry_run": dry_run}
+        )
         return
     what = "1 dead letter" if len(letters) == 1 else f"{len(letters)} dead letters"
-    output.line(f"{what} would be replayed to {target}" if dry_run else f"{what} replayed to {target}")
+    said = f"{what} would be replayed to {target}" if dry_run else f"{what} replayed to {target}"
+    output.line(f"{said}; {before} replayed already" if before else said)
+
+
+class Replays:
+    """Which dead letters the broker would ignore if they were replayed again."""
+
+    def __init__(self, bootstrap_server: str, topics: Sequence[str]) -> None:
+        self.known = True
+        """The broker tells."""
+        self._runs: dict[tuple[str, str, int], tuple[tuple[int, int], ...]] = {}
+        try:
+            found = ask(bootstrap_server, Nacked(tuple(topics))).nacked if topics else ()
+        except CliError as error:
+            output.note(f"the broker does not tell which dead letters are replayed: {error}")
+            found = None
+        self.known = found is not None
+        for each in found or ():
+            self._runs[each.group, each.topic, each.partition] = each.runs
+
+    def has(self, group: str, letter: Any) -> bool | None:
+        """Whether a dead letter is replayed; None where nobody knows."""
+        if not self.known:
+            return None
+        runs = self._runs.get((group, letter.topic, letter.partition), ())
+        at = bisect_right(runs, letter.offset, key=lambda run: run[0]) - 1
+        return at >= 0 and letter.offset < runs[at][0] + runs[at][1]
+
+    def count(self, group: str, topic: str, bounds: Mapping[int, tuple[int, int]]) -> int | None:
+        """How many of a topic's are, by partition from the first offset to the end."""
+        if not self.known:
+            return None
+        return sum(
+            max(0, min(end, first + count) - max(start, first))
+            for partition, (start, end) in bounds.items()
+            for first, count in self._runs.get((group, topic, partition), ())
+        )
+
+
+def _replays_of(bootstrap_server: str, letters: Iterable[Any]) -> Replays:
+    return Replays(bootstrap_server, sorted({letter.topic for letter in letters}))
 
 
 def _letters(

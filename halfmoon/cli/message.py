@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
-import struct
 import time
 from typing import Annotated, Any
 
@@ -12,15 +10,12 @@ import msgspec
 import typer
 
 from halfmoon.cli import output, times
-from halfmoon.cli.connect import CLIENT_ID, CONNECT_TIMEOUT_S, addresses, nobody
+from halfmoon.cli.asking import ask
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.formats import as_json, as_text, in_short
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, time_ms
-from halfmoon.services.keyindex.questions import EVENTS, Answer, Event, Find, Found, Show
+from halfmoon.services.keyindex.questions import EVENTS, Event, Find, Found, Show
 
-API_KEY = 18502
-"""Of the broker's API for this (adapters/kafka/api/api_18502_messages.py)."""
-ANSWER_TIMEOUT_S = 60.0
 CATCH_UP_S = 2.0
 """How long to wait for the index to reach the end of the log."""
 CATCH_UP_PAUSE_S = 0.1
@@ -66,7 +61,7 @@ def find(
     question = Find(topic, key.encode("utf-8", "surrogateescape"), **limits)
     deadline = time.monotonic() + CATCH_UP_S
     while True:
-        results = _ask(bootstrap_server, question).results
+        results = ask(bootstrap_server, question).results
         if results is None:
             raise CliError("the broker sent an unexpected response")
         if not results.behind_bytes or time.monotonic() > deadline:
@@ -100,7 +95,7 @@ def show(
 
     With --topic, --offset is PARTITION/OFFSET, or OFFSET alone in partition 0.
     """
-    shown = _ask(bootstrap_server, _place(topic, place)).shown
+    shown = ask(bootstrap_server, _place(topic, place)).shown
     if shown is None:
         raise CliError("the broker sent an unexpected response")
     if result is Output.JSON:
@@ -183,51 +178,3 @@ def _event(event: Event) -> dict[str, Any]:
         "offset": event.offset,
         "detail": ", ".join(part for part in (event.detail, due) if part),
     }
-
-
-# -- asking ------------------------------------------------------------------------------------------------------------
-
-
-def _ask(bootstrap_server: str, question: Find | Show) -> Answer:
-    """Raises CliError where the broker refuses, or knows no such question."""
-    problem = ""
-    for server, address in addresses(bootstrap_server):
-        try:
-            connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
-        except OSError as error:
-            problem = problem or f"{server}: {error.strerror or error}"
-            continue
-        with connection:
-            connection.settimeout(ANSWER_TIMEOUT_S)
-            try:
-                answer = _exchange(connection, msgspec.json.encode(question))
-            except EOFError:
-                raise CliError(f"{server} closed the connection: it is not Halfmoon, or an older version") from None
-            except TimeoutError:
-                raise CliError(f"{server} did not answer within {ANSWER_TIMEOUT_S:.0f} s") from None
-        if answer.fault:
-            raise CliError(answer.message or answer.fault)
-        return answer
-    raise nobody(problem)
-
-
-def _exchange(connection: socket.socket, body: bytes) -> Answer:
-    """Raises EOFError where the broker hangs up."""
-    client = CLIENT_ID.encode()
-    request = struct.pack(">hhih", API_KEY, 0, 1, len(client)) + client + body
-    connection.sendall(struct.pack(">i", len(request)) + request)
-    (size,) = struct.unpack(">i", _receive(connection, 4))
-    return msgspec.json.decode(_receive(connection, size)[4:], type=Answer)
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    received = bytearray()
-    while len(received) < size:
-        try:
-            part = connection.recv(size - len(received))
-        except ConnectionResetError:
-            part = b""
-        if not part:
-            raise EOFError
-        received += part
-    return bytes(received)

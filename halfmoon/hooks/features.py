@@ -174,6 +174,14 @@ class ViewChecks(Struct, frozen=True):
     """Raises BrokerError(INVALID_CONFIG) where no view could be defined so, whatever topics there are."""
 
 
+class NackedMessages(Struct, frozen=True):
+    """What a feature that redelivers messages offers to others (`Feature.services`)."""
+
+    of_topics: Callable[[Collection[str]], Callable[[], Sequence[tuple[str, str, int, Sequence[tuple[int, int]]]]]]
+    """What groups have negatively acknowledged in these topics, and the broker would ignore a second time: a function
+    for a thread, which gives (group, topic, partition, [(first offset, count), …])."""
+
+
 class RelayTasks(Protocol):
     """Work in small pieces beside the requests: a task's `run` is a generator (halfmoon.plugin.moving.Mover)."""
 

@@ -6,8 +6,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from kafka import TopicPartition
 
+from halfmoon.cli import dlq
+from halfmoon.cli.connect import admin
+from halfmoon.cli.errors import CliError
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
+from halfmoon.services.keyindex.questions import Answer
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
 
@@ -37,18 +42,18 @@ def replayed(broker_cli: CommandLine, group: str) -> str:
 
 
 def test_list(broker_cli: CommandLine, group: str) -> None:
-    row = {"group": group, "dead_letters": 3, "letters": 3, "topic": dead_letter_topic(group)}
+    row = {"group": group, "dead_letters": 3, "letters": 3, "replayed": 0, "topic": dead_letter_topic(group)}
     assert broker_cli.ok("dlq", "list", f"{group}*", "-o", "json").json() == [row]
     lines = broker_cli.ok("dlq", "list", f"{group}*").out.splitlines()
-    assert lines[0].split() == ["GROUP", "DEAD-LETTERS", "TOPIC"]
+    assert lines[0].split() == ["GROUP", "DEAD-LETTERS", "REPLAYED", "TOPIC"]
     assert lines[1].startswith(group)
-    assert lines[1].endswith(f"3  {dead_letter_topic(group)}")
+    assert lines[1].endswith(f"3         0  {dead_letter_topic(group)}")
 
 
 def test_show(broker_cli: CommandLine, group: str) -> None:
     lines = broker_cli.ok("dlq", "show", group).out.splitlines()
-    assert lines[0].split() == ["OFFSET", "TOPIC", "TIMES", "REASON", "KEY", "VALUE"]
-    assert lines[1].split() == ["0", "orders", "16", "negatively", "acknowledged", "16", "times", "ka", "a"]
+    assert lines[0].split() == ["OFFSET", "TOPIC", "TIMES", "REASON", "REPLAYED", "KEY", "VALUE"]
+    assert lines[1].split() == ["0", "orders", "16", "negatively", "acknowledged", "16", "times", "no", "ka", "a"]
     assert len(lines) == 4
     found = broker_cli.ok("dlq", "show", group, "--tag", "paid", "-o", "json").json_lines()
     assert [(record["offset"], record["value"]) for record in found] == [(0, "a"), (2, "c")]
@@ -73,12 +78,52 @@ def test_replay(broker_cli: CommandLine, group: str) -> None:
 
 
 def test_a_replay_hands_each_back_once(broker_cli: CommandLine, group: str) -> None:
-    for _ in range(3):
-        found = broker_cli.ok("dlq", "replay", group, "-o", "json").json()
-        counts = {"dead_letters": 3, "letters": 3}
-        assert found == {"group": group, **counts, "topic": retry_topic(group), "dry_run": False}
+    for dry_run, now, before in ((True, 3, 0), (False, 3, 0), (True, 0, 3), (False, 0, 3)):
+        options = ("--dry-run",) if dry_run else ()
+        found = broker_cli.ok("dlq", "replay", group, *options, "-o", "json").json()
+        counts = {"dead_letters": now, "letters": now, "already_replayed": before}
+        assert found == {"group": group, **counts, "topic": retry_topic(group), "dry_run": dry_run}
     assert replayed(broker_cli, group) == "a b c "
     assert len(broker_cli.ok("dlq", "show", group, "-o", "json").json_lines()) == 3
+
+
+def test_what_is_replayed_is_marked(broker_cli: CommandLine, group: str) -> None:
+    target = retry_topic(group)
+    assert broker_cli.ok("dlq", "replay", group, "--tag", "paid").out == f"2 dead letters replayed to {target}\n"
+    said = broker_cli.ok("dlq", "replay", group, "--dry-run").out
+    assert said == f"1 dead letter would be replayed to {target}; 2 replayed already\n"
+    found = broker_cli.ok("dlq", "show", group, "-o", "json").json_lines()
+    assert [(record["value"], record["replayed"]) for record in found] == [("a", True), ("b", False), ("c", True)]
+    lines = [line.split() for line in broker_cli.ok("dlq", "show", group).out.splitlines()]
+    assert [line[-3] for line in lines] == ["REPLAYED", "yes", "no", "yes"]
+    (row,) = broker_cli.ok("dlq", "list", group, "-o", "json").json()
+    assert (row["dead_letters"], row["replayed"]) == (3, 2)
+    said = broker_cli.ok("dlq", "replay", group).out
+    assert said == f"1 dead letter replayed to {target}; 2 replayed already\n"
+    assert broker_cli.ok("dlq", "replay", group).out == f"0 dead letters replayed to {target}; 3 replayed already\n"
+    assert replayed(broker_cli, group) == "a c b "
+
+
+def test_only_those_that_are_still_there_count(broker_cli: CommandLine, group: str, bootstrap_servers: str) -> None:
+    dead = dead_letter_topic(group)
+    broker_cli.ok("dlq", "replay", group, "--to-offset", "1")
+    with admin(bootstrap_servers) as client:
+        client.delete_records({TopicPartition(dead, 0): 1})
+    (row,) = broker_cli.ok("dlq", "list", group, "-o", "json").json()
+    assert (row["dead_letters"], row["replayed"]) == (2, 1)
+
+
+def test_a_broker_that_does_not_tell(broker_cli: CommandLine, group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an older version: it is asked all the same, and it is said that nobody knows."""
+
+    def older(server: str, question: object) -> Answer:
+        raise CliError(f"{server} closed the connection")
+
+    monkeypatch.setattr(dlq, "ask", older)
+    done = broker_cli.ok("dlq", "list", group, "-o", "json")
+    assert done.json()[0]["replayed"] is None
+    assert "does not tell which dead letters are replayed" in done.err
+    assert broker_cli.ok("dlq", "replay", group).out == f"3 dead letters replayed to {retry_topic(group)}\n"
 
 
 def test_a_replay_takes_its_time(broker_cli: CommandLine, group: str) -> None:

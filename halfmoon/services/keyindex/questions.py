@@ -97,11 +97,28 @@ class Show(Struct, frozen=True, tag="show", forbid_unknown_fields=True):
     offset: int
 
 
+class Nacked(Struct, frozen=True, tag="nacked", forbid_unknown_fields=True):
+    """A question: what groups have negatively acknowledged in these topics."""
+
+    topics: tuple[str, ...]
+
+
+class NackedOffsets(Struct, frozen=True):
+    """Offsets that a group has negatively acknowledged in a partition; the broker ignores a second time."""
+
+    group: str
+    topic: str
+    partition: int
+    runs: tuple[tuple[int, int], ...]
+    """(first offset, count), ascending."""
+
+
 class Answer(Struct, frozen=True, omit_defaults=True):
-    """One of the three."""
+    """One of these."""
 
     results: Results | None = None
     shown: Shown | None = None
+    nacked: tuple[NackedOffsets, ...] | None = None
     fault: str = ""
     """The name of a `Fault`."""
     message: str = ""

@@ -8,6 +8,7 @@ import struct
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from halfmoon.adapters.kafka.api import api_18502_messages as messages
 from halfmoon.adapters.kafka.api import registered
@@ -42,6 +43,9 @@ def ask(broker: Broker, body: bytes) -> dict[str, Any]:
         b'{"type": "find", "topic": "t", "key": "aw==", "most": "many"}',
         b'{"type": "find", "topic": "t", "key": "aw==", "other": 1}',
         b'{"type": "show", "topic": "t", "partition": 0, "offset": 1e99}',
+        b'{"type": "nacked", "topics": "t"}',
+        b'{"type": "nacked", "topics": [1]}',
+        b'{"type": "nacked"}',
     ],
 )
 def test_no_question(halfmoon_broker: Broker, body: bytes) -> None:
@@ -77,3 +81,42 @@ def test_a_log_that_cannot_be_read_is_told_as_such() -> None:
     told = json.loads(messages._failed(OSError(5, "Input/output error")))
     assert told["fault"] == "KAFKA_STORAGE_ERROR"
     assert "Input/output error" in told["message"]
+
+
+def test_what_groups_have_nacked() -> None:
+    """By topic, group and partition, as runs; also of topics that are not there."""
+    with Broker(config={"topics": {"partitions": 2}}) as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+        for topic in "tu":
+            for number in range(20):
+                producer.produce(topic, b"it is there", partition=number % 2)
+        assert producer.flush(10) == 0
+        for nacked in ("a t/1/7", "a t/1/9", "a t/1/8", "a t/0/3", "b t/1/1", "b u/0/0"):
+            group, place = nacked.split()
+            producer.produce(f"retry.{group}", b"v", headers={"RETRY_OF": place})
+        assert producer.flush(10) == 0
+        body = {"type": "nacked", "topics": ["t", "gone"]}
+        assert ask(broker, json.dumps(body).encode()) == {
+            "nacked": [
+                {"group": "a", "topic": "t", "partition": 0, "runs": [[3, 1]]},
+                {"group": "a", "topic": "t", "partition": 1, "runs": [[7, 3]]},
+                {"group": "b", "topic": "t", "partition": 1, "runs": [[1, 1]]},
+            ]
+        }
+        assert ask(broker, b'{"type": "nacked", "topics": []}') == {"nacked": []}
+
+
+@pytest.mark.parametrize(
+    ("config", "question", "said"),
+    [
+        ({"plugins": {"retry": False}}, {"type": "nacked", "topics": []}, "plugins.retry is off"),
+        (
+            {"plugins": {"delay": False}, "services": {"keyindex": False}},
+            {"type": "show", "topic": "t", "partition": 0, "offset": 0},
+            "services.keyindex is off",
+        ),
+    ],
+)
+def test_what_is_off(config: dict[str, Any], question: dict[str, Any], said: str) -> None:
+    with Broker(config=config) as broker:
+        assert ask(broker, json.dumps(question).encode()) == {"fault": "UNSUPPORTED_VERSION", "message": said}

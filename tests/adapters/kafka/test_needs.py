@@ -19,6 +19,7 @@ from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.tcp.access import CLUSTER, Access
+from halfmoon.hooks.features import NackedMessages
 from halfmoon.plugins.allocate.averagely import averagely
 
 CODE_OF = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53}
@@ -579,19 +580,34 @@ def test_messages_are_shown_to_who_may_read_them() -> None:
     world.guard.said["read", "topic", "secret"] = False
 
     def shown(name: str) -> Any:
-        question = json.dumps({"type": "show", "topic": name, "partition": 0, "offset": 0}).encode()
-        context = Context(
-            world.rig.broker.kernel, world.rig.broker.services, world.client.connection, 0, 1, "rig",
-            world.rig.server.shared.access,
-        )  # fmt: skip
-        answer = registered()[OWN].handler(context, memoryview(question))
-        world.rig.turn()
-        world.rig.loop.run_threads()
-        world.rig.turn()
-        return json.loads(answer.value if isinstance(answer, Deferred) else answer)
+        return ask_own(world, {"type": "show", "topic": name, "partition": 0, "offset": 0})
 
     assert shown("secret")["fault"] == "TOPIC_AUTHORIZATION_FAILED"
     assert "shown" in shown("orders")
+
+
+def test_what_groups_have_nacked_is_shown_to_who_may_see_topics_and_groups() -> None:
+    world = World()
+    world.guard.said["describe", "topic", "secret"] = False
+    world.guard.said["describe", "group", "hidden"] = False
+    everything = NackedMessages(lambda names: lambda: [(group, "orders", 0, [(0, 1)]) for group in ("g", "hidden")])
+    world.rig.broker.services.add(everything)
+    asked = {"type": "nacked", "topics": ["orders", "secret"]}
+    assert ask_own(world, asked)["fault"] == "TOPIC_AUTHORIZATION_FAILED"
+    found = ask_own(world, {"type": "nacked", "topics": ["orders"]})
+    assert found == {"nacked": [{"group": "g", "topic": "orders", "partition": 0, "runs": [[0, 1]]}]}
+
+
+def ask_own(world: World, question: dict[str, Any]) -> Any:
+    context = Context(
+        world.rig.broker.kernel, world.rig.broker.services, world.client.connection, 0, 1, "rig",
+        world.rig.server.shared.access,
+    )  # fmt: skip
+    answer = registered()[OWN].handler(context, memoryview(json.dumps(question).encode()))
+    for _ in range(3):
+        world.rig.turn()
+        world.rig.loop.run_threads()
+    return json.loads(answer.value if isinstance(answer, Deferred) else answer)
 
 
 def test_an_api_of_a_plugin_guards_itself() -> None:

@@ -1,14 +1,16 @@
-"""HalfmoonMessages (18502, "HF"): messages by a key or a place, and what became of one. For `halfmoon message`.
+"""HalfmoonMessages (18502, "HF"): messages by a key or a place, and what became of one, for `halfmoon message`; what
+groups have negatively acknowledged, for `halfmoon dlq`.
 
 Kafka has no such API, so this is one of our own, on the same port. It is not advertised: clients conclude from the APIs
 of a broker which Kafka it is. Version 0, request header 1, response header 0; both bodies are JSON, bytes in it base64:
 
     {"type": "find", "topic": …, "key": …, "from_ms": …, "to_ms": …, "most": …, "ended": …}
     {"type": "show", "topic": …, "partition": …, "offset": …}
+    {"type": "nacked", "topics": […]}
 
-    {"results": {…}}   {"shown": {…}}   {"fault": "OFFSET_OUT_OF_RANGE", "message": …}
+    {"results": {…}}   {"shown": {…}}   {"nacked": […]}   {"fault": "OFFSET_OUT_OF_RANGE", "message": …}
 
-The fields are those of services/keyindex/questions.py.
+The fields are those of services/keyindex/questions.py. The first two need services.keyindex, the third plugins.retry.
 """
 
 from __future__ import annotations
@@ -19,24 +21,26 @@ import msgspec
 
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.hooks.features import NackedMessages
 from halfmoon.services.keyindex.messages import Messages
-from halfmoon.services.keyindex.questions import Answer, Find, Results, Show, Shown
+from halfmoon.services.keyindex.questions import Answer, Find, Nacked, NackedOffsets, Show, Shown
 
 KEY = 18502
 
 log = logging.getLogger("halfmoon.kafka")
-_question = msgspec.json.Decoder(Find | Show)
+_question = msgspec.json.Decoder(Find | Show | Nacked)
 
 
-@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True, service=Messages)
+@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True)
 def handle(ctx: Context, body: memoryview) -> object:
     try:
         question = _question.decode(body)
     except msgspec.DecodeError as error:
         return _refused(BrokerError(Fault.INVALID_REQUEST, str(error)))
     try:
-        ctx.check("read", "topic", question.topic)
+        steps = _nacked(ctx, question) if isinstance(question, Nacked) else _messages(ctx, question)
     except BrokerError as error:
         return _refused(error)
     deferred = Deferred()
@@ -44,14 +48,40 @@ def handle(ctx: Context, body: memoryview) -> object:
     def failed(error: Exception) -> None:
         deferred.complete(_refused(error) if isinstance(error, BrokerError) else _failed(error))
 
-    steps = ctx.services.get(Messages).ask(question)
-    run_steps(steps, ctx.peer.in_thread, lambda found: deferred.complete(_encode(found)), failed)
+    run_steps(steps, ctx.peer.in_thread, deferred.complete, failed)
     return deferred
 
 
-def _encode(found: Results | Shown) -> bytes:
-    answer = Answer(shown=found) if isinstance(found, Shown) else Answer(results=found)
-    return msgspec.json.encode(answer)
+def _messages(ctx: Context, question: Find | Show) -> Steps[bytes]:
+    """Raises BrokerError."""
+    ctx.check("read", "topic", question.topic)
+    messages = ctx.services.find(Messages)
+    if messages is None:
+        raise BrokerError(Fault.UNSUPPORTED_VERSION, "services.keyindex is off")
+
+    def answer() -> Steps[bytes]:
+        found = yield from messages.ask(question)
+        return msgspec.json.encode(Answer(shown=found) if isinstance(found, Shown) else Answer(results=found))
+
+    return answer()
+
+
+def _nacked(ctx: Context, question: Nacked) -> Steps[bytes]:
+    """Raises BrokerError."""
+    for topic in question.topics:
+        ctx.check("describe", "topic", topic)
+    nacked = ctx.services.find(NackedMessages)
+    if nacked is None:
+        raise BrokerError(Fault.UNSUPPORTED_VERSION, "plugins.retry is off")
+    work_out = nacked.of_topics(question.topics)
+
+    def answer() -> Steps[bytes]:
+        rows = yield work_out
+        mine = [NackedOffsets(group, *rest) for group, *rest in rows if ctx.allows("describe", "group", group)]
+        encoded: bytes = yield lambda: msgspec.json.encode(Answer(nacked=tuple(mine)))
+        return encoded
+
+    return answer()
 
 
 def _refused(error: BrokerError) -> bytes:

@@ -21,7 +21,8 @@ from) and ORIGIN_MESSAGE_ID (TOPIC/PARTITION/OFFSET there). In a dead letter, `h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -49,8 +50,10 @@ from halfmoon.plugin import (
     iter_records,
     retrying_group,
 )
+from halfmoon.plugin.moving import NackedMessages, Topics
 from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL
 from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
+from halfmoon.plugins.store.retry.state import NackedState
 
 api_version = 1
 
@@ -84,7 +87,9 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
     """A consumer asks for its group's retry topic before anything was handed back, and librdkafka's consumers allow no
     creation by default: they would look again after five minutes."""
-    return [Feature("retry", topics=TopicPolicy(provides=lambda name: retrying_group(name) is not None))]
+    offered = NackedMessages(partial(_nacked, ctx.topics, ctx.state.section(NackedState)))
+    provided = TopicPolicy(provides=lambda name: retrying_group(name) is not None)
+    return [Feature("retry", topics=provided, services=(offered,))]
 
 
 @hookimpl(tryfirst=True)  # before delays, which act on the level that is set here
@@ -148,6 +153,26 @@ class Retries:
         elif not any(name in found for name in DELAYS) or (LEVEL in found and level == 0):
             kept = (*(header for header in kept if header[0] != LEVEL), (LEVEL, b"%d" % (FIRST_LEVEL + times)))
         return None, (*kept, (TIMES, b"%d" % (times + 1)))
+
+
+def _nacked(
+    topics: Topics, state: NackedState, names: Collection[str]
+) -> Callable[[], list[tuple[str, str, int, list[tuple[int, int]]]]]:
+    found = {topic.number: topic.name for name in names if (topic := topics.get(name)) is not None}
+    nacked = state.nacked_in(found)
+    return lambda: [
+        (group, found[number], partition, list(_runs(sorted(offsets))))
+        for (group, number, partition), offsets in sorted(nacked.items())
+    ]
+
+
+def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(first offset, count) of ascending offsets."""
+    begin = 0
+    for end in range(1, len(offsets) + 1):
+        if end == len(offsets) or offsets[end] != offsets[end - 1] + 1:
+            yield offsets[begin], end - begin
+            begin = end
 
 
 def _is_zero(content: bytes | None) -> bool:

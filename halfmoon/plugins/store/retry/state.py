@@ -3,6 +3,7 @@ redelivered once, however often the group asks."""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -24,6 +25,15 @@ class NackedState(CatalogSection):
 
     def was_nacked(self, group: str, partition: Partition, offset: int) -> bool:
         return offset in self.nacked.get(group, {}).get((partition.topic.number, partition.index), ())
+
+    def nacked_in(self, topic_numbers: Collection[int]) -> dict[tuple[str, int, int], Sequence[int]]:
+        """(group, topic number, partition) → offsets in no order, of these topics: a copy, for a thread."""
+        return {
+            (group, *place): tuple(offsets)
+            for group, places in self.nacked.items()
+            for place, offsets in places.items()
+            if place[0] in topic_numbers
+        }
 
     def proved(self, proof: Provenance) -> None:
         back = proof.sent_back
