@@ -1,5 +1,5 @@
 """MirrorMaker 2 between two brokers, both ways: topics with partitions and configurations, records, and offsets of
-of groups.
+groups.
 """
 
 from __future__ import annotations
