@@ -102,7 +102,7 @@ def frames(segment: Segment) -> Iterator[Walked]:
 
 
 def _next_frame(segment: Segment, position: int) -> int:
-    for at in candidates(segment, position):
+    for at in candidates(segment, position, segment.end):
         with contextlib.suppress(BadFrameError):
             read_header(segment, at, 0)
             return at

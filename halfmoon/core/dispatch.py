@@ -13,7 +13,7 @@ What it freezes becomes an index file, written in a thread; until the file is th
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection
 from functools import partial
 from typing import NamedTuple
 
@@ -56,6 +56,8 @@ class Dispatch:
         self._points: deque[tuple[int, bytes | None]] = deque()
         self._growing: dict[Partition, None] = {}
         self._newest_store_ms = 0
+        self.rows = 0
+        """Batches made visible since the last freeze."""
 
     def freeze_at(self, position: int, checkpoint: bytes | None = None) -> None:
         """Ask for the tails to be closed when dispatch reaches `position`, a frame boundary not passed yet."""
@@ -63,9 +65,10 @@ class Dispatch:
         assert not self._points or position >= self._points[-1][0]
         self._points.append((position, checkpoint))
 
-    def run(self, appended: Iterable[Appended], upto: int, arrivals: dict[Partition, int]) -> None:
+    def run(self, appended: Collection[Appended], upto: int, arrivals: dict[Partition, int]) -> None:
         """Make `appended` visible; afterwards everything below `upto` is. Adds up the arrived bytes by partition."""
         points, growing = self._points, self._growing
+        self.rows += len(appended)
         for batch in appended:
             partition, base_offset, span, position, length, max_ms, store_ms = batch
             while points and position >= points[0][0]:
@@ -87,6 +90,7 @@ class Dispatch:
                 runs.append((partition, run))
         runs.sort(key=lambda entry: _key(entry[0]))
         self._growing.clear()
+        self.rows = 0
         if position > self.frozen_position or checkpoint is not None:
             self.frozen.append(Frozen(self.frozen_position, position, self._newest_store_ms, runs, checkpoint))
         self.frozen_position = position

@@ -108,7 +108,7 @@ class Recovery:
         indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)
         self._index_below(log.start, position)
         log.recover(position, log.segments[-1].end if log.segments else position)
-        scan = Scan(log.segments, position, generation, max(position, indexed), ends_transaction)
+        scan = Scan(log.segments, position, generation, max(position, indexed), ends_transaction, log.ceiling)
         if not report.clean:
             self._proven = scan.flushed
             self._apply_tail(scan)

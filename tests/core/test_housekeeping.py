@@ -475,3 +475,20 @@ def test_every_job_says_what_it_does(fs: FaultyFileSystem, clock: VirtualClock) 
             run = job.run
             job.done(run())
     assert names == {"allocating a segment", "writing an index", "merging indexes"}
+
+
+def test_many_small_batches_are_checkpointed_before_they_are_many_bytes(
+    fs: FaultyFileSystem, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start takes time for each of them, however small it is."""
+    monkeypatch.setattr("halfmoon.core.housekeeping.CHECKPOINT_BATCHES", 20)
+    broker = open_broker(fs, clock, segment_bytes=1 << 20, index_checkpoint_bytes=1 << 20)
+    broker.create_topic("t", 1)
+    for _ in range(50):
+        send(broker, "t", b"v")
+        turn(broker)
+        clock.now_ms += 100
+    again = open_broker(fs.kill(), clock, segment_bytes=1 << 20, index_checkpoint_bytes=1 << 20)
+    assert again.report.snapshot_position > 0
+    assert again.report.frames <= 25
+    assert len(values(again, "t")) == 50

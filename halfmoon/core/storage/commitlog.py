@@ -39,6 +39,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from halfmoon.config.units import readable_size
+from halfmoon.core.storage import ceiling
+from halfmoon.core.storage.ceiling import Ceiling, Noted
 from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, write_all
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc, encode
 from halfmoon.core.storage.log_files import FOLDER, SPARE, Retired, SyncJob, list_segments, segment_path
@@ -85,6 +87,9 @@ class CommitLog:
         self.cleaned: list[Segment] = []
         """The clean files, in the order of their positions."""
         self._cleaned_starts: list[int] = []
+        self.ceiling: Noted | None = None
+        """How far the log was ever written before it was opened, if that is known."""
+        self._ceiling = Ceiling(fs)
         self.end = 0
         self.written = 0
         self.flushed = 0
@@ -119,6 +124,7 @@ class CommitLog:
         for name in fs.listdir(FOLDER):
             if name.endswith(ASIDE):  # a segment that was being moved
                 fs.remove(f"{FOLDER}/{name}")
+        self.ceiling = ceiling.load(fs)
         for start, path in list_segments(fs):
             file = fs.open(path)
             size = file.size()
@@ -152,6 +158,7 @@ class CommitLog:
             self.removed(remove())
         self.end = self.written = self.flushed = self._pending_at = end
         self.generation = generation
+        self._ceiling.begin(end, generation)
 
     def recover(self, begin: int, end: int) -> None:
         """All of it may be touched: what the page cache does not have is waited for where it is touched."""
@@ -163,6 +170,10 @@ class CommitLog:
     def prove(self, begin: int, end: int) -> None:
         """Make sure that these bytes are on disk, by writing them again: the page cache may hold bytes whose fsync
         failed before this start and that the kernel counts as clean. Raises OSError."""
+        if self.ceiling is not None and self.ceiling.position < end:  # the disk took no sync for long
+            self._ceiling.begin(end, self.ceiling.generation)
+            if (note := self._ceiling.to_sync()) is not None:
+                note.sync()
         for segment in self.segments:
             low, high = max(begin, segment.start), min(end, segment.end)
             if low < high:
@@ -212,6 +223,7 @@ class CommitLog:
         for file in (self._spare, self._recycled):
             if file is not None:
                 file.close()
+        self._ceiling.close()
 
     # -- appending -------------------------------------------------------------------------------------------------
 
@@ -425,6 +437,8 @@ class CommitLog:
         full, self._full = self._full, []
         pending, self._pending = self._pending, []
         try:
+            if self.end > self._ceiling.renew_at:
+                self._ceiling.note(self.end)
             for segment, position, buffers in full:
                 write_all(segment.file, buffers, position - segment.start)
                 self._mark_unsynced(segment)
@@ -446,6 +460,8 @@ class CommitLog:
         if (self.flushed == self.written and self._recycled is None) or self.failed is not None:
             return None
         files = [segment.file for segment in self._unsynced]
+        if (note := self._ceiling.to_sync()) is not None:
+            files.insert(0, note)
         job = SyncJob(self.fs, files, self._new_names, self.written)
         self._recycling = self._recycled
         self._unsynced = []

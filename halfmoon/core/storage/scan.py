@@ -31,12 +31,17 @@ from halfmoon.core.storage.frame import (
 from halfmoon.errors import StartError
 
 if TYPE_CHECKING:
+    from halfmoon.core.storage.ceiling import Noted
     from halfmoon.core.storage.segment import Segment
 
 _POSITION_AT = 16
 _LOW_BYTES = 3
 """The search for frames goes in windows in which all log positions share the bytes above these."""
 _SHIFT = 8 * _LOW_BYTES
+_PIECE_BYTES = 4 << 20
+"""So much is searched at a time."""
+_READ_AHEAD_BYTES = 8 << 20
+"""So much is asked of the disk before it is needed."""
 
 
 class Scan:
@@ -50,9 +55,11 @@ class Scan:
         generation: int,
         flushed: int,
         counts_alone: Callable[[Frame, memoryview], bool] = lambda frame, payload: False,
+        ceiling: Noted | None = None,
     ) -> None:
         """`generation`: that of the frame before `position`. `flushed`: how far the log is known to be on disk.
-        `counts_alone`: whether a part of a frame group says something also where rot has taken other parts."""
+        `counts_alone`: whether a part of a frame group says something also where rot has taken other parts. `ceiling`:
+        how far the log was ever written, if that is known."""
         self._segments = segments
         self._top = segments[-1].end if segments else position
         self._index = 0
@@ -69,6 +76,11 @@ class Scan:
         self._group: list[tuple[Frame, memoryview | None]] = []
         self._looked_ahead = False
         """Whether `flushed` takes in the marks of all frames there are."""
+        self._headers_end = position
+        """How far the log went, as far as headers tell that are not believed any more."""
+        self._ceiling = ceiling
+        self._expected = position
+        """What stands before it may be on its way from the disk."""
 
     def frames(self) -> Iterator[tuple[Frame, memoryview | None]]:
         """Frames in order, frame groups only when they are complete, or what counts of them alone.
@@ -76,6 +88,8 @@ class Scan:
         The payload is None where only the header outlived the rot: then at least it is known what was lost.
         """
         while (segment := self._segment()) is not None:
+            if self.position + _READ_AHEAD_BYTES > self._expected:
+                self._expect(segment)
             frame: Frame | None = None
             payload: memoryview | None = None
             try:
@@ -100,9 +114,17 @@ class Scan:
             if self.flushed > begin:
                 self._lose(begin, self.position)
             else:
+                self._headers_end = max(self._headers_end, self.position)
                 self.position = begin
-        if self.position < self._top:
-            self.torn_bytes = max(0, self._last_end() - self.position)
+        self.torn_bytes = max(0, self._headers_end - self.position)
+
+    def _expect(self, segment: Segment) -> None:
+        """Have what comes next read in large pieces, not page by page as it is touched."""
+        self._expected = max(self._expected, self.position)
+        upto = min(self._expected + _READ_AHEAD_BYTES, segment.end)
+        if self._expected < upto:
+            segment.file.expect(upto - self._expected, self._expected - segment.start)
+        self._expected += _READ_AHEAD_BYTES
 
     def _grouped(self, frame: Frame, payload: memoryview | None) -> Iterator[tuple[Frame, memoryview | None]]:
         """What `frame` completes: itself, a group, or nothing yet."""
@@ -163,54 +185,59 @@ class Scan:
 
     def _whole_frames_behind(self, position: int) -> Iterator[Frame]:
         for segment in self._segments[self._index :]:
-            for at in candidates(segment, position + 1):
-                with contextlib.suppress(BadFrameError):
-                    frame = read_header(segment, at, self.generation)
-                    read_payload(segment, frame)
-                    yield frame
+            low = max(position, segment.start)
+            while low < segment.end and low < (upto := self._search_end(segment)):
+                for at in candidates(segment, low, upto):
+                    with contextlib.suppress(BadFrameError):
+                        frame = read_header(segment, at, self.generation)
+                        end = frame.position + HEADER_BYTES if frame.kind == Kind.END else frame.end
+                        self._headers_end = max(self._headers_end, end)
+                        if self._ceiling is not None and frame.generation > self._ceiling.generation:
+                            self._ceiling = None  # whoever wrote this has noted nothing: search on
+                        if at > position:
+                            read_payload(segment, frame)
+                            yield frame
+                low = upto
 
-    def _last_end(self) -> int:
-        """How far the log went, as far as headers tell that are not believed any more."""
-        end = self.position
-        for segment in self._segments[self._index :]:
-            for at in candidates(segment, self.position):
-                with contextlib.suppress(BadFrameError):
-                    frame = read_header(segment, at, self.generation)
-                    end = max(end, frame.position + HEADER_BYTES if frame.kind == Kind.END else frame.end)
-        return end
+    def _search_end(self, segment: Segment) -> int:
+        """Where a search within a segment may end: nothing was ever written behind it."""
+        ceiling = self._ceiling
+        if ceiling is None or self.generation > ceiling.generation:
+            return segment.end
+        return min(ceiling.search_end, segment.end)
 
 
-def candidates(segment: Segment, position: int) -> Iterator[int]:
-    """Log positions from `position` on where a frame's magic and own position agree with where they stand.
+def candidates(segment: Segment, position: int, upto: int) -> Iterator[int]:
+    """Log positions in [position, upto) where a frame's magic and own position agree with where they stand.
 
     Recycled segments are full of old frames, so the search knows the upper bytes of the position it is looking for.
-    What was never written to is not looked at: behind a log's end that may be a gigabyte, which would have to be
-    brought into memory, in three seconds.
+    What was never written to is not looked at, and the rest is read in large pieces: to touch a mapping would bring it
+    into memory page by page.
     """
-    low = max(position, segment.start)
-    while True:
-        first, upto = segment.file.written(low - segment.start)
-        if first >= upto:
+    low, high = max(position, segment.start), min(upto, segment.end)
+    while low < high:
+        first, last = segment.file.written(low - segment.start)
+        low, written_end = segment.start + first, min(segment.start + last, high)
+        if low >= written_end:
             return
-        low = segment.start + first
-        while low < segment.start + upto:
-            window_end = min(((low >> _SHIFT) + 1) << _SHIFT, segment.start + upto)
-            yield from _candidates_within(segment, low, window_end)
-            low = window_end
+        while low < written_end:
+            piece_end = min(((low >> _SHIFT) + 1) << _SHIFT, low + _PIECE_BYTES, written_end)
+            yield from _candidates_within(segment, low, piece_end)
+            low = piece_end
 
 
 def _candidates_within(segment: Segment, low: int, high: int) -> Iterator[int]:
     """Those in [low, high), which share the upper bytes of their positions."""
-    view = segment.view
+    # A header may reach over the end by what follows its first byte.
+    reach = min(high - 1 + HEADER_BYTES, segment.end)
+    data = segment.file.pread(reach - low, low - segment.start)
     upper = (low >> _SHIFT).to_bytes(8 - _LOW_BYTES, "little")
     between = b"." * (_POSITION_AT - len(MAGIC) + _LOW_BYTES)
     search = re.compile(re.escape(MAGIC) + between + re.escape(upper), re.DOTALL).search
-    # A header may reach over the end by what follows its first byte.
-    reach = min(high - 1 + HEADER_BYTES, segment.end) - segment.start
-    at = low - segment.start
-    while (match := search(view, at, reach)) is not None:
-        found = segment.start + match.start()
-        if int.from_bytes(view[match.start() + _POSITION_AT : match.start() + _POSITION_AT + 8], "little") == found:
+    at = 0
+    while (match := search(data, at)) is not None:
+        found = low + match.start()
+        if int.from_bytes(data[match.start() + _POSITION_AT : match.start() + _POSITION_AT + 8], "little") == found:
             yield found
         at = match.start() + 1
 

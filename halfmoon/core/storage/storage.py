@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from halfmoon.config.settings import Settings
+from halfmoon.core.storage.ceiling import Noted
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import Buffer, File, FileSystem
 from halfmoon.core.storage.frame_reading import WholeFrame
@@ -113,6 +114,8 @@ class WriteSide(Protocol):
     """Record batches are refused for want of room; the caller takes it back when there is room again."""
     no_segment: str
     """Why the log cannot grow, though there is room; the caller empties it to have it tried again."""
+    ceiling: Noted | None
+    """How far the log was ever written before it was opened; None where that is not known."""
     end: int
     written: int
     flushed: int
