@@ -89,10 +89,11 @@ class Brokers:
         self._running.append(broker)
         return broker
 
-    def start_halfmoon(self, flush: str, settings: dict[str, str] | None = None) -> Broker:
-        """`settings`: environment variables HALFMOON_… on top of the defaults. Raises RuntimeError."""
+    def start_halfmoon(self, flush: str, settings: dict[str, str] | None = None, data: Path | None = None) -> Broker:
+        """`settings`: environment variables HALFMOON_… on top of the defaults. `data`: a directory that is there, or a
+        new one. Raises RuntimeError."""
         self._count += 1
-        data = self.work / f"halfmoon-{self._count}"
+        data = data or self.work / f"halfmoon-{self._count}"
         # Python may keep its compiled modules, as it does for everybody who installs a package.
         unwanted = ("HALFMOON_", "PYTHONDONTWRITEBYTECODE")
         env = {name: value for name, value in os.environ.items() if not name.startswith(unwanted)}
@@ -117,6 +118,15 @@ class Brokers:
             assert wire.brokers_in(connection.ask(wire.metadata([]))) == 1
         broker.ready_ms = (time.perf_counter() - begun) * 1e3
         return broker
+
+    def kill(self, broker: Broker) -> None:
+        """kill −9; its data stays."""
+        self._running.remove(broker)
+        assert broker.process is not None
+        broker.process.kill()
+        broker.process.wait()
+        if broker.process.stdout is not None:
+            broker.process.stdout.close()
 
     def stop(self, broker: Broker) -> None:
         """Stop it and remove its data."""

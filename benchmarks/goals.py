@@ -312,6 +312,19 @@ GOALS: tuple[Goal, ...] = (
         against=None,
         unit="MB",
     ),
+    *(
+        Goal(
+            f"ready after a kill, {segment} segment of 1 GiB, the slowest of 50, ms{', sync' * (of == SYNC)}",
+            f"kills.{segment}_max_ms",
+            1_000,
+            better="less",
+            of=of,
+            against=None,
+            unit="ms",
+        )
+        for segment in ("recycled", "fresh")
+        for of in (INTERVAL, SYNC)
+    ),
     Goal(
         "p99 of produce beside a cold reader, sync",
         "cold.p99_ms",

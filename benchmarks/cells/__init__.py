@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from benchmarks.bench import Cell
-from benchmarks.cells import bulk, features, held, kafka_in_full, latency, one_by_one, remoting, store
+from benchmarks.cells import bulk, features, held, kafka_in_full, kills, latency, one_by_one, remoting, store
 
 CELLS: tuple[Cell, ...] = (
-    *bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS, *kafka_in_full.CELLS,
+    *bulk.CELLS, *one_by_one.CELLS, *latency.CELLS, *held.CELLS, *store.CELLS, *kills.CELLS, *kafka_in_full.CELLS,
     *features.CELLS, *remoting.CELLS,
 )  # fmt: skip

@@ -88,6 +88,8 @@ class Recovery:
         self._clean_files = clean_files
         self._batches: list[Appended] = []
         self._next_freeze = 0
+        self._freeze_due = 0
+        """Nothing is to be frozen before this position."""
         self._proven = 0
         """Everything below is on disk."""
         self._disk_is_full = False
@@ -184,6 +186,7 @@ class Recovery:
 
     def _index_again(self, begin: int, end: int) -> None:
         self.dispatch.position = self.dispatch.frozen_position = self._next_freeze = begin
+        self._freeze_due = 0
         self.report.indexed_again += end - begin
         self._log.recover(begin, end)
         scan = Scan(self._log.segments, begin, 0, end)
@@ -209,6 +212,7 @@ class Recovery:
 
     def _apply_tail(self, scan: Scan) -> None:
         self._next_freeze = scan.position
+        self._freeze_due = 0
         salvage = Salvage(self._catalog)
         top = self._log.segments[-1].end if self._log.segments else 0
         for frame, payload in scan.frames():
@@ -296,7 +300,8 @@ class Recovery:
     def _index(self, frame: Frame, max_ms: int) -> None:
         partition = self._catalog.partition(frame.topic_number, frame.partition)
         if partition is not None:
-            place = frame.payload_position, frame.payload_length
+            at = frame.payload_position
+            place = at, frame.end - at
             self._batches.append(Appended(partition, frame.base_offset, frame.span, *place, max_ms, frame.store_ms))
         if len(self._batches) >= _DISPATCH_FRAMES:
             self._dispatch(frame.end)
@@ -304,17 +309,23 @@ class Recovery:
     def _freeze_before(self, position: int) -> None:
         """Close the tails at each segment boundary up to `position`, rot or not, and now and then in between; never
         within a frame group, which could not be read from its middle on."""
+        if position < self._freeze_due:
+            return
         log = self._log
         while self._next_freeze < position and (boundary := log.segment_at(self._next_freeze).end) <= position:
             self._freeze(boundary)
-        if position - self._next_freeze >= self._settings.log.index_checkpoint_bytes:
+        enough = self._settings.log.index_checkpoint_bytes
+        if position - self._next_freeze >= enough:
             self._freeze(position)
+        if log.segments and self._next_freeze < log.segments[-1].end:
+            self._freeze_due = min(self._next_freeze + enough, log.segment_at(self._next_freeze).end)
 
     def _freeze(self, position: int) -> None:
         self._dispatch(position)
         self.dispatch.freeze_at(position)
         self._dispatch(position)
         self._next_freeze = position
+        self._freeze_due = 0
 
     def _dispatch(self, upto: int) -> None:
         batches, self._batches = self._batches, []

@@ -108,7 +108,10 @@ class Scan:
             self.generation = frame.generation
             self.flushed = max(self.flushed, min(frame.flushed, self._top))
             self.position = frame.end
-            yield from self._grouped(frame, payload)
+            if frame.parts == 1 and payload is not None and not self._group:  # nearly all are so
+                yield frame, payload
+            else:
+                yield from self._grouped(frame, payload)
         if self._group:  # the rest of it never came
             begin = self._group[0][0].position
             if self.flushed > begin:
