@@ -44,10 +44,15 @@ PositiveInt = Annotated[int, Meta(ge=1)]
 SegmentSize = Annotated[int, Meta(ge=64 << 10, le=2 << 30, extra={"unit": SIZE})]
 
 
+NEW_NODE = 1
+"""The id of a node that is not given one: that of the only broker in the field's examples and tools."""
+
+
 class NodeSettings(Section, frozen=True, kw_only=True):
     """Who this broker is and where its data lies. `data_dir` is relative to the working directory."""
 
-    id: Annotated[int, Meta(ge=0, le=2**31 - 1)] = 0
+    id: Annotated[int, Meta(ge=0, le=2**31 - 1)] | None = None
+    """None: what the data directory says, NEW_NODE where it is new. Filled in when the directory is opened."""
     data_dir: Annotated[str, Meta(min_length=1)] = "./data"
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from halfmoon.config.settings import NEW_NODE
 from halfmoon.core.storage.files import FileSystem, read_file, write_file
 from halfmoon.errors import StartError
 
@@ -24,8 +25,9 @@ class Identity(msgspec.Struct, frozen=True):
     node_id: int
 
     @classmethod
-    def load_or_make(cls, fs: FileSystem, node_id: int, random_bytes: Callable[[int], bytes]) -> Identity:
-        """Raises StartError where the directory is another node's, of a newer program, or unreadable."""
+    def load_or_make(cls, fs: FileSystem, node_id: int | None, random_bytes: Callable[[int], bytes]) -> Identity:
+        """`node_id` None: whatever the directory says, NEW_NODE for a new one. Raises StartError where the directory is
+        another node's, of a newer program, or unreadable."""
         data = read_file(fs, PATH)
         if data is None:
             if fs.listdir("log"):
@@ -34,7 +36,7 @@ class Identity(msgspec.Struct, frozen=True):
                 )
             # 16 bytes as 22 letters, as Kafka writes cluster ids.
             cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")
-            identity = cls(FORMAT, cluster_id, node_id)
+            identity = cls(FORMAT, cluster_id, NEW_NODE if node_id is None else node_id)
             write_file(fs, PATH, [msgspec.json.encode(identity)])
             return identity
         try:
@@ -47,6 +49,6 @@ class Identity(msgspec.Struct, frozen=True):
             identity = msgspec.json.decode(data, type=cls)
         except msgspec.DecodeError as error:
             raise StartError(f"{PATH} in the data directory cannot be read: {error}") from error
-        if identity.node_id != node_id:
+        if node_id is not None and identity.node_id != node_id:
             raise StartError(f"the data directory belongs to node {identity.node_id}, $.node.id says {node_id}")
         return identity

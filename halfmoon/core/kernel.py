@@ -17,6 +17,8 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.append import Appender
@@ -119,6 +121,8 @@ class Kernel:
         """Recover, and begin a new generation. Slow. Raises StartError, OSError, StorageError."""
         self.identity = Identity.load_or_make(self.fs, self.settings.node.id, self._random_bytes)
         self._this_node.node_id = self.identity.node_id
+        node = msgspec.structs.replace(self.settings.node, id=self.identity.node_id)
+        self.live.replace(msgspec.structs.replace(self.settings, node=node))
         self.log.open()
         recovery = Recovery(self.log, self.catalog, self.indexes, self.clean_files, self.settings, progress)
         recovery.run()

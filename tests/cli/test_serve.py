@@ -107,7 +107,7 @@ def test_a_mistake_in_the_settings_is_named(serve, tmp_path: Path) -> None:
 def test_what_was_set_at_run_time_can_be_unset(serve, cli: CommandLine) -> None:
     first = serve("--kafka", "127.0.0.1:0")
     admin = KafkaAdminClient(bootstrap_servers=first.ready())
-    admin.alter_configs([ConfigResource("BROKER", "0", {"num.partitions": "7"})], incremental=True)
+    admin.alter_configs([ConfigResource("BROKER", "1", {"num.partitions": "7"})], incremental=True)
     admin.close()
     assert first.end(signal.SIGTERM) == 0
     assert "no.such.config" in serve("--kafka", "127.0.0.1:0", "--unset-config", "no.such.config").refusal()

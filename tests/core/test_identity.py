@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from halfmoon.config.settings import NEW_NODE
 from halfmoon.core.identity import PATH, Identity
 from halfmoon.core.storage.files import read_file, write_file
 from halfmoon.errors import StartError
@@ -58,3 +59,12 @@ def test_a_log_without_identity_is_not_guessed_about() -> None:
     fs.open("log/00000000000000000000", create=True)
     with pytest.raises(StartError, match="missing"):
         Identity.load_or_make(fs, 3, constant)
+
+
+def test_a_node_that_is_not_given_an_id_is_the_directorys_and_1_where_that_is_new() -> None:
+    fs = new_fs()
+    assert Identity.load_or_make(fs, None, constant).node_id == NEW_NODE == 1
+    assert Identity.load_or_make(fs, 1, constant).node_id == 1
+    old = new_fs()
+    Identity.load_or_make(old, 0, constant)
+    assert Identity.load_or_make(old, None, constant).node_id == 0

@@ -185,7 +185,7 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
     assert found["kafka_consumergroup_lag"] == {where: 2}
     assert found["kafka_consumergroup_members"] == {labels(consumergroup="g"): 1}
     assert found["halfmoon_groups"] == {labels(state="Stable"): 1}
-    assert found["kafka_broker_info"] == {labels(id=0, address=address): 1}
+    assert found["kafka_broker_info"] == {labels(id=1, address=address): 1}
     assert found["halfmoon_refused_batches_total"] == {labels(reason="MESSAGE_TOO_LARGE"): 1}
     assert found["halfmoon_requests_total"][labels(listener="kafka", api="Produce")] == 4
     assert found["halfmoon_connections"][labels(listener="kafka")] >= 3

@@ -167,7 +167,7 @@ def test_each_alone(service: str) -> None:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
             admin.create_topics([NewTopic("c", 1)])["c"].result(10)
             found: set[str] = set()
-            for resource in (ConfigResource("broker", "0"), ConfigResource("topic", "c")):
+            for resource in (ConfigResource("broker", "1"), ConfigResource("topic", "c")):
                 found |= set(admin.describe_configs([resource])[resource].result(10))
             for name, configs in CONFIGS.items():
                 assert found & configs == (set() if name in off else configs), name

@@ -263,7 +263,7 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "of another node": (
         lambda folder: change_meta(folder, node_id=7),
-        "the data directory belongs to node 7, $.node.id says 0",
+        "the data directory belongs to node 7, $.node.id says 1",
     ),
     "with meta.json cut off": (truncate_meta, "meta.json in the data directory cannot be read: "),
     "with meta.json empty": (empty_meta, "meta.json in the data directory cannot be read: "),
@@ -280,9 +280,10 @@ def test_a_directory(data: Path, tmp_path: Path, case: str):
     shutil.copytree(data, good)
     spoil(data)
     before = files(data)
-    assert refusal(data).startswith(f"halfmoon: {expected}")
+    node = {"node": {"id": 1}}
+    assert refusal(data, config={**SETTINGS, **node}).startswith(f"halfmoon: {expected}")
     with pytest.raises(StartError) as refused:
-        kit(data).start()
+        kit(data, **node).start()
     assert str(refused.value).startswith(expected)
     assert files(data) == before, "a refusal changes nothing"
     shutil.copy(good / "meta.json", data / "meta.json")

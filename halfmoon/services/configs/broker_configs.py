@@ -27,7 +27,7 @@ import msgspec
 
 from halfmoon.config.kept_configs import KEPT_OF_NODES, without_effect
 from halfmoon.config.sections import SectionT, SettingError
-from halfmoon.config.settings import Settings
+from halfmoon.config.settings import NEW_NODE, Settings
 from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.config.values import (
     INT_MAX,
@@ -200,7 +200,7 @@ _SETTINGS = (
         "max.connections", Kind.INT, "limits.max_connections", integer(LEAST_CONNECTIONS, INT_MAX),
         f"Maximum open connections, {LEAST_CONNECTIONS} or more; further ones are closed.",
     ),
-    _shown("node.id", Kind.INT, stated("node.id"), "Id of this node.", "node.id"),
+    _shown("node.id", Kind.INT, stated("node.id", NEW_NODE), "Id of this node.", "node.id"),
     _set(
         "num.partitions", Kind.INT, "topics.partitions", integer(1, INT_MAX),
         "Default number of partitions of a topic.",

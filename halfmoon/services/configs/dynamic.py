@@ -44,15 +44,20 @@ class DynamicConfigs:
         self._logger = logger
         self.base = settings.current
         """What broker.yaml, flags and environment say."""
-        self._node = str(self.base.node.id)
         self.left_out: dict[str, str] = {}
         """What is set and cannot hold beside that, with the reason."""
+
+    @property
+    def node(self) -> str:
+        """The name under which this node's own configurations are kept: its id."""
+        return str(self.base.node.id)
 
     def feature(self) -> Feature:
         return Feature("configs", warnings=lambda: [*self.warnings(), *self._groups.warnings()])
 
     def opened(self, unset: Collection[str] = ()) -> None:
         """The log is recovered: make true what it says, but for what is to be `unset`. Raises BrokerError."""
+        self.base = self._settings.current  # it says now which node this is
         self.unset(unset)
         self.apply()
         for warning in self.warnings() + self._groups.warnings():
@@ -76,7 +81,7 @@ class DynamicConfigs:
         given = {key: value for key, value in overrides.items() if hidden.get(key) != value}
         self.table.validate(given)
         overrides = hidden | given
-        other = self.overrides(self._node if name == ALL_NODES else ALL_NODES)
+        other = self.overrides(self.node if name == ALL_NODES else ALL_NODES)
         layers = {**overrides, **other} if name == ALL_NODES else {**other, **overrides}
         self.table.changed(self.base, layers)
         self._check_topics(layers)
@@ -101,7 +106,7 @@ class DynamicConfigs:
     def unset(self, names: Collection[str]) -> None:
         """Remove what was set under these names, for this node and for all. For a start that is to let in again who was
         locked out; topics' defaults are kept unless they are named, since data may depend on them."""
-        for layer in (ALL_NODES, self._node):
+        for layer in (ALL_NODES, self.node):
             known = self.overrides(layer)
             kept = {name: value for name, value in known.items() if name not in names}
             if kept != known:

@@ -131,9 +131,9 @@ def test_life_of_a_topic(rig, client):
 
 def test_what_was_left_out_of_the_nodes_configurations_is_not_shown_as_if_it_held(rig, client):
     dynamic = rig.broker.dynamic_configs
-    rig.broker.append_control(ResourceConfigsSet(BROKER, "0", {"num.partitions": "5", "max.connections": "1"}))
+    rig.broker.append_control(ResourceConfigsSet(BROKER, "1", {"num.partitions": "5", "max.connections": "1"}))
     dynamic.apply()
-    found = configs(client, "0", kind=4)
+    found = configs(client, "1", kind=4)
     assert found["max.connections"] == ("10000", 5)
     assert found["num.partitions"] == ("5", 2)
 

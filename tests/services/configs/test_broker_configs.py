@@ -16,7 +16,7 @@ from halfmoon.services.topic_configs import topic_configs
 from halfmoon.testing.node import BareNode
 from tests.adapters.rig import BrokerRig
 
-NODE = "0"
+NODE = "1"
 TABLE = BrokerConfigs(topic_configs())
 BROKER_CONFIGS = TABLE.rows
 
@@ -274,3 +274,19 @@ def test_every_default_would_be_taken() -> None:
 
 def test_every_topic_config_has_a_row_for_the_node() -> None:
     assert {row.node_name for row in TABLE.topics.rows.values() if row.node_name} <= BROKER_CONFIGS.keys()
+
+
+def test_an_old_directory_keeps_its_id_and_what_was_set_for_it() -> None:
+    rig = BrokerRig(node__id=0)
+    put(rig, "0", num_partitions="6")
+    broker = restarted(rig)
+    assert (broker.kernel.node_id, broker.settings.node.id, broker.settings.topics.partitions) == (0, 0, 6)
+    broker.dynamic_configs.alter("0", {"num.partitions": "7"})
+    assert broker.dynamic_configs.overrides("0") == {"num.partitions": "7"}
+    assert broker.settings.topics.partitions == 7
+    assert BROKER_CONFIGS["node.id"].value(broker.settings) == "0"
+
+
+def test_a_new_node_is_node_1(rig: BrokerRig) -> None:
+    assert (rig.broker.kernel.node_id, rig.broker.settings.node.id) == (1, 1)
+    assert BROKER_CONFIGS["node.id"].value(rig.broker.settings) == "1"

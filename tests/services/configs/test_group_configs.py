@@ -80,7 +80,7 @@ def test_a_group_its_node_and_all_nodes(rig: BrokerRig) -> None:
     assert broker.group_configs.of("g").consumer_session_timeout_ms is None
     broker.dynamic_configs.alter(ALL_NODES, {"group.consumer.session.timeout.ms": "6000"})
     assert broker.group_configs.of("g").consumer_session_timeout_ms == 6000
-    broker.dynamic_configs.alter("0", {"group.consumer.session.timeout.ms": "7000"})
+    broker.dynamic_configs.alter("1", {"group.consumer.session.timeout.ms": "7000"})
     assert broker.group_configs.of("g").consumer_session_timeout_ms == 7000
     broker.group_configs.alter("g", {"consumer.session.timeout.ms": "8000"})
     assert broker.group_configs.of("g").consumer_session_timeout_ms == 8000
