@@ -23,11 +23,11 @@ def test_configurations(peer: Peer):
     resource = DescribeConfigsRequest.DescribeConfigsResource
     resources = [
         resource(resource_type=kind, resource_name=name, configuration_keys=None)
-        for kind, name in ((4, "0"), (4, "0"), (2, "no-such"), (4, "0"))
+        for kind, name in ((4, "1"), (4, "1"), (2, "no-such"), (4, "1"))
     ]
     asked = {"include_synonyms": False, "include_documentation": False}
     results = peer.ask(32, 4, resources=resources, **asked).results
-    assert [(result.resource_type, result.resource_name) for result in results] == [(4, "0"), (2, "no-such")]
+    assert [(result.resource_type, result.resource_name) for result in results] == [(4, "1"), (2, "no-such")]
     assert len(results[0].configs) > 1
 
 

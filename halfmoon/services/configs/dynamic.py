@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 
+import msgspec
+
 from halfmoon.config.settings import Settings
 from halfmoon.config.topic_configs import check_lags
 from halfmoon.core.append import Appender
@@ -99,7 +101,7 @@ class DynamicConfigs:
 
     def rebase(self, base: Settings) -> None:
         """broker.yaml, flags and environment say something else than before."""
-        self.base = base
+        self.base = msgspec.structs.replace(base, node=self.base.node)  # its id may come from the data directory
         self._groups.rebase(base)
         self.apply()
 

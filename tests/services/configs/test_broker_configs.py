@@ -290,3 +290,12 @@ def test_an_old_directory_keeps_its_id_and_what_was_set_for_it() -> None:
 def test_a_new_node_is_node_1(rig: BrokerRig) -> None:
     assert (rig.broker.kernel.node_id, rig.broker.settings.node.id) == (1, 1)
     assert BROKER_CONFIGS["node.id"].value(rig.broker.settings) == "1"
+
+
+def test_broker_yaml_that_is_read_again_does_not_take_the_nodes_id_away(rig: BrokerRig) -> None:
+    put(rig, NODE, num_partitions="6")
+    rig.broker.dynamic_configs.rebase(load_settings({"limits": {"max_connections": 77}}, {}, {}))
+    assert (rig.broker.settings.node.id, rig.broker.settings.topics.partitions) == (1, 6)
+    assert rig.broker.settings.limits.max_connections == 77
+    put(rig, NODE, num_partitions="7")
+    assert rig.broker.settings.topics.partitions == 7
