@@ -155,7 +155,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
 
 
 def partitions(broker: Broker) -> str:
-    resource = ConfigResource(ResourceType.BROKER, "0")
+    resource = ConfigResource(ResourceType.BROKER, "1")
     admin = AdminClient({"bootstrap.servers": broker.address})
     found = admin.describe_configs([resource])[resource].result(30)
     return str(found["num.partitions"].value)
