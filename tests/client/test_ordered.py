@@ -126,6 +126,55 @@ def test_b21_what_somebody_else_has_consumed_meanwhile_is_not_consumed_again(wor
     assert listener[stopped_at] == 60
 
 
+def committed(broker: FakeBroker) -> list[int]:
+    return [int(fields["commitOffset"]) for fields in broker.fields(UPDATE_OFFSET)]
+
+
+def reads_ten(world: World, broker: FakeBroker) -> PushConsuming:
+    broker.pulls = [pulled(0, 10, many(range(10)))]
+    consuming = world.client().consumer("g", Listener(), "t", ordered=True)
+    world.until(lambda: committed(broker) == [10])
+    return consuming
+
+
+def test_b21_after_an_outage_progress_of_a_queue_that_another_member_has_is_not_told(
+    world: World, broker: FakeBroker
+) -> None:
+    """The group's committed offset would go back."""
+    reads_ten(world, broker)
+    broker.locked, broker.progress = False, 50
+    world.run_ms(31_000)  # the renewal says that the lock is lost
+    before = len(committed(broker))
+    for link in broker.master.links:
+        link.cut()
+    world.run_ms(60_000)
+    assert committed(broker)[before:] == []
+
+
+@pytest.mark.parametrize("how", ["close", "leave"])
+@pytest.mark.parametrize(
+    ("locked", "progress", "told"), [(False, 50, []), (True, 50, [50]), (True, 4, [10])],
+    ids=["another has it", "another had it", "nobody had it"],
+)  # fmt: skip
+def test_b21_a_queue_whose_lock_was_lost_is_given_up_without_going_back(
+    world: World, broker: FakeBroker, how: str, locked: bool, progress: int, told: list[int]
+) -> None:
+    consuming = reads_ten(world, broker)
+    broker.answers[LOCK] = None  # the broker is silent until the lock is not trusted any more
+    world.run_ms(35_000)
+    del broker.answers[LOCK]
+    broker.locked, broker.progress = locked, progress
+    before = len(committed(broker))
+    client = world.clients[0]
+    for link in broker.master.links:
+        link.cut()
+    if how == "close":
+        client.do(consuming.close())
+    else:
+        client.do(consuming.change("t", (), ()))
+    assert sorted(set(committed(broker)[before:])) == told
+
+
 def test_b21_messages_come_one_after_the_other(world: World) -> None:
     world.topic("t", 2)
     sender = world.client()

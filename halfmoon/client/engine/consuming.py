@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,7 @@ from halfmoon.client.engine.consumer_settings import ConsumerSettings
 from halfmoon.client.engine.group_queries import RETRY_PREFIX, first_offset
 from halfmoon.client.engine.inspection import Inspection
 from halfmoon.client.engine.instance import Instance
+from halfmoon.client.engine.listening import Service
 from halfmoon.client.engine.offsets import OffsetStore
 from halfmoon.client.engine.process_queue import ProcessQueue
 from halfmoon.client.engine.pulling import Pull, PullResult, PullStatus, pull
@@ -36,35 +37,6 @@ SILENT_MS = 120_000
 TIMEOUT_MS = 3_000
 
 log = logging.getLogger("halfmoon.client.consumer")
-
-
-class Service(Protocol):
-    """How messages get to the listener."""
-
-    needs_lock: bool
-    """A queue is pulled only while the broker says that it is ours."""
-
-    @property
-    def in_flight(self) -> int:
-        """Messages that listeners have, or are to get next."""
-
-    def begin(self, process_queue: ProcessQueue) -> None:
-        """A queue is ours."""
-
-    def arrived(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages were pulled, and stand in the process queue."""
-
-    async def lock(self, queues: Sequence[Queue]) -> set[Queue]:
-        """Those of the queues that are ours now."""
-
-    async def quiet(self, process_queue: ProcessQueue) -> bool:
-        """A queue was dropped; whether nobody uses it any more, after a moment."""
-
-    async def release(self, queues: Sequence[Queue]) -> None:
-        """They are not ours any more: others may have them."""
-
-    async def end(self) -> None:
-        """Running listeners end, within the time for that."""
 
 
 class ConsumerCounters(Struct):
@@ -186,18 +158,45 @@ class PushConsuming:
         await self.service.end()
         for process_queue in self.queues.values():
             process_queue.drop()
-        await self.store.persist(self._known_queues(), surely=True)
-        await self.service.release(self._known_queues())
+        await self._regain([each for each in self.queues.values() if not self._may_commit(each)])
+        await self.store.persist(self._committable(), surely=True)
+        await self.service.release(list(self.queues))
         await self.instance.unregister(consumer=self.group)
         self.instance.consumers.pop(self.group, None)
-
-    def _known_queues(self) -> list[Queue]:
-        return list(self.queues)
 
     async def _persist(self) -> None:
         while True:
             await self.instance.kernel.sleep_ms(self.settings.persist_ms)
-            await self.store.persist(self._known_queues())
+            await self.store.persist(self._committable())
+
+    def _committable(self) -> list[Queue]:
+        return [queue for queue, process_queue in self.queues.items() if self._may_commit(process_queue)]
+
+    def _may_commit(self, process_queue: ProcessQueue) -> bool:
+        """Whether its progress is ours to tell. A queue whose lock is lost may be another member's, who is further; one
+        whose lock we have again may have been."""
+        if not self._is_locking:
+            return True
+        return process_queue.is_lock_trusted(self.instance.kernel.now_ms) and not process_queue.reread
+
+    async def _regain(self, process_queues: Sequence[ProcessQueue]) -> None:
+        """Lock queues once more that are to be given up, to tell how far they are; those that nobody has meanwhile are
+        ours again."""
+        if not process_queues:
+            return
+        asked_ms = self.instance.kernel.now_ms
+        locked = await self.service.lock([each.queue for each in process_queues])
+        for process_queue in process_queues:
+            if process_queue.queue in locked:
+                process_queue.locked(asked_ms)
+                try:
+                    await self.read_again(process_queue)
+                except ClientError as error:
+                    log.warning("event=committed_offset_unknown queue=%s error=%s", process_queue.queue, error)
+
+    @property
+    def _is_locking(self) -> bool:
+        return self.service.needs_lock and not self.settings.is_broadcasting
 
     # -- whose queues ------------------------------------------------------------------------------------------------
 
@@ -231,7 +230,7 @@ class PushConsuming:
         """Queues of one broker are to be ours; whether all of them are."""
         asked_ms = self.instance.kernel.now_ms
         settled = True
-        if self.service.needs_lock and not self.settings.is_broadcasting:
+        if self._is_locking:
             locked = await self.service.lock(queues)
             if self.is_closing:
                 await self.service.release(list(locked))
@@ -273,9 +272,12 @@ class PushConsuming:
             return True
         if not await self.service.quiet(process_queue):
             return False
-        if process_queue.begin_at >= 0:
-            self.store.update(queue, process_queue.begin_at, only_forward=False)
-        await self.store.persist([queue], surely=True)
+        if not self._may_commit(process_queue):
+            await self._regain([process_queue])
+        if self._may_commit(process_queue):
+            if process_queue.begin_at >= 0:
+                self.store.update(queue, process_queue.begin_at, only_forward=False)
+            await self.store.persist([queue], surely=True)
         await self.service.release([queue])
         if self.queues.get(queue) is process_queue:
             del self.queues[queue]
@@ -318,7 +320,7 @@ class PushConsuming:
         subscription = self.subscriptions.get(queue.topic)
         if subscription is None:
             return self.settings.pull_failed_ms
-        if self.service.needs_lock and not self.settings.is_broadcasting:
+        if self._is_locking:
             if not process_queue.is_lock_trusted(kernel.now_ms):
                 return self.settings.lock_again_ms
             if process_queue.reread:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -94,3 +94,32 @@ def said(work: Work, status: object) -> tuple[Status | None, BaseException | Non
             work.context = Context(work.context.queue)
             return None, TypeError(f"a listener has set {name} to {value!r}, expected an int")
     return status, None
+
+
+class Service(Protocol):
+    """How messages get to the listener."""
+
+    needs_lock: bool
+    """A queue is pulled only while the broker says that it is ours."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages that listeners have, or are to get next."""
+
+    def begin(self, process_queue: ProcessQueue) -> None:
+        """A queue is ours."""
+
+    def arrived(self, process_queue: ProcessQueue, messages: Sequence[ReceivedMessage]) -> None:
+        """Messages were pulled, and stand in the process queue."""
+
+    async def lock(self, queues: Sequence[Queue]) -> set[Queue]:
+        """Those of the queues that are ours now."""
+
+    async def quiet(self, process_queue: ProcessQueue) -> bool:
+        """A queue was dropped; whether nobody uses it any more, after a moment."""
+
+    async def release(self, queues: Sequence[Queue]) -> None:
+        """They are not ours any more: others may have them."""
+
+    async def end(self) -> None:
+        """Running listeners end, within the time for that."""
