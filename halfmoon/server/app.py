@@ -31,6 +31,7 @@ from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
 from halfmoon.core.hold import Policy
+from halfmoon.core.records.walk import FORM
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.errors import BrokerError, HalfmoonError, StartError, StorageError
 from halfmoon.hooks.plugins import Plugins, load_plugins
@@ -344,8 +345,8 @@ class _Process:
         data_dir = app.settings.node.data_dir
         doors = {"rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address, "http": app.http_address}
         logger.info(
-            "event=started version=%s build=%s config=%s data=%s kafka=%s rocketmq=%s namesrv=%s http=%s",
-            __version__, build(), self._config.absolute() if self._config else "none", Path(data_dir).absolute(),
+            "event=started version=%s build=%s validation=%s config=%s data=%s kafka=%s rocketmq=%s namesrv=%s http=%s",
+            __version__, build(), FORM, self._config.absolute() if self._config else "none", Path(data_dir).absolute(),
             app.kafka_address, *(address or "off" for address in doors.values()),
         )  # fmt: skip
         others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)

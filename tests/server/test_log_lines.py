@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import halfmoon
+from halfmoon.core.records import walk
 from halfmoon.server.log_lines import LONGEST, JsonLines, TextLines, printable, style_of
 
 PACKAGE = Path(halfmoon.__file__).parent
@@ -148,6 +149,7 @@ def test_a_broker_logs_json(tmp_path: Path) -> None:
     started = by_event["started"]
     assert started["version"] == halfmoon.__version__
     assert started["build"] in ("pure", "compiled")
+    assert started["validation"] == walk.FORM
     assert started["config"] == str(tmp_path / "broker.yaml")
     assert started["data"] == str(tmp_path / "data")
     assert (started["kafka"], started["rocketmq"], started["namesrv"]) == (address[1], "off", "off")

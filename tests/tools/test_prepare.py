@@ -18,8 +18,9 @@ def machine(tmp_path: Path) -> Path:
     """A checkout with the script only, and a `bin` that is its whole path."""
     (tmp_path / "tools").mkdir()
     shutil.copy(ROOT / "tools/prepare.sh", tmp_path / "tools")
-    (tmp_path / "pyproject.toml").write_text("")
-    (tmp_path / "constraints.txt").write_text("")
+    for name in ("pyproject.toml", "constraints.txt", "setup.py", "halfmoon/core/records/_walk.pyx"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
     (tmp_path / "bin").mkdir()
     for name in NEEDED:
         found = shutil.which(name)

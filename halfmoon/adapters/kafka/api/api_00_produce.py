@@ -155,7 +155,7 @@ class LateAnswer(Deferred):
 
     def _failed(self, error: Exception) -> None:
         """A programmer's error, as one in a handler ends the connection."""
-        logger.error("late produce failed peer=%s", self._ctx.peer.peer_host, exc_info=error)
+        logger.error("event=request_failed peer=%s", self._ctx.peer.peer_host, exc_info=error)
         self.complete(Close(f"a batch could not be appended: {error!r}"))
         self._ctx.peer.go_on()
 
