@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.records.batches import newest_record, offset_for_time
+from halfmoon.core.records.batches import newest_record, offset_for_time, parse_header
 from halfmoon.core.storage import frame
 from halfmoon.core.storage.storage import Place, Read, ReadSide
 from halfmoon.core.transactions.aborted import Aborted
@@ -44,7 +44,7 @@ class PartitionReader:
         `load_bytes`.
 
         With `min_one` the first comes whatever its size. Nothing at the high watermark; with `committed`, nothing at
-        the last stable offset.
+        the last stable offset. Batches that count more records than any has are left out.
         Raises BrokerError(OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE).
         """
         if not partition.start_offset <= offset <= partition.high_watermark:
@@ -56,7 +56,7 @@ class PartitionReader:
         if queue.damaged and queue.damage_at(offset):
             raise BrokerError(Fault.CORRUPT_MESSAGE, f"offset {offset} of {partition!r} was lost to disk corruption")
         before = partition.stable_offset if committed and partition.transactions is not None else None
-        places = queue.places(offset, max_bytes, min_one=min_one, before=before)
+        places = queue.places(offset, max_bytes, min_one=min_one, before=before, readable=True)
         if load_bytes is not None and min_one and places:
             load_bytes = max(load_bytes, places[0][1])
         return self._read(places, load_bytes)
@@ -92,7 +92,7 @@ class PartitionReader:
     def batch_for_time(self, partition: Partition, timestamp_ms: int) -> Search | None:
         """For the first record of `timestamp_ms` or later: None if there is none, else a function for a thread.
 
-        That raises OSError, and BrokerError where a batch is malformed.
+        That raises OSError. Of a batch whose records cannot be read it takes the first offset, and the header's time.
         """
         start_offset = partition.start_offset
         loads = [self._load([place]) for place in partition.queue.places_for_time(timestamp_ms, start_offset)]
@@ -102,7 +102,12 @@ class PartitionReader:
         def search() -> tuple[int, int] | None:
             with self._one_search:
                 for load in loads:
-                    found = offset_for_time(load()[0], timestamp_ms, min_offset=start_offset)
+                    batch = load()[0]
+                    try:
+                        found = offset_for_time(batch, timestamp_ms, min_offset=start_offset)
+                    except BrokerError:
+                        header = parse_header(batch)
+                        found = max(header.base_offset, start_offset), header.max_timestamp
                     if found is not None:
                         return found
             return None

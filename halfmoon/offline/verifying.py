@@ -1,7 +1,7 @@
 """`halfmoon log verify`: what is wrong with a data directory, without touching it, its broker running or not.
 
-It reads every frame (checksums, positions, generations), holds the index files against the log, and looks at the
-clean files and the checkpoint. Nothing is repaired: the next start does that.
+It reads every frame (checksums, positions, generations) and every record, holds the index files against the log, and
+looks at the clean files and the checkpoint. Nothing is repaired: the next start does that.
 
 While a broker runs, two things move: the end of the log grows, and the oldest segments expire. What looked damaged
 because it was being written is looked at again before it is reported; a segment whose name is gone has expired and is
@@ -19,14 +19,16 @@ import msgspec
 
 from halfmoon.core import clean_files
 from halfmoon.core.catalog import snapshot
+from halfmoon.core.records.batches import validate_records
 from halfmoon.core.recovery import CLEAN_MARK
 from halfmoon.core.storage import index
 from halfmoon.core.storage.files import FileSystem, OsFileSystem, read_file
-from halfmoon.core.storage.frame import BadFrameError, Kind
+from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
 from halfmoon.core.storage.index import IndexFile, Key
 from halfmoon.core.storage.log_files import list_segments, segment_path
 from halfmoon.core.storage.scan import Scan, read_frame
 from halfmoon.core.storage.segment import Segment
+from halfmoon.errors import BrokerError
 from halfmoon.offline.index_check import IndexCheck
 from halfmoon.offline.opening import clean_segment, open_segments
 from halfmoon.schema import control
@@ -37,6 +39,8 @@ Progress = Callable[[int, int], None]
 """Called now and then with bytes read and bytes there are."""
 
 _PROGRESS_FRAMES = 16384
+MOST_NAMED = 100
+"""Unreadable batches of which a sentence says where they are; all are counted."""
 
 
 @dataclass(slots=True)
@@ -53,6 +57,9 @@ class Report:
     control_records: int = 0
     generation: int = 0
     """The newest one."""
+    unreadable: int = 0
+    """Batches whose records are not what their header says: a version before 0.3, or `log.validate: header`, took them
+    from a producer."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Stretches lost to rot."""
     torn_bytes: int = 0
@@ -180,8 +187,7 @@ class _Verification:
                         report.damaged.append((low, high))
                     elif frame.kind == Kind.BATCH:
                         report.frames += 1
-                        report.batches += 1
-                        report.records += frame.record_count
+                        self._batch(frame, payload)
                         rows.append(frame.payload_position)
                 try:
                     indexed = clean_files.open_index(self._fs, segment)
@@ -210,8 +216,7 @@ class _Verification:
             if payload is None:
                 continue
             if frame.kind == Kind.BATCH:
-                report.batches += 1
-                report.records += frame.record_count
+                self._batch(frame, payload)
                 check.batch(frame)
             elif frame.kind == Kind.CONTROL:
                 report.control_records += 1
@@ -224,6 +229,21 @@ class _Verification:
         report.problems += check.finish(scan.position)
         if self._progress is not None:
             self._progress(total, total)
+
+    def _batch(self, frame: Frame, payload: memoryview) -> None:
+        """Count it, and look at its records."""
+        report = self._report
+        report.batches += 1
+        report.records += frame.record_count
+        try:
+            validate_records(payload)
+        except BrokerError as error:
+            report.unreadable += 1
+            if report.unreadable <= MOST_NAMED:
+                report.problems.append(
+                    f"the batch at {frame.position}, offset {frame.base_offset} of partition {frame.partition} of "
+                    f"topic number {frame.topic_number}, cannot be read: {error.message}"
+                )
 
     def _is_damaged(self, low: int, high: int) -> bool:
         """Whether what looked damaged still does: it may have been written, or have expired, since."""

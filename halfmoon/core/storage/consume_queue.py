@@ -14,6 +14,9 @@ from collections.abc import Callable, Iterator
 
 from halfmoon.core.storage.index import Growing, IndexFile, Run
 
+MOST_RECORDS = ((1 << 31) - 1) // 7
+"""No batch has more: it has less than 2 GiB, and a record 7 bytes. Versions before 0.3 stored batches that say so."""
+
 
 class ConsumeQueue:
     __slots__ = ("_firsts", "_moved_upto", "_runs", "damaged", "end_offset", "tail")
@@ -122,12 +125,15 @@ class ConsumeQueue:
         if tail is not None:
             yield Run(tail, 0, len(tail.base), tail.before)
 
-    def places(self, offset: int, max_bytes: int, *, min_one: bool, before: int | None = None) -> list[tuple[int, int]]:
+    def places(
+        self, offset: int, max_bytes: int, *, min_one: bool, before: int | None = None, readable: bool = False
+    ) -> list[tuple[int, int]]:
         """(log position, length) of the batches from the one that holds `offset` on, in all at most `max_bytes`, up to
         the one that holds the offset `before`, if that is given.
 
         The first batch is given whatever its size if `min_one`. What is lost to rot is not skipped: reading ends
-        before it.
+        before it. `readable` leaves out batches that count more records than any has: their reader would not get past
+        them.
         """
         if self.damaged:
             lost = next((low for low, _ in self.damaged if low > offset), None)
@@ -136,17 +142,20 @@ class ConsumeQueue:
         found: list[tuple[int, int]] = []
         for run in self.runs_from(offset):
             row = run.row_for(offset)
+            if readable:
+                row = _first_sound(run, row)
             if row == run.high:
                 continue
             high = run.high if before is None else run.row_for(before)
             taken = run.before(row)
-            total, position = run.columns.total, run.columns.position
+            total, position, span = run.columns.total, run.columns.position, run.columns.span
             upto = bisect_right(total, taken + max_bytes, row, max(row, high))
             if upto == row and row < high and min_one and not found:
                 upto = row + 1
             for at in range(row, upto):
                 after = total[at]
-                found.append((position[at], after - taken))
+                if not readable or span[at] <= MOST_RECORDS:
+                    found.append((position[at], after - taken))
                 max_bytes -= after - taken
                 taken = after
             if upto < run.high:
@@ -199,7 +208,7 @@ class ConsumeQueue:
         `enough`."""
         count = 0
         for run in self.runs_from(offset):
-            row = run.row_for(offset)
+            row = _first_sound(run, run.row_for(offset))
             high = run.high if before is None else run.row_for(before)
             if row < high:
                 count += run.columns.total[high - 1] - run.before(row)
@@ -282,3 +291,10 @@ class ConsumeQueue:
 
     def damage_at(self, offset: int) -> bool:
         return any(low <= offset < high for low, high in self.damaged)
+
+
+def _first_sound(run: Run, row: int) -> int:
+    """The first row from this one on whose batch can be read; `run.high` if there is none."""
+    while row < run.high and run.columns.span[row] > MOST_RECORDS:
+        row += 1
+    return row
