@@ -34,6 +34,10 @@ INNER_GROUP = "CLIENT_INNER_PRODUCER"
 """Of messages that a consumer sends back itself (MixAll.CLIENT_INNER_PRODUCER_GROUP)."""
 MAX_GROUP_CHARACTERS = 255
 
+BROADCASTING_NAME = "DEFAULT"
+"""Of who broadcasts and has no instance name: the next start continues where this one ended
+(DefaultMQPushConsumerImpl.start, which gives a name of its own to each member of a clustering group alone)."""
+
 _GROUP = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%|_-")
 _numbers = itertools.count()
 
@@ -109,6 +113,7 @@ class Making:
         # Different for each client, as RocketMQ's instance name becomes PID#NANOTIME.
         name = instance_name or f"{os.getpid()}#{time.time_ns():x}{next(_numbers):x}"
         room = "" if machine_room is None else f"{machine_room}-"
+        self._file_name = instance_name or BROADCASTING_NAME
         self.instance = Instance(self.kernel, driver, f"{room}{own}@{name}", addresses)
         packed = socket.inet_aton(own) if own.count(".") == 3 else socket.inet_pton(socket.AF_INET6, own)
         self._keys = UniqueKeys(packed, os.getpid(), wall_ms, random.SystemRandom())
@@ -121,7 +126,7 @@ class Making:
     ) -> BrokerOffsets | FileOffsets:
         """Where progress is kept."""
         if is_broadcasting:
-            return FileOffsets(JsonOffsetFile(offset_dir, self.instance.client_id.rpartition("@")[2], group))
+            return FileOffsets(JsonOffsetFile(offset_dir, self._file_name, group))
         return BrokerOffsets(self.instance, group)
 
     @staticmethod

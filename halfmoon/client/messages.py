@@ -107,7 +107,8 @@ class SendResult(Struct, frozen=True):
     recall_handle: str | None = None
     """Of a delayed message, where the broker gives one."""
     deliver_at_ms: int = 0
-    """Unix ms: as far as the client can tell."""
+    """Unix ms. Halfmoon says it, by its clock and its levels. Of another broker the client guesses it: by its own
+    clock, and RocketMQ's levels."""
 
 
 class ReceivedMessage(Struct, eq=False):

@@ -2,7 +2,7 @@
 
     {"offsets": [{"topic": …, "broker": …, "queue_id": …, "offset": …}, …]}
 
-A consumer that is to go on where it was needs the same `instance_name` each time.
+Without an `instance_name` it is DEFAULT's. Members of a group on one machine need a name each.
 """
 
 from __future__ import annotations

@@ -49,6 +49,15 @@ SMALL_BYTES = 4 << 10
 NOTHING = Provenance()
 
 
+class Elsewhere(NamedTuple):
+    """Where a record stands that went to another topic than it was sent to."""
+
+    partition: Partition
+    offset: int
+    due_ms: int
+    """When it is due there (Unix ms); 0: it does not wait."""
+
+
 class Produced(NamedTuple):
     """What became of a batch. `append_ms` is −1 unless the topic stamps its records; wait for `position`."""
 
@@ -56,8 +65,8 @@ class Produced(NamedTuple):
     append_ms: int
     position: int
     start_offset: int
-    redirected: tuple[Partition, int] | None = None
-    """Where the first of the records stands that went elsewhere, if any did."""
+    redirected: Elsewhere | None = None
+    """Of the first of the records that went elsewhere, if any did."""
 
 
 class TransactionalProducer(NamedTuple):
@@ -85,7 +94,7 @@ class Interceptor(Protocol):
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
-    ) -> tuple[int, int, tuple[Partition, int] | None]:
+    ) -> tuple[int, int, Elsewhere | None]:
         """Append what becomes of it: the base offset (−1 where nothing stays), the position to wait for, and where the
         first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then."""
         ...

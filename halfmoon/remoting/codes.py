@@ -5,6 +5,9 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+DUE = "deliverAtMs"
+"""A field of Halfmoon's own in the answer to a delayed message: when it is delivered (Unix ms)."""
+
 
 class RequestCode(IntEnum):
     """What our client asks, and what a node asks of it. The names are RocketMQ's."""

@@ -527,7 +527,11 @@ def test_running_info_says_what_is_in_the_process_queues(world: World, broker: F
     body = bytes(answer.body)
     assert b'{"brokerName":"b","queueId":0,"topic":"t"}:{"cachedMsgCount":5,"cachedMsgMaxOffset":4' in body
     start = body.index(b'"properties":') + len(b'"properties":')
-    assert json.JSONDecoder().raw_decode(body[start:].decode())[0]["PROP_CONSUMEORDERLY"] == "false"
+    properties = json.JSONDecoder().raw_decode(body[start:].decode())[0]
+    assert properties["PROP_CONSUMEORDERLY"] == "false"
+    assert int(properties["PROP_CONSUMER_START_TIMESTAMP"]) == world.rig.clock.now_ms - 10, (
+        "Unix ms, as mqadmin needs it"
+    )
 
 
 def test_a_reset_begins_anew_at_another_offset(world: World) -> None:

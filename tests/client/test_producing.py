@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 import zlib
 from collections import Counter
 from functools import partial
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from halfmoon.client import Producer
 from halfmoon.client.engine.faults import Faults, away_ms
 from halfmoon.client.engine.producer_settings import ProducerSettings
 from halfmoon.client.engine.routes import Route
@@ -27,6 +29,7 @@ from halfmoon.client.messages import Message, SendResult, SendStatus
 from halfmoon.client.selectors import at_random, by_hash, by_machine_room
 from halfmoon.plugin import Queue, string_hash
 from halfmoon.remoting.command import Command
+from halfmoon.testing import Broker
 from tests.client.fake_broker import SEND, SEND_BATCH, FakeBroker
 from tests.client.test_pulling import Listener
 from tests.client.world import HALFMOON, NAMES, Client, World, bodies, names
@@ -442,6 +445,28 @@ def test_b28_delays_by_level_time_and_date(world: World) -> None:
     assert [result.deliver_at_ms - world.rig.clock.now_ms + round(world.now_ms - began_ms) for result in results] == [
         7_200_000, 90_500, 4_000_000, 7_200_000,
     ]  # fmt: skip
+
+
+def test_b28_the_broker_says_when_a_level_is_due() -> None:
+    """It may have other levels than RocketMQ's defaults."""
+    listeners = {"rocketmq": {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0"}}
+    config = {"listeners": listeners, "plugins": {"delay": {"levels": "7m 8m"}}}
+    with Broker(config=config) as broker, Producer("g", namesrv=broker.namesrv) as producer:
+        began_ms = time.time_ns() // 1_000_000
+        sent = [producer.send(Message("t", b"x", delay_level=level)).deliver_at_ms for level in (1, 3, 0)]
+        took_ms = time.time_ns() // 1_000_000 - began_ms
+        assert 420_000 <= sent[0] - began_ms <= 420_000 + took_ms
+        assert 480_000 <= sent[1] - began_ms <= 480_000 + took_ms
+        assert sent[2] == 0
+
+
+def test_b28_a_broker_that_does_not_say(world: World) -> None:
+    """RocketMQ's: its default levels are as good a guess as any."""
+    broker = FakeBroker(world)
+    client = world.client()
+    (result,) = world.send(client, Message("t", b"level", delay_level=3))
+    assert broker.of(SEND, None)
+    assert result.deliver_at_ms == world.rig.clock.now_ms + 10_000
 
 
 # -- B10 -------------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.steps import when_here
 from halfmoon.errors import BrokerError, NotHereYetError
 from halfmoon.remoting import properties
-from halfmoon.remoting.codes import Code
+from halfmoon.remoting.codes import DUE, Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
 from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 
@@ -74,6 +74,7 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     unique, rest = split_unique(text)
     rules = partition.topic.rules
     more, more_count = connection.born_header, 1
+    is_half = False
     body: bytes | memoryview = call.command.body
     if sent.system_flags & COMPRESSED:
         if rules.of_features.get(ROCKETMQ_BODY) == VERBATIM:
@@ -93,6 +94,7 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         made, count = node.records.batch(data, sent.born_ms, more, more_count)
     else:
         used = node.records.read(rest).names
+        is_half = TRANSACTION in used
         if not used.isdisjoint(_LOOKED_AT):
             _check_features(call, sent, used, text)
         made, count = node.records.one(Message(text, body, sent.flag), sent.born_ms, more, more_count), 1
@@ -101,12 +103,12 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         produced = core.append(partition, records, core.clock.wall_ms())
     except NotHereYetError:
         again = when_here(lambda: _append(core, partition, records))
-        call.work_out(again, lambda produced: _answer(call, partition, produced, count, unique))
+        call.work_out(again, lambda produced: _answer(call, partition, produced, count, unique, is_half))
         return None
     except BrokerError as error:
         core.refused_batches[error.fault] += 1
         raise
-    _answer(call, partition, produced, count, unique)
+    _answer(call, partition, produced, count, unique, is_half)
     return None
 
 
@@ -121,14 +123,16 @@ def _append(core: Core, partition: Partition, records: memoryview) -> Produced:
         raise
 
 
-def _answer(call: Call, partition: Partition, produced: Produced, count: int, unique: bytes | None) -> None:
-    """Once it is durable. `unique`: the message's UNIQ_KEY."""
+def _answer(
+    call: Call, partition: Partition, produced: Produced, count: int, unique: bytes | None, is_half: bool
+) -> None:
+    """Once it is durable. `unique`: the message's UNIQ_KEY. `is_half`: when it is delivered nobody knows."""
     node, connection = call.node, call.connection
     if call.command.is_oneway:
         return
-    place, offset = partition, produced.base_offset
+    place, offset, due_ms = partition, produced.base_offset, 0
     if offset < 0:
-        place, offset = produced.redirected or (partition, 0)
+        place, offset, due_ms = produced.redirected or (partition, 0, 0)
     store = node.writer_for(connection).store_hex
     first = physical_offset(place.queue_number, offset)
     fields = {
@@ -142,6 +146,8 @@ def _answer(call: Call, partition: Partition, produced: Produced, count: int, un
     }
     if unique is not None:
         fields["transactionId"] = unique.decode()
+    if due_ms and not is_half:
+        fields[DUE] = str(due_ms)
     call.after(produced.position, Answer(fields=fields))
 
 

@@ -57,9 +57,11 @@ class Inspection:
 
     def __init__(self, consuming: Inspected) -> None:
         self._consuming = consuming
+        self._began_ms = 0
 
     def begin(self) -> None:
         """Such requests are answered from now on."""
+        self._began_ms = self._consuming.instance.kernel.wall_ms()
         handlers = self._consuming.instance.handlers
         handlers[RequestCode.RESET_CONSUMER_CLIENT_OFFSET] = self._reset
         handlers[RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT] = self._status
@@ -104,6 +106,7 @@ class Inspection:
         properties = {
             "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY", "PROP_CONSUMEORDERLY": str(consuming.service.needs_lock).lower(),
             "PROP_THREADPOOL_CORE_SIZE": str(settings.threads), "PROP_CLIENT_VERSION": "V5_3_3",
+            "PROP_CONSUMER_START_TIMESTAMP": str(self._began_ms),  # mqadmin consumerStatus reads it as a number
             "messageModel": settings.model.upper(), "consumeFromWhere": settings.consume_from.value,
             "consumerGroup": consuming.group, "instanceName": consuming.instance.client_id.rpartition("@")[2],
         }  # fmt: skip

@@ -20,7 +20,7 @@ from halfmoon.client.errors import (
 from halfmoon.client.messages import Message, SendResult, SendStatus
 from halfmoon.client.selectors import Selector
 from halfmoon.plugin import Queue
-from halfmoon.remoting.codes import Code, RequestCode
+from halfmoon.remoting.codes import DUE, Code, RequestCode
 from halfmoon.remoting.command import Command
 
 if TYPE_CHECKING:
@@ -40,6 +40,9 @@ DELAY_LEVELS_MS = tuple(
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200)
 )
 """Of a broker that was not told other ones."""
+
+ROUNDED_MS = 1
+"""Halfmoon's clock leaves out what is less than a ms, so it adds one to a delay."""
 
 log = logging.getLogger("halfmoon.client.producer")
 
@@ -219,7 +222,7 @@ class Sending:
                 status, self.unique, fields.get("msgId", ""),
                 Queue(self.topic, queue.broker, int(fields.get("queueId", queue.queue_id))),
                 int(fields.get("queueOffset", -1)), fields.get("transactionId"), fields.get("recallHandle"),
-                self._deliver_at_ms(),
+                self._deliver_at_ms(fields),
             )  # fmt: skip
         except ValueError:
             self._give_up(BrokerRefusedError(answer.code, f"an invalid answer: {fields}", queue.broker))
@@ -229,12 +232,15 @@ class Sending:
         sender.counters.sent += self.count
         self.result.set(result)
 
-    def _deliver_at_ms(self) -> int:
+    def _deliver_at_ms(self, answer: Mapping[str, str]) -> int:
+        """When the message is delivered: as asked for, or as the broker says. Raises ValueError."""
         message = self.message
         if message is None or not (message.delay_level or message.delay_ms or message.deliver_at_ms):
             return 0
         if message.deliver_at_ms:
             return message.deliver_at_ms
+        if DUE in answer:
+            return int(answer[DUE]) - ROUNDED_MS
         level_ms = DELAY_LEVELS_MS[min(message.delay_level, len(DELAY_LEVELS_MS)) - 1] if message.delay_level else 0
         return self._sender.instance.kernel.wall_ms() + (message.delay_ms or level_ms)
 

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from halfmoon.core.append import Elsewhere
 from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
 from halfmoon.core.records.batches import batch_body
 from halfmoon.errors import BrokerError, Fault
@@ -105,7 +106,7 @@ class Interception:
 
     def append(
         self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
-    ) -> tuple[int, int, tuple[Partition, int] | None]:
+    ) -> tuple[int, int, Elsewhere | None]:
         """As core/append.Interceptor says it."""
         taken = self.take(partition, batch, self._clock.now_ms())
         if header.attributes & TRANSACTIONAL:
@@ -114,7 +115,8 @@ class Interception:
         places = [(place.topic.name, place.index, offset) for place, offset in redirected]
         for appended in taken.appended:
             appended.call(tuple(places[appended.first : appended.last]))
-        return base_offset, end, redirected[0] if redirected else None
+        first = Elsewhere(*redirected[0], taken.redirected[0].due_ms) if redirected else None
+        return base_offset, end, first
 
     def _check(self, name: str, given: memoryview | bytes, taken: memoryview) -> None:
         """Whether a batch that an interceptor gave can be stored in place of the one it took. Raises BrokerError."""

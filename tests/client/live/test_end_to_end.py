@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -297,6 +298,23 @@ def test_broadcasting(live: Live, topic: str, producer: Any, tmp_path: Any) -> N
     producer.send(Message(topic, b"20"))
     _, again = live.consume(topic, instance_name="one", **options)
     assert again.wait(1) == [b"20"]
+
+
+def test_broadcasting_continues_where_it_was_without_a_name(
+    live: Live, topic: str, producer: Any, tmp_path: Path
+) -> None:
+    """As Java's client does, whose instance name is DEFAULT then: one directory, however often it starts."""
+    options = {"model": "broadcasting", "offset_dir": tmp_path, "group": live.name("g")}
+    one, got = live.consume(topic, **options)
+    for message in numbered(topic, 20):
+        producer.send(message)
+    assert numbers(got.wait(20)) == list(range(20))
+    one.close()
+    producer.send(Message(topic, b"20"))
+    two, again = live.consume(topic, **options)
+    assert again.wait(1) == [b"20"]
+    two.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["DEFAULT"]
 
 
 def test_pulling(live: Live, topic: str, producer: Any) -> None:
