@@ -1,4 +1,4 @@
-"""Connections of the client commands, by kafka-python, with its noise turned into one line.
+"""Connections of the client commands: consumers and producers by kafka-python, with its noise turned into one line.
 
 Whether anything listens is asked with a plain connect first: kafka-python would go on trying for half a minute, and say
 at the end only that time ran out.
@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from halfmoon.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+    from kafka import KafkaConsumer, KafkaProducer
+
+    from halfmoon.cli.admin_client import AdminClient
 
 CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 15_000
@@ -28,11 +30,13 @@ AnswerT = TypeVar("AnswerT")
 
 
 @contextmanager
-def admin(bootstrap_server: str) -> Iterator[KafkaAdminClient]:
+def admin(bootstrap_server: str) -> Iterator[AdminClient]:
     """An admin client, closed at the end."""
-    from kafka import KafkaAdminClient
+    from halfmoon.cli.admin_client import AdminClient
 
-    with _closing(KafkaAdminClient(**_common(bootstrap_server))) as client:
+    servers = addresses(bootstrap_server)
+    reached = reach(servers, nobody)
+    with _closing(AdminClient([address for _, address in servers[reached:]], CLIENT_ID)) as client:
         yield client
 
 

@@ -31,7 +31,9 @@ from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, 
 from halfmoon.services.keyindex.questions import Nacked
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient, KafkaConsumer
+    from kafka import KafkaConsumer
+
+    from halfmoon.cli.admin_client import AdminClient
 
 ACKNOWLEDGED_S = 30.0
 DROPPED = ("RECONSUME_TIME", "RETRY_OF", "MAX_RECONSUME_TIMES")
@@ -62,13 +64,14 @@ def list_groups(
     In JSON the count is `dead_letters`; `letters` is its deprecated name.
     """
     from kafka import TopicPartition
-    from kafka.admin import OffsetSpec
+
+    from halfmoon.cli.admin_client import EARLIEST, LATEST
 
     found: list[tuple[str, str, dict[int, tuple[int, int]]]] = []
     """Group, topic, and its partitions' first offsets and ends."""
     counts: list[tuple[str, str, int, int | None]] = []
     with admin(bootstrap_server) as client:
-        configured = _configured(client, [str(entry["group_id"]) for entry in patiently(client.list_groups)])
+        configured = _configured(client, [entry.group_id for entry in patiently(client.list_groups)])
         mixed = []
         for topic in client.describe_topics():
             name = topic["name"]
@@ -77,10 +80,8 @@ def list_groups(
                 mixed.append(name)
             elif group is not None:
                 queues = [TopicPartition(name, part["partition_index"]) for part in topic["partitions"]]
-                start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
-                end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
-                bounds = {queue.partition: (start[queue].offset, end[queue].offset) for queue in queues}
-                found.append((group, name, bounds))
+                start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
+                found.append((group, name, {queue.partition: (start[queue], end[queue]) for queue in queues}))
     replays = Replays(bootstrap_server, [*mixed, *(topic for _, topic, _ in found)])
     for group, topic, bounds in found:
         count = sum(end - start for start, end in bounds.values())
@@ -231,12 +232,11 @@ def _read(
         yield from letters
 
 
-def _configured(client: KafkaAdminClient, groups: list[str]) -> dict[str, str]:
+def _configured(client: AdminClient, groups: list[str]) -> dict[str, str]:
     """Group → topic, of those that are configured to write their dead letters into one."""
-    from kafka.admin import ConfigResource
+    from halfmoon.cli.admin_client import Resource
 
-    resources = [ConfigResource("GROUP", group, [CONFIGURED]) for group in groups]
-    described = client.describe_configs(resources)["group"] if resources else {}
+    described = client.configs([Resource("GROUP", group) for group in groups], [CONFIGURED]) if groups else {}
     found = {group: configs[CONFIGURED]["value"] for group, configs in described.items() if CONFIGURED in configs}
     return {group: topic for group, topic in found.items() if topic}
 
@@ -263,11 +263,10 @@ def _is_dropped(name: str) -> bool:
     return name in DROPPED or name.startswith(DROPPED_PREFIX)
 
 
-def _ensure(client: KafkaAdminClient, topic: str) -> None:
-    answer = client.create_topics({topic: {"num_partitions": 1}}, raise_errors=False)
-    (entry,) = answer["topics"]
-    if entry["error_code"] not in (0, TOPIC_ALREADY_EXISTS):
-        raise CliError(f"{topic}: {describe_code(entry['error_code'], entry['error_message'])}")
+def _ensure(client: AdminClient, topic: str) -> None:
+    (entry,) = client.create_topics({topic: {"num_partitions": 1}})
+    if entry.error_code not in (0, TOPIC_ALREADY_EXISTS):
+        raise CliError(f"{topic}: {describe_code(entry.error_code, entry.error_message)}")
     client.wait_for_topics([topic])
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from halfmoon.errors import HalfmoonError
 
 
@@ -25,11 +23,6 @@ def describe_code(error_code: int, message: str | None) -> str:
     from kafka.errors import for_code
 
     return _named(for_code(error_code), message or "")
-
-
-def without_number(text: str) -> str:
-    """kafka-python's `[Error 40] InvalidConfigurationError: …` without what only it means by it."""
-    return re.sub(r"^\[Error -?\d+\] \w+: ", "", text)
 
 
 def describe_kafka_error(error: Exception) -> str:

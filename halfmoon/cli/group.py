@@ -9,11 +9,11 @@ import typer
 
 from halfmoon.cli import outcomes, output, reset, times
 from halfmoon.cli.connect import admin, patiently
-from halfmoon.cli.errors import CliError, describe_kafka_error, without_number
+from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
+    from halfmoon.cli.admin_client import AdminClient
 
 app = typer.Typer(help="List, describe, reset and delete consumer groups.", no_args_is_help=True)
 
@@ -36,13 +36,13 @@ def list_groups(
         found = patiently(client.list_groups)
     rows = [
         {
-            "group": entry["group_id"],
-            "state": entry.get("group_state"),
-            "type": entry.get("group_type"),
-            "protocol": entry["protocol_type"],
+            "group": entry.group_id,
+            "state": entry.group_state or None,
+            "type": entry.group_type or None,
+            "protocol": entry.protocol_type,
         }
-        for entry in sorted(found, key=lambda entry: str(entry["group_id"]))
-        if not wanted or str(entry.get("group_state")).lower() in wanted
+        for entry in sorted(found, key=lambda entry: str(entry.group_id))
+        if not wanted or entry.group_state.lower() in wanted
     ]
     output.rows(rows, ("group", "state", "type", "protocol"), result)
 
@@ -155,26 +155,21 @@ def reset_offsets(
         output.note("This is the plan; nothing was changed. --execute applies it.")
 
 
-def _describe(client: KafkaAdminClient, group: str) -> dict[str, Any]:
-    described: dict[str, Any] = patiently(lambda: client.describe_groups([group]))[group]
-    if described["group_state"] == "Dead":  # or a group of the new protocol, of which this request knows nothing
-        from halfmoon.kafka.describing import describe_consumer_group
-
-        return patiently(lambda: describe_consumer_group(client, group)) or described
-    return described
+def _describe(client: AdminClient, group: str) -> dict[str, Any]:
+    return patiently(lambda: client.describe_group(group))
 
 
-def _existing(client: KafkaAdminClient, group: str) -> dict[str, Any]:
+def _existing(client: AdminClient, group: str) -> dict[str, Any]:
     """The group as described. CliError if there is none: Kafka says so with an error, or with the state Dead."""
     described = _describe(client, group)
     if described["group_state"] == "Dead":
         raise CliError(f"there is no group {group}")
-    if described["error"]:
-        raise CliError(f"group {group}: {without_number(described['error'])}")
+    if described["error_code"]:
+        raise CliError(f"group {group}: {describe_code(described['error_code'], described['error_message'])}")
     return described
 
 
-def _refuse_members(client: KafkaAdminClient, group: str) -> None:
+def _refuse_members(client: AdminClient, group: str) -> None:
     """A live member would commit over the new offsets, and the broker refuses; say how to get there. New is fine."""
     described = _describe(client, group)
     if described["group_state"] not in ("Dead", "Empty"):
@@ -189,29 +184,23 @@ def _owners(members: list[dict[str, Any]]) -> dict[Any, dict[str, str]]:
 
     found = {}
     for member in members:
-        assignment = member.get("member_assignment")
-        if not isinstance(assignment, dict):
-            continue
         who = {"member": member["member_id"], "client": member["client_id"], "host": member["client_host"]}
-        for entry in assignment["assigned_partitions"]:
-            found.update({TopicPartition(entry["topic"], partition): who for partition in entry["partitions"]})
+        for topic, partitions in (member["assigned"] or {}).items():
+            found.update({TopicPartition(topic, partition): who for partition in partitions})
     return found
 
 
 def _member(member: dict[str, Any]) -> dict[str, Any]:
     return {
         "member": member["member_id"],
-        "instance": member.get("group_instance_id"),
+        "instance": member["group_instance_id"],
         "client": member["client_id"],
         "host": member["client_host"],
     }
 
 
-def _problem(answer: str | None) -> str | None:
+def _problem(error_code: int | None) -> str | None:
     """None, or the broker's reason for refusing."""
-    if answer == "OK":
-        return None
-    import kafka.errors
-
-    kind = getattr(kafka.errors, answer or "", None)
-    return describe_kafka_error(kind()) if kind is not None else answer or "the broker did not answer"
+    if error_code is None:
+        return "the broker did not answer"
+    return describe_code(error_code, None) if error_code else None

@@ -10,7 +10,9 @@ from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.times import parse_time
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient, TopicPartition
+    from kafka import TopicPartition
+
+    from halfmoon.cli.admin_client import AdminClient
 
 
 class Bounds(NamedTuple):
@@ -75,7 +77,7 @@ def _shifted(bounds: Bounds, by: int) -> int:
     return bounds.committed + by
 
 
-def scope(client: KafkaAdminClient, topics: list[str]) -> list[TopicPartition]:
+def scope(client: AdminClient, topics: list[str]) -> list[TopicPartition]:
     """`["a", "b:0,2"]` → partitions, in order. Raises CliError for what does not exist."""
     from kafka import TopicPartition
 
@@ -98,53 +100,45 @@ def scope(client: KafkaAdminClient, topics: list[str]) -> list[TopicPartition]:
     return sorted(found)
 
 
-def committed_offsets(client: KafkaAdminClient, group: str) -> dict[TopicPartition, int]:
+def committed_offsets(client: AdminClient, group: str) -> dict[TopicPartition, int]:
     """What the group has committed."""
-    found = patiently(lambda: client.list_group_offsets(group))[group]
-    return {queue: entry.offset for queue, entry in found.items() if entry.offset >= 0}
+    return patiently(lambda: client.committed(group))
 
 
-def end_offsets(client: KafkaAdminClient, queues: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+def end_offsets(client: AdminClient, queues: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """Where each partition ends; those of deleted topics are left out."""
-    from kafka.admin import OffsetSpec
+    from halfmoon.cli.admin_client import LATEST
 
     wanted = list(queues)
     names = sorted({queue.topic for queue in wanted})
     there = {topic["name"] for topic in client.describe_topics(names) if not topic["error_code"]} if names else set()
     wanted = [queue for queue in wanted if queue.topic in there]
-    if not wanted:
-        return {}
-    found = client.list_partition_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST))
-    return {queue: entry.offset for queue, entry in found.items()}
+    return client.offsets(wanted, LATEST)
 
 
 def plan(
-    client: KafkaAdminClient, queues: list[TopicPartition], committed: dict[TopicPartition, int], to: Target
+    client: AdminClient, queues: list[TopicPartition], committed: dict[TopicPartition, int], to: Target
 ) -> list[Change]:
     """The new offset of every partition, kept within what is there."""
-    from kafka.admin import OffsetSpec, OffsetTimestamp
+    from halfmoon.cli.admin_client import EARLIEST, LATEST
 
-    start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
-    end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
-    at_time = {}
-    if to.time_ms is not None:
-        at_time = client.list_partition_offsets(dict.fromkeys(queues, OffsetTimestamp(to.time_ms)))
+    start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
+    at_time = {} if to.time_ms is None else client.offsets(queues, to.time_ms)
     changes = []
     for queue in queues:
-        timed = at_time[queue].offset if queue in at_time and at_time[queue].offset >= 0 else None
-        bounds = Bounds(start[queue].offset, end[queue].offset, committed.get(queue), timed)
+        timed = at_time[queue] if at_time.get(queue, -1) >= 0 else None
+        bounds = Bounds(start[queue], end[queue], committed.get(queue), timed)
         new = min(max(to.choose(bounds), bounds.start), bounds.end)
         changes.append(Change(queue.topic, queue.partition, bounds.committed, new))
     return changes
 
 
-def carry_out(client: KafkaAdminClient, group: str, changes: list[Change]) -> None:
+def carry_out(client: AdminClient, group: str, changes: list[Change]) -> None:
     """Commit the new offsets. Raises CliError naming the first partition that was refused."""
     from kafka import TopicPartition
-    from kafka.structs import OffsetAndMetadata
 
-    offsets = {TopicPartition(c.topic, c.partition): OffsetAndMetadata(c.new, "", -1) for c in changes}
-    answers = patiently(lambda: client.alter_group_offsets(group, offsets))
-    for queue, error in answers.items():
-        if error.errno:
-            raise CliError(f"{queue.topic} partition {queue.partition}: {describe_code(error.errno, None)}")
+    offsets = {TopicPartition(c.topic, c.partition): c.new for c in changes}
+    answers = patiently(lambda: client.commit(group, offsets))
+    for queue, error_code in answers.items():
+        if error_code:
+            raise CliError(f"{queue.topic} partition {queue.partition}: {describe_code(error_code, None)}")

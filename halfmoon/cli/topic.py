@@ -9,12 +9,12 @@ import typer
 
 from halfmoon.cli import outcomes, output
 from halfmoon.cli.connect import admin
-from halfmoon.cli.errors import CliError, describe_code, without_number
+from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, key_values
 from halfmoon.config.kept_configs import KEPT_OF_TOPICS
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
+    from halfmoon.cli.admin_client import AdminClient
 
 TOPIC_ALREADY_EXISTS = 36
 FORCE = "halfmoon.delete.force"
@@ -46,17 +46,17 @@ def create(
     """Create topics."""
     wanted = {"num_partitions": partitions, "replication_factor": replicas, "configs": key_values(settings, "--config")}
     with admin(bootstrap_server) as client:
-        answer = client.create_topics(dict.fromkeys(topics, wanted), validate_only=dry_run, raise_errors=False)
+        answers = client.create_topics(dict.fromkeys(topics, wanted), validate_only=dry_run)
         if not dry_run:
-            created = [entry["name"] for entry in answer["topics"] if entry["error_code"] == 0]
-            client.wait_for_topics(created)
+            client.wait_for_topics([entry.name for entry in answers if entry.error_code == 0])
     rows = []
-    for entry in _in_order(answer["topics"], topics):
-        exists = entry["error_code"] == TOPIC_ALREADY_EXISTS and if_not_exists
+    # In the order asked: Kafka answers in an order of its own.
+    for entry in sorted(answers, key=lambda entry: topics.index(entry.name)):
+        exists = entry.error_code == TOPIC_ALREADY_EXISTS and if_not_exists
         state = "exists" if exists else "would be created" if dry_run else "created"
-        failed = entry["error_code"] and not exists
-        error = describe_code(entry["error_code"], entry["error_message"]) if failed else None
-        rows.append(outcomes.row("topic", entry["name"], error, state, partitions=partitions_made(entry)))
+        failed = entry.error_code and not exists
+        error = describe_code(entry.error_code, entry.error_message) if failed else None
+        rows.append(outcomes.row("topic", entry.name, error, state, partitions=partitions_made(entry)))
     outcomes.report(rows, result)
 
 
@@ -112,8 +112,7 @@ def alter(
     result: OutputOption = Output.TEXT,
 ) -> None:
     """Change a topic's configuration, or add partitions."""
-    changes: dict[str, Any] = {name: ("SET", value) for name, value in key_values(settings, "--config").items()}
-    changes |= dict.fromkeys(unset, ("DELETE", None))
+    changes: dict[str, str | None] = {**key_values(settings, "--config"), **dict.fromkeys(unset)}
     if not changes and partitions is None:
         raise typer.BadParameter("nothing to alter: specify --config, --unset or --partitions")
     rows = []
@@ -145,35 +144,29 @@ def delete(
     outcomes.report([outcomes.row("topic", name, outcome[name], "deleted") for name in dict.fromkeys(topics)], result)
 
 
-def delete_topics(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
+def delete_topics(client: AdminClient, names: list[str]) -> dict[str, str | None]:
     """Delete topics; for each None, or the broker's reason for refusing."""
     if not names:
         return {}
-    answer = client.delete_topics(names, raise_errors=False)
     return {
-        entry["name"]: describe_code(entry["error_code"], entry.get("error_message")) if entry["error_code"] else None
-        for entry in answer["topics"]
+        entry.name: describe_code(entry.error_code, entry.error_message) if entry.error_code else None
+        for entry in client.delete_topics(names)
     }
 
 
-def missing(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
+def missing(client: AdminClient, names: list[str]) -> dict[str, str | None]:
     """Those of the topics that the broker does not have, with what it says of them."""
     described = client.describe_topics(names)
     return {topic["name"]: describe_code(topic["error_code"], None) for topic in described if topic["error_code"]}
 
 
-def partitions_made(entry: dict[str, Any]) -> int | None:
+def partitions_made(entry: Any) -> int | None:
     """How many partitions a topic got, where the broker's answer to its creation says so."""
-    count: int = entry.get("num_partitions", -1)
+    count: int = entry.num_partitions
     return count if count > 0 else None
 
 
-def _in_order(entries: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    """The broker's answers in the order asked: Kafka answers in an order of its own."""
-    return sorted(entries, key=lambda entry: names.index(entry["name"]))
-
-
-def existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]]:
+def existing(client: AdminClient, names: list[str]) -> list[dict[str, Any]]:
     """Metadata of topics that must exist; CliError names the first that does not."""
     described = {topic["name"]: topic for topic in client.describe_topics(names)}
     for name in names:
@@ -182,15 +175,15 @@ def existing(client: KafkaAdminClient, names: list[str]) -> list[dict[str, Any]]
     return [described[name] for name in names]
 
 
-def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> dict[str, Any]:
+def read_topic(client: AdminClient, topic: dict[str, Any], every: bool) -> dict[str, Any]:
     from kafka import TopicPartition
-    from kafka.admin import OffsetSpec
+
+    from halfmoon.cli.admin_client import EARLIEST, LATEST
 
     name = topic["name"]
     parts = sorted(topic["partitions"], key=lambda part: int(part["partition_index"]))
     queues = [TopicPartition(name, part["partition_index"]) for part in parts]
-    start = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.EARLIEST))
-    end = client.list_partition_offsets(dict.fromkeys(queues, OffsetSpec.LATEST))
+    start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
     return {
         "topic": name,
         "id": str(topic["topic_id"]) if topic.get("topic_id") else None,
@@ -199,11 +192,11 @@ def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> 
             {
                 "partition": part["partition_index"],
                 "leader": part["leader_id"],
-                "epoch": part.get("leader_epoch"),
+                "epoch": part["leader_epoch"] if part["leader_epoch"] >= 0 else None,
                 "replicas": part["replica_nodes"],
-                "start": start[queue].offset,
-                "end": end[queue].offset,
-                "records": end[queue].offset - start[queue].offset,
+                "start": start[queue],
+                "end": end[queue],
+                "records": end[queue] - start[queue],
             }
             for part, queue in zip(parts, queues, strict=True)
         ],
@@ -211,29 +204,22 @@ def read_topic(client: KafkaAdminClient, topic: dict[str, Any], every: bool) -> 
     }
 
 
-def _read_configs(client: KafkaAdminClient, name: str, every: bool) -> dict[str, Any]:
+def _read_configs(client: AdminClient, name: str, every: bool) -> dict[str, Any]:
     """Empty where the broker's service for configurations is off."""
     from kafka.errors import UnsupportedVersionError
 
+    from halfmoon.cli.admin_client import Resource
+
     try:
-        found = _describe_configs(client, name, "all" if every else "modified")
+        found = client.configs([Resource("TOPIC", name)], every=every)[name]
         idle = _WITHOUT_EFFECT & found.keys()
-        if idle and not any(key.startswith("halfmoon.") for key in _describe_configs(client, name, "all")):
+        if idle and not any(
+            key.startswith("halfmoon.") for key in client.configs([Resource("TOPIC", name)], every=True)[name]
+        ):
             idle = set()  # this is a Kafka
     except UnsupportedVersionError:
         return {}
-    return {
-        key: {"value": config["value"], "source": config["config_source"]}
-        | ({"note": NO_EFFECT} if key in idle else {})
-        for key, config in sorted(found.items())
-    }
-
-
-def _describe_configs(client: KafkaAdminClient, name: str, kinds: str) -> dict[str, Any]:
-    from kafka.admin import ConfigResource
-
-    found: dict[str, Any] = client.describe_configs([ConfigResource("TOPIC", name)], config_filter=kinds)
-    return found["topic"][name]  # type: ignore[no-any-return]
+    return {key: config | ({"note": NO_EFFECT} if key in idle else {}) for key, config in sorted(found.items())}
 
 
 def _print_topic(topic: dict[str, Any]) -> None:
@@ -261,32 +247,33 @@ def print_settings(configs: dict[str, Any]) -> None:
         output.table(rows, ("setting", "value", "source", *(("note",) if noted else ())))
 
 
-def _allow_deletion(client: KafkaAdminClient, names: list[str]) -> dict[str, str | None]:
+def _allow_deletion(client: AdminClient, names: list[str]) -> dict[str, str | None]:
     """Have the topics deleted whatever needs them; those that cannot, with the broker's reason for refusing."""
-    from kafka.admin import ConfigResource
+    from halfmoon.cli.admin_client import Resource
 
     # Deleting will say of those that are missing that they are.
     absent = missing(client, names)
-    resources = [ConfigResource("TOPIC", name, {FORCE: ("SET", "true")}) for name in names if name not in absent]
+    resources = [(Resource("TOPIC", name), {FORCE: "true"}) for name in names if name not in absent]
     if not resources:
         return {}
-    answer = client.alter_configs(resources, raise_on_unknown=False)
-    return {name: without_number(said) for name, said in answer["topic"].items() if said != "OK"}
+    answers = client.alter_configs(resources)
+    return {name: _reason(answer) for name, answer in answers.items() if answer.error_code}
 
 
-def _alter_settings(client: KafkaAdminClient, name: str, changes: dict[str, Any], dry_run: bool) -> str | None:
+def _alter_settings(client: AdminClient, name: str, changes: dict[str, str | None], dry_run: bool) -> str | None:
     """None, or the broker's reason for refusing."""
-    from kafka.admin import ConfigResource
+    from halfmoon.cli.admin_client import Resource
 
-    resource = ConfigResource("TOPIC", name, dict(changes))
-    # raise_on_unknown would be kafka-python's own guess at what the broker knows.
-    answer = client.alter_configs([resource], validate_only=dry_run, raise_on_unknown=False)
-    said = str(answer["topic"][name])
-    return None if said == "OK" else without_number(said)
+    answer = client.alter_configs([(Resource("TOPIC", name), changes)], validate_only=dry_run)[name]
+    return _reason(answer) if answer.error_code else None
 
 
-def _add_partitions(client: KafkaAdminClient, name: str, total: int, dry_run: bool) -> str | None:
+def _reason(answer: Any) -> str:
+    """Of an answer to a change of configurations: the broker says what it refuses; else the error's name."""
+    return str(answer.error_message or describe_code(answer.error_code, None))
+
+
+def _add_partitions(client: AdminClient, name: str, total: int, dry_run: bool) -> str | None:
     """None, or the broker's reason for refusing."""
-    answer = client.create_partitions({name: total}, validate_only=dry_run, raise_errors=False)
-    entry = answer.results[0]
+    entry = client.add_partitions(name, total, validate_only=dry_run)
     return describe_code(entry.error_code, entry.error_message) if entry.error_code else None

@@ -27,7 +27,7 @@ from halfmoon.plugins.store.view.definition import (
 )
 
 if TYPE_CHECKING:
-    from kafka import KafkaAdminClient
+    from halfmoon.cli.admin_client import AdminClient
 
 ASKED_AT_ONCE = 5_000
 """Topics in a request: a broker limits what one may name."""
@@ -87,13 +87,12 @@ def create(
     ((language, expression),) = filters
     wanted = {VIEW_SOURCE: source, VIEW_PREFIX + language: expression, VIEW_FROM: start.value}
     with admin(bootstrap_server) as client:
-        answer = client.create_topics({name: {"configs": wanted | more}}, validate_only=dry_run, raise_errors=False)
-        (entry,) = answer["topics"]
+        (entry,) = client.create_topics({name: {"configs": wanted | more}}, validate_only=dry_run)
         problem, done = None, "would be created" if dry_run else "created"
-        if entry["error_code"] == topic.TOPIC_ALREADY_EXISTS and if_not_exists:
+        if entry.error_code == topic.TOPIC_ALREADY_EXISTS and if_not_exists:
             problem, done = _difference(client, name, wanted), "exists"
-        elif entry["error_code"]:
-            problem = describe_code(entry["error_code"], entry["error_message"])
+        elif entry.error_code:
+            problem = describe_code(entry.error_code, entry.error_message)
         elif not dry_run:
             client.wait_for_topics([name])
     row = outcomes.row("view", name, problem, done, partitions=topic.partitions_made(entry))
@@ -172,7 +171,7 @@ def _refuse_contradictions(filters: list[tuple[str, str]], settings: dict[str, s
             )
 
 
-def _definitions(client: KafkaAdminClient, names: list[str]) -> dict[str, dict[str, str]]:
+def _definitions(client: AdminClient, names: list[str]) -> dict[str, dict[str, str]]:
     """Those of the topics that are views, in this order, with their definitions. What is not there is no view."""
     # Of all topics only what tells views apart; of those, all.
     sourced = _settings(client, names, [VIEW_SOURCE])
@@ -184,14 +183,14 @@ def _definitions(client: KafkaAdminClient, names: list[str]) -> dict[str, dict[s
     }
 
 
-def _settings(client: KafkaAdminClient, names: list[str], keys: list[str] | None = None) -> dict[str, dict[str, str]]:
+def _settings(client: AdminClient, names: list[str], keys: list[str] | None = None) -> dict[str, dict[str, str]]:
     """What these topics say themselves; of that only what `keys` names, if given."""
-    from kafka.admin import ConfigResource
+    from halfmoon.cli.admin_client import Resource
 
     found: dict[str, dict[str, str]] = {}
     for first in range(0, len(names), ASKED_AT_ONCE):
-        resources = [ConfigResource("TOPIC", name, keys) for name in names[first : first + ASKED_AT_ONCE]]
-        for name, configs in client.describe_configs(resources)["topic"].items():
+        resources = [Resource("TOPIC", name) for name in names[first : first + ASKED_AT_ONCE]]
+        for name, configs in client.configs(resources, keys).items():
             found[name] = {key: config["value"] for key, config in configs.items()}
     return found
 
@@ -206,7 +205,7 @@ def _definition(settings: dict[str, str]) -> dict[str, str]:
     return dict(zip(DEFINED, (view.source, view.language, view.expression.strip(), start.value), strict=True))
 
 
-def _difference(client: KafkaAdminClient, name: str, wanted: dict[str, str]) -> str | None:
+def _difference(client: AdminClient, name: str, wanted: dict[str, str]) -> str | None:
     """None, or in what a topic that exists differs from the view that these settings define."""
     there = _definitions(client, [name]).get(name)
     if there is None:
@@ -224,7 +223,7 @@ def _described(entry: dict[str, Any], defined: dict[str, str]) -> dict[str, Any]
     return {"view": entry.pop("topic"), **defined, **entry, "configs": configs}
 
 
-def _add_lag(client: KafkaAdminClient, view: dict[str, Any]) -> None:
+def _add_lag(client: AdminClient, view: dict[str, Any]) -> None:
     """To each partition: the source's offset that is looked at next, and how many there are; None where it is gone."""
     from kafka import TopicPartition
 

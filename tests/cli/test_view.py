@@ -220,10 +220,10 @@ def test_a_view_that_goes_while_views_are_listed(cli: CommandLine, monkeypatch: 
         def describe_topics(self) -> list[dict[str, Any]]:
             return [{"name": "v", "partitions": [{}]}]
 
-        def describe_configs(self, resources: list[Any]) -> dict[str, Any]:
+        def configs(self, resources: list[Any], names: list[str] | None) -> dict[str, Any]:
             (asked,) = resources
             there = {"halfmoon.view.source": {"value": "orders"}}
-            return {"topic": {"v": there if asked.configs is not None else {}}}
+            return {asked.name: there if names is not None else {}}
 
     @contextmanager
     def admin(_: str) -> Iterator[Client]:

@@ -6,20 +6,18 @@ import socket
 import struct
 from typing import Any
 
-from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES
+from halfmoon.adapters.kafka.protocol import REQUESTS
+from tests.kafka_messages import read_answer, request_bytes
 
 
 def ask(servers: str, key: int, version: int, /, **fields: Any) -> Any:
-    """The answer to one request, in kafka-python's classes."""
+    """The answer to one request."""
     host, _, port = servers.rpartition(":")
-    request = REQUESTS[key](version=version, **fields)
-    request.API_VERSION = version
-    request.with_header(correlation_id=1, client_id="asking")
     with socket.create_connection((host, int(port)), timeout=10) as connection:
-        connection.sendall(bytes(request.encode(header=True, framed=True)))
+        connection.sendall(request_bytes(key, version, 1, "asking", **fields))
         stream = connection.makefile("rb")
         (size,) = struct.unpack(">i", stream.read(4))
-        return RESPONSES[key].decode(stream.read(size), version=version, header=True)
+        return read_answer(key, version, stream.read(size))
 
 
 def made(key: int, path: str, /, **fields: Any) -> Any:

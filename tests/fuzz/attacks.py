@@ -12,8 +12,8 @@ import cramjam
 
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.routes import PRODUCE
-from halfmoon.adapters.kafka.wire import encode_uvarint
 from halfmoon.core.records.batch_header import BatchHeader, assemble
+from halfmoon.kafka_wire.primitives import encode_uvarint
 from tests.fuzz.campaign import BEHIND, versions
 from tests.fuzz.grammar import World, join, valid_request
 from tests.fuzz.mutations import sealed

@@ -1,4 +1,4 @@
-"""Requests of every API and version, made from kafka-python's schemas as a list of tokens.
+"""Requests of every API and version, made from the definitions of the messages as a list of tokens.
 
 A token knows what its bytes are (a length, a number, content, a count of tagged fields), so that a mutation can lie
 about one of them and leave the rest well-formed. Without mutation the request is valid, and names topics, groups and
@@ -12,13 +12,11 @@ import uuid
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
-from typing import Any
 
 from halfmoon.adapters.kafka.protocol import REQUESTS, is_flexible
-from halfmoon.adapters.kafka.wire import encode_uvarint
 from halfmoon.core.records.batches import build_batch
-
-FIXED = {"int8": "b", "int16": "h", "uint16": "H", "int32": "i", "int64": "q", "float64": "d", "bool": "?"}
+from halfmoon.kafka_wire.definition import Field, Fields
+from halfmoon.kafka_wire.primitives import FIXED, encode_uvarint
 
 TIMESTAMP_MS = 1_700_000_000_000
 
@@ -148,24 +146,18 @@ class Builder:
         self._string(chance.choice((b"fuzz", b"", "ünï".encode(), None)), False)
         if self._flexible:
             self._tags({})
-        self._struct(REQUESTS[key]._struct)
+        self._struct(REQUESTS[key].fields)
 
     def _add(self, kind: Kind, data: bytes, compact: bool = False) -> None:
         self.tokens.append(Token(kind, data, compact))
 
-    def _struct(self, schema: Any) -> None:
-        for each in schema.untagged_fields(self._version):
+    def _struct(self, fields: Fields) -> None:
+        for each in fields.plain(self._version):
             self._field(each)
         if self._flexible:
-            self._tags(
-                {
-                    each.tag: each
-                    for each in schema._fields
-                    if each.for_version_q(self._version) and each.tagged_field_q(self._version)
-                }
-            )
+            self._tags(fields.tagged(self._version))
 
-    def _tags(self, known: dict[int, Any]) -> None:
+    def _tags(self, known: dict[int, Field]) -> None:
         """Mostly none; sometimes those that the schema has, and ones that nobody knows."""
         chance = self._chance
         chosen = {tag: each for tag, each in known.items() if chance.random() < 0.2}
@@ -184,30 +176,29 @@ class Builder:
             self._add(Kind.TAGS, encode_uvarint(len(content)))
             self._add(Kind.CONTENT, content)
 
-    def _field(self, each: Any) -> None:
-        nullable = bool(each.nullable_for_version_q(self._version))
+    def _field(self, each: Field) -> None:
+        nullable = each.is_nullable(self._version)
         null = nullable and self._chance.random() < (0.9 if each.name in RARELY_GIVEN else 0.2)
-        if each.is_struct_array() or each.is_array():
+        if each.is_array:
             self._array(each, null)
-        elif each.is_struct():
+        elif each.struct is not None:
             if nullable:
                 self._add(Kind.NUMBER, b"\xff" if null else b"\x01")
             if not null:
-                self._struct(each)
+                self._struct(each.struct)
         else:
-            self._simple(each, each.name, null)
+            self._simple(each.kind, each.name, null)
 
-    def _array(self, each: Any, null: bool) -> None:
+    def _array(self, each: Field, null: bool) -> None:
         size = -1 if null else self._chance.choice((0, 1, 1, 1, 2, 3))
         self._length(size, self._flexible, ">i")
         for _ in range(size):
-            if each.is_struct_array():
-                self._struct(each.array_of)
+            if each.struct is not None:
+                self._struct(each.struct)
             else:
-                self._simple(each.array_of, each.name, False)
+                self._simple(each.kind, each.name, False)
 
-    def _simple(self, each: Any, name: str, null: bool) -> None:
-        kind = each.type_str.removeprefix("[]")
+    def _simple(self, kind: str, name: str, null: bool) -> None:
         if kind == "bool":
             self._add(Kind.NUMBER, struct.pack(">?", self._chance.random() < 0.5))
         elif kind in FIXED:

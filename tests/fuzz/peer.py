@@ -1,4 +1,4 @@
-"""A client made of a bare socket: it sends whatever bytes, and parses what comes back with kafka-python's classes."""
+"""A client made of a bare socket: it sends whatever bytes, and parses what comes back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES
+from tests.kafka_messages import read_answer, request_bytes
 
 TIMEOUT_S = 5.0
 OPENED: Counter[str] = Counter()
@@ -94,18 +94,15 @@ class Peer:
         return self.answer(key, version, timeout_s)
 
     def request(self, key: int, version: int, **fields: Any) -> bytes:
-        """A framed request, as kafka-python sends it."""
+        """A framed request."""
         self._correlation_id += 1
-        request = REQUESTS[key](version=version, **fields)
-        request.API_VERSION = version
-        request.with_header(correlation_id=self._correlation_id, client_id="canary")
-        return bytes(request.encode(header=True, framed=True))
+        return request_bytes(key, version, self._correlation_id, "canary", **fields)
 
     def answer(self, key: int, version: int, timeout_s: float = TIMEOUT_S) -> Any:
         """The next answer, which must be to the newest request."""
         frame = self.frame(timeout_s)
         assert struct.unpack_from(">i", frame)[0] == self._correlation_id, "an answer to something else"
-        return RESPONSES[key].decode(frame, version=version, header=True)
+        return read_answer(key, version, frame)
 
 
 def framed(body: bytes) -> bytes:

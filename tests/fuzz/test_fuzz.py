@@ -17,7 +17,7 @@ from random import Random
 import pytest
 
 from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
-from halfmoon.adapters.kafka.wire import MAX_ELEMENTS, MAX_TAGS
+from halfmoon.kafka_wire.primitives import MAX_ELEMENTS, MAX_TAGS
 from tests.fuzz import attacks
 from tests.fuzz.attacks import answered_or_closed
 from tests.fuzz.campaign import MEMORY_BYTES, SETTINGS, STRICT, Campaign, lying_batches, versions

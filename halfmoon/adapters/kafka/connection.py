@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec import Struct
 
-from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import decode_request, encode_response
@@ -37,6 +36,7 @@ from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
+from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:

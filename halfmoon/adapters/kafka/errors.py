@@ -6,7 +6,8 @@ is imported, not when a client meets it.
 
 from __future__ import annotations
 
-from halfmoon.errors import BrokerError, Fault, HalfmoonError
+from halfmoon.errors import BrokerError, Fault
+from halfmoon.kafka_wire.errors import MalformedRequest as MalformedRequest
 
 NONE = 0
 
@@ -113,7 +114,3 @@ def code_of(error: BaseException | None) -> int:
     if isinstance(error, BrokerError):
         return CODES[error.fault]
     return CODES[Fault.UNKNOWN_SERVER_ERROR]
-
-
-class MalformedRequest(HalfmoonError):  # noqa: N818 (it names what is wrong, as the log line does)
-    """The bytes of a request do not follow its schema. The connection it came on is closed, nothing else is touched."""

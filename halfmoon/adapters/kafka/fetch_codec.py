@@ -16,9 +16,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.core.transactions.aborted import Aborted
+from halfmoon.kafka_wire import primitives as wire
 
 FLEXIBLE = 12
 BY_TOPIC_ID = 13

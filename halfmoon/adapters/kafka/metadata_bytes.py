@@ -19,7 +19,7 @@ from functools import lru_cache
 from struct import pack
 
 from halfmoon.adapters.kafka.operations import NOT_ASKED
-from halfmoon.adapters.kafka.wire import encode_array_size, encode_string
+from halfmoon.kafka_wire.primitives import encode_array_size, encode_string
 
 ZERO_ID = bytes(16)
 

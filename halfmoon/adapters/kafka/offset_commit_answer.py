@@ -10,8 +10,8 @@ from uuid import UUID
 
 from msgspec import Struct, field
 
-from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import NONE
+from halfmoon.kafka_wire import primitives as wire
 
 WITH_THROTTLE_TIME = 3
 FLEXIBLE = 8

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.kafka_wire import primitives as wire
 
 FLEXIBLE = 9
 BY_TOPIC_ID = 13

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from halfmoon.adapters.kafka import wire
+from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.share.share_partition import Acquired
 
 Buffer = bytes | bytearray | memoryview

@@ -27,10 +27,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.fetch_codec import encode as encode_fetch
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
+from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.quotas.service import CONSUMED, MUTATIONS, PRODUCED, REQUEST_TIME, Quotas, Throttle
 
 log = logging.getLogger("halfmoon.kafka")

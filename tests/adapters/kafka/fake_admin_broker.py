@@ -1,7 +1,7 @@
 """A broker without a log, for handlers of topics and configurations, and a client's way to call them.
 
-`ask` sends a request through kafka-python's own classes: encoded as a client does, decoded and answered as the server
-does, and decoded again as a client does. Changes become durable only when `flush` says so.
+`ask` sends a request through the definition of its message: encoded as a client does, decoded and answered as the
+server does, and decoded again as a client does. Changes become durable only when `flush` says so.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.quotas.state import QuotasState
 from halfmoon.services.topic_configs import topic_configs
+from tests.kafka_messages import read
 
 
 @cache
@@ -262,7 +263,7 @@ class Pending:
     def _decoded(self) -> Any:
         encoded = self.value if registered()[self.key].raw else encode_response(self.version, self.value)
         self.raw = bytes(encoded)  # type: ignore[call-overload]
-        return RESPONSES[self.key].decode(self.raw, version=self.version)
+        return read(RESPONSES[self.key], self.version, self.raw)
 
 
 class Client:
@@ -275,7 +276,7 @@ class Client:
 
     def send(self, key: int, version: int, request: Any) -> Pending:
         """The answer, or what waits for it."""
-        return self.send_bytes(key, version, bytes(request.encode(version=version)))
+        return self.send_bytes(key, version, request.encode(version))
 
     def send_bytes(self, key: int, version: int, body: bytes) -> Pending:
         api = registered()[key]

@@ -1,7 +1,7 @@
 """The Kafka server without a network (see tests/adapters/rig.py).
 
 Bytes go into connections as a loop would hand them over, in pieces of any size; what a client would receive is parsed
-by kafka-python's own classes.
+by the definitions of `halfmoon/kafka_wire`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES
 from halfmoon.adapters.kafka.server import Server
 from tests.adapters.rig import BrokerRig, FakeTransport, batch
+from tests.kafka_messages import read_answer, request_bytes
 
 __all__ = ["Rig", "RigClient", "batch"]
 
@@ -29,13 +29,10 @@ class RigClient:
         self._correlation_id = 0
 
     def encode(self, key: int, version: int, /, **fields: Any) -> bytes:
-        """A framed request, as kafka-python sends it."""
+        """A framed request."""
         self._correlation_id += 1
-        request = REQUESTS[key](version=version, **fields)
-        request.API_VERSION = version
-        request.with_header(correlation_id=self._correlation_id, client_id="rig")
         self._asked[self._correlation_id] = (key, version)
-        return bytes(request.encode(header=True, framed=True))
+        return request_bytes(key, version, self._correlation_id, "rig", **fields)
 
     def feed(self, data: bytes) -> None:
         """Let the server receive, as far as it reads."""
@@ -67,11 +64,11 @@ class RigClient:
         return found
 
     def answers(self) -> list[Any]:
-        """The responses that have arrived, decoded by kafka-python."""
+        """The responses that have arrived, decoded."""
         found = []
         for frame in self.frames():
             key, version = self._asked.pop(int.from_bytes(frame[:4], "big"))
-            found.append(RESPONSES[key].decode(frame, version=version, header=True))
+            found.append(read_answer(key, version, frame))
         return found
 
     def correlation_ids(self) -> list[int]:

@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES
+from halfmoon.adapters.kafka.protocol import REQUESTS
+from tests.kafka_messages import read_answer, request_bytes
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "share_groups.json"
 GROUP, TOPIC = "golden", "golden-topic"
@@ -158,14 +159,11 @@ class Wire:
         self.sent = self.got = b""
 
     def ask(self, key: int, version: int, **fields: Any) -> Any:
-        request = REQUESTS[key](version=version, **fields)
-        request.API_VERSION = version
-        request.with_header(correlation_id=1, client_id="golden")
-        self.sent = bytes(request.encode(header=True, framed=True))[4:]
+        self.sent = request_bytes(key, version, 1, "golden", **fields)[4:]
         self._socket.sendall(struct.pack(">i", len(self.sent)) + self.sent)
         (size,) = struct.unpack(">i", self._read(4))
         self.got = self._read(size)
-        return RESPONSES[key].decode(self.got, version=version, header=True)
+        return read_answer(key, version, self.got)
 
     def _read(self, size: int) -> bytes:
         data = b""
@@ -195,7 +193,7 @@ def record(address: str) -> None:
         wire.ask(step.key, step.version, **step.fields)
         rows.append([step.name, step.key, step.version, wire.sent.hex(), wire.got.hex()])
         if step.name == "join":  # Kafka makes a share group's state ready behind the first heartbeats
-            epoch = RESPONSES[HEARTBEAT].decode(wire.got, version=1, header=True).member_epoch
+            epoch = read_answer(HEARTBEAT, 1, wire.got).member_epoch
             for _ in range(50):
                 answer = wire.ask(
                     HEARTBEAT, 1, group_id=GROUP, member_id="m", member_epoch=epoch, rack_id=None,

@@ -1,4 +1,4 @@
-"""Metadata: what is told of topics, in every version, encoded by hand and read by kafka-python's own class."""
+"""Metadata: what is told of topics, in every version, encoded by hand and read by its definition."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def test_topics_by_name(client, version):
 
 @pytest.mark.parametrize("version", versions(KEY))
 def test_parity_with_the_general_encoder(client, version):
-    """Byte for byte what kafka-python would write for the same answer."""
+    """Byte for byte what the definition says of the same answer."""
     pending = client.send(KEY, version, MetadataRequest(topics=named("one", "many", "missing")))
     answer = pending.answer
-    assert isinstance(answer, MetadataResponse)
-    answer._header = None
+    assert isinstance(answer, MetadataResponse.type)
     assert bytes(answer.encode(version=version)) == pending.raw
 
 
 @pytest.mark.parametrize("version", versions(KEY))
 def test_null_asks_for_all_that_are_not_internal(client, version):
-    answer = client.ask(KEY, version, topics=None)
+    # Version 0 has no null: there an empty list asks for all.
+    answer = client.ask(KEY, version, topics=None if version else [])
     assert [t.name for t in answer.topics] == ["many", "one"]
 
 

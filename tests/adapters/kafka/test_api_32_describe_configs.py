@@ -101,7 +101,7 @@ def test_of_many_topics_each_is_described_as_it_is_alone(client, monkeypatch):
     topic_entries = resources.topic_entries
     monkeypatch.setattr(resources, "topic_entries", lambda *given: made.append(given) or topic_entries(*given))
     together = told(*asked)
-    assert [result.to_dict() for result in together] == [result.to_dict() for result in alone]
+    assert together == alone
     assert len(made) == 3, "what is said alike, and asked alike, is worked out once"
 
 

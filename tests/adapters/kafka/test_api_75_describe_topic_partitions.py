@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: pages of partitions, encoded by hand and read by kafka-python's own class."""
+"""DescribeTopicPartitions: pages of partitions, encoded by hand and read by its definition."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_topic(client):
 
 
 def test_parity_with_the_general_encoder(client):
-    """Byte for byte what kafka-python would write for the same answer."""
+    """Byte for byte what the definition says of the same answer."""
     for fields in (asking("a", "missing"), asking(limit=5)):
         pending = client.send(KEY, 0, Request(**fields))
         answer = pending.answer

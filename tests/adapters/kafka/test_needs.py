@@ -21,6 +21,7 @@ from halfmoon.adapters.kafka.registry import Context, Deferred
 from halfmoon.adapters.tcp.access import CLUSTER, Access
 from halfmoon.hooks.features import NackedMessages
 from halfmoon.plugins.allocate.averagely import averagely
+from tests.kafka_messages import as_dict
 
 CODE_OF = {"topic": 29, "group": 30, "cluster": 31, "transactional_id": 53}
 NAMES = ("orders", "secret")
@@ -70,7 +71,7 @@ class World:
 
 def codes(answer: Any) -> list[int]:
     """All error codes of an answer, wherever they stand."""
-    return list(_codes(answer.to_dict()))
+    return list(_codes(as_dict(answer)))
 
 
 def _codes(value: Any) -> Iterator[int]:

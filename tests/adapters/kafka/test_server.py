@@ -15,7 +15,7 @@ import pytest
 import uvloop
 from kafka_rig import batch
 
-from halfmoon.adapters.kafka.protocol import RESPONSES, FetchRequest, ProduceRequest
+from halfmoon.adapters.kafka.protocol import FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.config.settings import load_settings
 from halfmoon.core.storage.files import OsFileSystem
@@ -25,6 +25,7 @@ from halfmoon.server.sync_place import SyncPlace
 from halfmoon.server.tick import Ticker
 from halfmoon.services.quotas.service import CONSUMED, PRODUCED, Alteration, Quotas
 from halfmoon.testing.node import BareNode
+from tests.kafka_messages import read_answer, request_bytes
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
@@ -61,10 +62,8 @@ async def answer(reader):
 def produce_request(name, value):
     topic = ProduceRequest.TopicProduceData
     data = [topic.PartitionProduceData(index=0, records=batch(value))]
-    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic(name=name, partition_data=data)])
-    request.API_VERSION = 9
-    request.with_header(correlation_id=1, client_id="socket")
-    return bytes(request.encode(header=True, framed=True))
+    topics = [topic(name=name, partition_data=data)]
+    return request_bytes(0, 9, 1, "socket", acks=-1, timeout_ms=1000, topic_data=topics)
 
 
 def fetch_request(name, offset, max_wait_ms):
@@ -77,17 +76,15 @@ def fetch_request(name, offset, max_wait_ms):
         log_start_offset=-1,
         partition_max_bytes=64 << 20,
     )
-    request = FetchRequest(
+    return request_bytes(
+        1, 12, 2, "socket",
         replica_id=-1,
         max_wait_ms=max_wait_ms,
         min_bytes=1,
         max_bytes=64 << 20,
         topics=[topic(topic=name, partitions=[wanted])],
         forgotten_topics_data=[],
-    )
-    request.API_VERSION = 12
-    request.with_header(correlation_id=2, client_id="socket")
-    return bytes(request.encode(header=True, framed=True))
+    )  # fmt: skip
 
 
 def test_megabytes_go_in_and_come_out_again(tmp_path):
@@ -99,10 +96,10 @@ def test_megabytes_go_in_and_come_out_again(tmp_path):
             for value in values:
                 writer.write(produce_request("t", value))
             for _ in values:
-                found = RESPONSES[0].decode(await answer(reader), version=9, header=True)
+                found = read_answer(0, 9, await answer(reader))
                 assert found.responses[0].partition_responses[0].error_code == 0
             writer.write(fetch_request("t", 0, 100))
-            fetched = RESPONSES[1].decode(await answer(reader), version=12, header=True)
+            fetched = read_answer(1, 12, await answer(reader))
             records = bytes(fetched.responses[0].partitions[0].records)
             assert [records.count(value) for value in values] == [1] * len(values)
             writer.close()
@@ -147,7 +144,7 @@ def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
             while not len(server.core.hold):
                 await asyncio.sleep(0)
             await server.stop()
-            found = RESPONSES[1].decode(await answer(reader), version=12, header=True)
+            found = read_answer(1, 12, await answer(reader))
             assert found.responses[0].partitions[0].error_code == 0
             assert await reader.read() == b""
             with pytest.raises(ConnectionRefusedError):
@@ -257,7 +254,7 @@ def test_with_sync_an_answer_leaves_when_the_disk_has_it_or_refuses_it(tmp_path,
 
             async def send(value):
                 writer.write(produce_request("t", value))
-                found = RESPONSES[0].decode(await answer(reader), version=9, header=True)
+                found = read_answer(0, 9, await answer(reader))
                 return found.responses[0].partition_responses[0].error_code
 
             assert await send(b"first") == 0  # with it go the new segment's name and the topic: never in the loop

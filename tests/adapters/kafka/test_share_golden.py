@@ -11,10 +11,11 @@ import pytest
 from kafka_rig import Rig, RigClient
 from share_steps import BATCHES, DESCRIBE, FETCH, GOLDEN, HEARTBEAT, LIST_GROUPS, RECORDS, TOPIC, steps
 
-from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
+from halfmoon.adapters.kafka.protocol import decode_request, encode_response
 from halfmoon.adapters.kafka.share_codec import SharedPart, encode
 from halfmoon.services.share.share_partition import Acquired
 from tests.core.bench import batch
+from tests.kafka_messages import read_answer, read_request
 
 _FILE = json.loads(GOLDEN.read_text())
 ROWS = {
@@ -28,15 +29,14 @@ ALTERED = "the assignment"
 
 def kafkas(name: str) -> Any:
     key, version, _, got = ROWS[name]
-    return RESPONSES[key].decode(got, version=version, header=True)
+    return read_answer(key, version, got)
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_requests_that_kafka_has_understood_are_read(name: str) -> None:
     key, version, sent, _ = ROWS[name]
     body = memoryview(sent)[8 + 2 + len("golden") + 1 :]
-    read = REQUESTS[key].decode(sent, version=version, header=True)
-    assert repr(decode_request(key, version, body)) == repr(read)
+    assert decode_request(key, version, body) == read_request(key, version, sent)
 
 
 @pytest.mark.parametrize("name", ROWS)
@@ -44,8 +44,7 @@ def test_responses_are_written_as_kafka_does(name: str) -> None:
     key, version, _, got = ROWS[name]
     answer = kafkas(name)
     if key != FETCH:
-        answer._header = None
-        assert bytes(encode_response(version, answer)) == got[HEADER:]
+        assert encode_response(version, answer) == got[HEADER:]
         return
     topics = {topic.topic_id.bytes: [_part(part) for part in topic.partitions] for topic in answer.responses}
     made = encode(topics, answer.acquisition_lock_timeout_ms, answer.error_code, answer.error_message)

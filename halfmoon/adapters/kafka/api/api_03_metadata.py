@@ -25,10 +25,10 @@ from halfmoon.adapters.kafka.operations import (
 )
 from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.adapters.kafka.wire import encode_array_size
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.kafka_wire.primitives import encode_array_size
 
 KEY = 3
 

@@ -16,11 +16,11 @@ import re
 import struct
 from collections.abc import Sequence
 
-from halfmoon.adapters.kafka import wire
 from halfmoon.adapters.kafka.errors import MalformedRequest, code
 from halfmoon.adapters.kafka.features import Feature
 from halfmoon.adapters.kafka.registry import ApiTable, Context, api
 from halfmoon.errors import Fault
+from halfmoon.kafka_wire import primitives as wire
 
 FLEXIBLE = 3
 LEVEL_0 = 4

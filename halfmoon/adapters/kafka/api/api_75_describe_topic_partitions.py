@@ -19,9 +19,9 @@ from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
 from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import decode_request
 from halfmoon.adapters.kafka.registry import Context, api
-from halfmoon.adapters.kafka.wire import encode_array_size, encode_string
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import Fault
+from halfmoon.kafka_wire.primitives import encode_array_size, encode_string
 
 KEY = 75
 MAX_PARTITIONS = 2000
