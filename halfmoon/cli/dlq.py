@@ -73,13 +73,13 @@ def list_groups(
     with admin(bootstrap_server) as client:
         configured = _configured(client, [entry.group_id for entry in patiently(client.list_groups)])
         mixed = []
-        for topic in client.describe_topics():
-            name = topic["name"]
+        for described in client.describe_topics():
+            name = described["name"]
             group = giving_up_group(name)
             if name in configured.values():
                 mixed.append(name)
             elif group is not None:
-                queues = [TopicPartition(name, part["partition_index"]) for part in topic["partitions"]]
+                queues = [TopicPartition(name, part["partition_index"]) for part in described["partitions"]]
                 start, end = client.offsets(queues, EARLIEST), client.offsets(queues, LATEST)
                 found.append((group, name, {queue.partition: (start[queue], end[queue]) for queue in queues}))
     replays = Replays(bootstrap_server, [*mixed, *(topic for _, topic, _ in found)])
