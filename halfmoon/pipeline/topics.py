@@ -15,7 +15,7 @@ from halfmoon.pipeline.admin import Admin, bootstrap_servers
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.offsets import Position, end_options, offsets_json, start_options
 from halfmoon.pipeline.times import milliseconds
-from halfmoon.pipeline.values import ValueSchema, parsed
+from halfmoon.pipeline.values import ValueSchema, with_data
 from halfmoon.pipeline.views import Filter, chosen, filled_view
 
 HEADER_TYPE = "array<struct<key:string,value:binary>>"
@@ -219,7 +219,7 @@ def _no_messages(spark: SparkSession) -> DataFrame:
 
 
 def _with_data(messages: DataFrame, schema: ValueSchema | None) -> DataFrame:
-    return messages if schema is None else messages.withColumn("data", parsed(F.col("value"), schema))
+    return messages if schema is None else with_data(messages, schema)
 
 
 def _last(headers: Column, name: str) -> Column:

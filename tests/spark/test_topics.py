@@ -75,6 +75,61 @@ def test_avro_values_are_typed(spark, bootstrap, topic, framing: str) -> None:
     assert [tuple(row) for row in frame.select("data.id", "data.s").collect()] == [(42, "hi"), (None, None)]
 
 
+SWAPPED = '{"type": "record", "name": "o", "fields": [{"name": "s", "type": "string"}, {"name": "id", "type": "long"}]}'
+"""The same fields the other way round."""
+
+
+def framed(schema_id: int, value: bytes) -> Record:
+    return Record(1, None, b"\x00" + schema_id.to_bytes(4, "big") + value, ())
+
+
+def test_avro_values_are_read_with_the_schema_that_they_name(spark, bootstrap, topic) -> None:
+    big = 0x7FFFFFFF
+    records = (framed(1, b"\x54\x04hi"), framed(big, b"\x04ho\x56"), framed(3, b"\x54\x04hi"), framed(1, b"\xff"))
+    others = (b"\x00\x00", b"\x01\x00\x00\x00\x01\x54\x04hi")
+    produce(bootstrap, topic, *records, *(Record(1, None, value, ()) for value in others))
+    frame = read_topic(spark, topic, bootstrap=bootstrap, schema=Avro({1: AVRO, big: SWAPPED})).orderBy("offset")
+    rows = [tuple(row) for row in frame.select("schema_id", "data.id", "data.s").collect()]
+    assert rows == [
+        (1, 42, "hi"), (big, 43, "ho"), (3, None, None), (1, None, None), (None, None, None), (None, None, None),
+    ]  # fmt: skip
+    assert frame.schema["data"].dataType.names == ["s", "id"], "as the highest id has them"
+    unknown = frame.where("data IS NULL AND schema_id NOT IN (1, 2147483647)").groupBy("schema_id").count().collect()
+    assert [tuple(row) for row in unknown] == [(3, 1)]
+
+
+def test_avro_values_are_resolved_to_the_readers_schema(spark, bootstrap, topic) -> None:
+    produce(bootstrap, topic, framed(1, b"\x54\x04hi"), framed(2, b"\x04ho\x56"))
+    reader = """{"type": "record", "name": "o", "fields": [
+        {"name": "id", "type": "long"}, {"name": "more", "type": "string", "default": "none"}]}"""
+    schema = Avro({1: AVRO, 2: SWAPPED}, reader=reader)
+    frame = read_topic(spark, topic, bootstrap=bootstrap, schema=schema).orderBy("offset")
+    assert [tuple(row["data"]) for row in frame.collect()] == [(42, "none"), (43, "none")]
+
+
+def test_an_unknown_avro_schema_fails_where_it_is_to(spark, bootstrap, topic) -> None:
+    produce(bootstrap, topic, framed(1, b"\x54\x04hi"), framed(3, b"\x54\x04hi"))
+    frame = read_topic(spark, topic, bootstrap=bootstrap, schema=Avro({1: AVRO}, unknown="fail"))
+    with pytest.raises(Exception, match="a value has the unknown schema id 3"):
+        frame.select("data.id").collect()
+
+
+def test_one_avro_schema_is_not_used_for_values_that_name_others(spark, bootstrap, topic) -> None:
+    """It gave wrong numbers without a word."""
+    produce(bootstrap, topic, framed(1, b"\x54\x04hi"), framed(2, b"\x04ho\x56"))
+    with pytest.raises(PipelineError, match=r"several Avro schemas \(ids 1, 2, …\)"):
+        read_topic(spark, topic, bootstrap=bootstrap, schema=Avro(AVRO, "confluent"))
+    with pytest.raises(PipelineError, match="a stream needs the ids"):
+        read_stream(spark, topic, bootstrap=bootstrap, schema=Avro(AVRO, "confluent"))
+    with pytest.raises(PipelineError, match="needs a schema"):
+        Avro({})
+
+
+def test_one_avro_schema_reads_an_empty_topic(spark, bootstrap, topic) -> None:
+    frame = read_topic(spark, topic, bootstrap=bootstrap, schema=Avro(AVRO, "confluent"))
+    assert frame.select("data.id", "data.s").collect() == []
+
+
 @pytest.mark.parametrize("ansi", ["true", "false"])
 def test_columns_with_and_without_ansi(spark, bootstrap, topic, ansi: str) -> None:
     headers = (("TAGS", b"t"), ("bad", b"\xff"))
