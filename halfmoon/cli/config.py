@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import tempfile
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from halfmoon.cli import output
 from halfmoon.cli.options import Output, OutputOption
+
+if TYPE_CHECKING:
+    from halfmoon.config.settings import Settings
+    from halfmoon.hooks.plugins import Plugins
+
+TRIAL_SEGMENT_BYTES = 16 << 20
 
 app = typer.Typer(help="Check settings.", no_args_is_help=True)
 
@@ -25,22 +34,51 @@ def check(
     env: Annotated[bool, typer.Option(help="Let HALFMOON_… variables override the file, as serve does.")] = True,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Validate FILE as `halfmoon serve` does, and show the resulting settings. Errors name the setting's path."""
+    """Validate FILE as `halfmoon serve` does, and print the resulting settings as a broker.yaml. Errors name the
+    setting's path.
+
+    Everything but listening and plugins' own tasks is started, in a temporary data directory. What the real data
+    directory holds, and whether the ports are free, is not looked at.
+    """
     from halfmoon.config.settings import load_settings
-    from halfmoon.hooks.plugins import load_plugins
-    from halfmoon.plugins import BUILT_IN
-    from halfmoon.server.needs import check_needs
 
     settings = load_settings(file, os.environ if env else {}, {})
-    # A plugin's section has the types that the plugin says, so that only loading it shows whether it is right.
-    plugins = load_plugins(settings, BUILT_IN)
-    check_needs(settings, {plugin.name for plugin in plugins.infos if plugin.enabled})
-    values = _flat(settings)
+    plugins = _trial(settings)
     if result is Output.JSON:
-        output.json_document({"file": str(file), "valid": True, "settings": values})
+        output.json_document({"file": str(file), "valid": True, "settings": _flat(settings)})
         return
-    output.facts(values)
-    output.line(f"{file} is valid")
+    output.write(_as_yaml(settings, plugins).encode())
+    output.line(f"# {file} is valid")
+
+
+def _trial(settings: Settings) -> Plugins:
+    """The plugins of a broker with these settings, which has started and stopped. Raises HalfmoonError."""
+    from halfmoon.server.app import App
+
+    with tempfile.TemporaryDirectory(prefix="halfmoon-check-") as directory:
+        replace = msgspec.structs.replace
+        # Small, and whatever the disk has left: it is not that disk.
+        log = replace(settings.log, segment_bytes=TRIAL_SEGMENT_BYTES, low_disk_bytes=0)
+        app = App(replace(settings, node=replace(settings.node, data_dir=directory), log=log))
+        asyncio.run(app.check())
+        return app.plugins
+
+
+def _as_yaml(settings: Settings, plugins: Plugins) -> str:
+    """All settings in force, as text that broker.yaml would take."""
+    import yaml
+
+    from halfmoon.config.sections import written
+
+    given = settings.plugins
+    keys = {Path(key).stem if key.endswith(".py") else key: key for key in given.sections}
+    tree = written(msgspec.structs.replace(settings, plugins=type(given)()))
+    tree["plugins"] = {keys.get(info.name, info.name): info.enabled for info in plugins.infos}
+    for context in plugins.contexts:
+        if isinstance(context.settings, msgspec.Struct):
+            tree["plugins"][keys.get(context.name, context.name)] = written(context.settings) or True
+    tree |= given.extensions
+    return yaml.safe_dump(msgspec.to_builtins(tree), sort_keys=False, allow_unicode=True, width=120)
 
 
 def _flat(settings: Any) -> dict[str, Any]:

@@ -121,6 +121,20 @@ def leaves(section: type[Struct], path: tuple[str, ...] = ()) -> Iterator[Leaf]:
             yield Leaf(here, field.type, default)
 
 
+def written(section: Struct) -> dict[str, Any]:
+    """A section as broker.yaml has it: what `decode_section` makes the same section of."""
+    tree: dict[str, Any] = {}
+    for field in fields_of(type(section)):
+        value = getattr(section, field.name)
+        unit = unit_of(_without_none(field.type)[0])
+        if isinstance(value, Struct):
+            value = written(value)
+        elif unit is not None and value is not None:
+            value = unit.format(value)
+        tree[field.encode_name] = value
+    return tree
+
+
 def unit_of(kind: Any) -> Unit | None:
     """The Unit in `Annotated[…, Meta(extra={"unit": Unit})]`."""
     for meta in get_args(kind)[1:] if get_origin(kind) is Annotated else ():

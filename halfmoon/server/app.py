@@ -98,7 +98,31 @@ class App:
             await self.stop()
             raise
 
+    async def check(self) -> None:
+        """Start up to where clients and plugins' own tasks would begin, and stop again: what is wrong with the settings
+        shows. Give it a data directory of its own. Raises HalfmoonError."""
+        try:
+            await self._open()
+        finally:
+            await self.stop()
+
     async def _start(self) -> None:
+        await self._open()
+        settings, access = self.settings, self.access
+        self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
+        if settings.listeners.rocketmq is not None:
+            await self._listen_rocketmq(settings.listeners.rocketmq, access)
+        self.services = Services(self.plugins.services)
+        if settings.listeners.http is not None:
+            from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
+
+            self.http = HttpServer(self)
+            self.http_address = await self._listen(self.http, settings.listeners.http.bind)
+        self.services.start()
+        self._undo.append(self.services.stop)
+
+    async def _open(self) -> None:
+        """Recover, and make everything that a listener needs."""
         settings = self.settings
         loop = asyncio.get_running_loop()
         warning = crc.fallback_warning(time.perf_counter)
@@ -166,20 +190,9 @@ class App:
             self.plugins.topic_changed(topic.name, "exists")
         self._follow()
         self._bind_edges()
-        access = Access(self.plugins.verdict) if self.plugins.authorizers else None
+        self.access = Access(self.plugins.verdict) if self.plugins.authorizers else None
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
-        self.kafka = Server(kernel, node.services, settings, loop, access=access, more_apis=more_apis)
-        self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
-        if settings.listeners.rocketmq is not None:
-            await self._listen_rocketmq(settings.listeners.rocketmq, access)
-        self.services = Services(self.plugins.services)
-        if settings.listeners.http is not None:
-            from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
-
-            self.http = HttpServer(self)
-            self.http_address = await self._listen(self.http, settings.listeners.http.bind)
-        self.services.start()
-        self._undo.append(self.services.stop)
+        self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis)
 
     def _follow(self) -> None:
         """Plugins follow the log. Raises StartError."""

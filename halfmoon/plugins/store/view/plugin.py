@@ -92,7 +92,7 @@ def _make(ctx: PluginContext, name: str, wanted: Definition) -> None:
         if known is not None:
             _compare(path, definition, known)
         elif ctx.topic_configs(str(wanted["source"])) is None:
-            ctx.check_view(definition)
+            ctx.check_view(definition | configs)
             ctx.logger.info("event=view_waits view=%s source=%s", name, wanted["source"])
         else:
             ctx.create_topic(name, definition | configs)
