@@ -32,6 +32,10 @@ __all__ = ["check_java", "connector_coordinates", "session", "spark_errors", "st
 EVERYWHERE = {"spark.sql.session.timeZone": "UTC"}
 """What holds for every session. Times of a log are instants."""
 
+NEWEST_CONNECTORS = ("4.0.4", "4.1.3", "4.2.0")
+"""The newest connector of each version of Spark from 4.0 on, in Maven Central on 2026-11-24: some releases of Spark
+have none. pyproject.toml bounds pyspark by the first."""
+
 REACH_S = 5.0
 """How long a standalone cluster's master may take to accept a connection."""
 
@@ -49,6 +53,19 @@ def connector_coordinates(pyspark_version: str, *, avro: bool = False) -> str:
     scala = "2.13" if int(match[1]) >= 4 else "2.12"
     names = ["spark-sql-kafka-0-10", *(["spark-avro"] if avro else [])]
     return ",".join(f"org.apache.spark:{name}_{scala}:{match[0]}" for name in names)
+
+
+def without_connector(pyspark_version: str) -> str | None:
+    """Which pysparks have a connector, if none is known for this one."""
+    found = [int(number) for number in re.findall(r"\d+", pyspark_version)[:3]]
+    newest = {tuple(known[:2]): known for known in ([int(n) for n in each.split(".")] for each in NEWEST_CONNECTORS)}
+    if found < [4, 0] or found <= newest.get(tuple(found[:2]), []):
+        return None
+    ranges = [f"{each[:-1]}0 to {each}" if not each.endswith(".0") else each for each in NEWEST_CONNECTORS]
+    return (
+        f"no Kafka connector is known for pyspark {pyspark_version}; install one that has a connector "
+        f"({', '.join(('3.5', *ranges))}), or give packages="
+    )
 
 
 def session(
@@ -101,9 +118,14 @@ def session(
     elif master is not None:
         fixed.setdefault("spark.master", master)
     _reach(fixed.get("spark.master", ""))
-    if packages is None:
-        packages = connector_coordinates(pyspark.__version__, avro=avro)
-    return jvm.start(_defaults(app_name, driver_memory, packages), fixed, cores, log_file)
+    chosen = connector_coordinates(pyspark.__version__, avro=avro) if packages is None else packages
+    try:
+        return jvm.start(_defaults(app_name, driver_memory, chosen), fixed, cores, log_file)
+    except PipelineError as error:
+        unknown = without_connector(pyspark.__version__) if packages is None else None
+        if unknown is None:
+            raise
+        raise PipelineError(f"{error}: {unknown}") from error
 
 
 def stop(spark: SparkSession | None) -> None:

@@ -6,15 +6,14 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from kafka import TopicPartition
 
 from halfmoon.cli import dlq
-from halfmoon.cli.connect import admin
 from halfmoon.cli.errors import CliError
 from halfmoon.schema.group_topics import dead_letter_topic, retry_topic
 from halfmoon.services.keyindex.questions import Answer
 from halfmoon.testing import Broker
 from tests.cli.conftest import CommandLine
+from tests.clients.asking import ask, made
 
 
 @pytest.fixture(scope="session")
@@ -107,8 +106,10 @@ def test_what_is_replayed_is_marked(broker_cli: CommandLine, group: str) -> None
 def test_only_those_that_are_still_there_count(broker_cli: CommandLine, group: str, bootstrap_servers: str) -> None:
     dead = dead_letter_topic(group)
     broker_cli.ok("dlq", "replay", group, "--to-offset", "1")
-    with admin(bootstrap_servers) as client:
-        client.delete_records({TopicPartition(dead, 0): 1})
+    gone = [made(21, "DeleteRecordsTopic.DeleteRecordsPartition", partition_index=0, offset=1)]
+    topics = [made(21, "DeleteRecordsTopic", name=dead, partitions=gone)]
+    (topic,) = ask(bootstrap_servers, 21, 2, topics=topics, timeout_ms=10_000).topics
+    assert topic.partitions[0].error_code == 0
     (row,) = broker_cli.ok("dlq", "list", group, "-o", "json").json()
     assert (row["dead_letters"], row["replayed"]) == (2, 1)
 

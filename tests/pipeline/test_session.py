@@ -6,6 +6,7 @@ import importlib
 import socket
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from halfmoon.pipeline import PipelineError, connector_coordinates, session
 from halfmoon.pipeline.connect import connect
 from halfmoon.pipeline.failures import spark_errors
 from halfmoon.pipeline.java import check_java, parse_java_version
+from halfmoon.pipeline.session import NEWEST_CONNECTORS, without_connector
 
 ROOT = Path(__file__).parents[2]
 
@@ -31,6 +33,36 @@ def test_the_connector_is_of_sparks_version_and_scala(version: str, coordinates:
     assert connector_coordinates(version) == coordinates
     avro = coordinates.replace("spark-sql-kafka-0-10", "spark-avro")
     assert connector_coordinates(version, avro=True) == f"{coordinates},{avro}"
+
+
+@pytest.mark.parametrize("version", ["3.5.0", "3.5.9", "4.0.0", "4.0.4", "4.1.0.dev2", "4.1.3", "4.2.0"])
+def test_a_version_with_a_connector(version: str) -> None:
+    assert without_connector(version) is None
+
+
+@pytest.mark.parametrize("version", ["4.0.5", "4.1.4", "4.2.1", "4.3.0", "5.0.0"])
+def test_a_pyspark_without_a_connector_is_named_where_spark_does_not_start(
+    version: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(*_: object) -> None:
+        raise PipelineError("Spark did not start: unresolved dependency")
+
+    monkeypatch.setattr("pyspark.__version__", version)
+    monkeypatch.setattr("halfmoon.pipeline.jvm.start", start)
+    with pytest.raises(PipelineError) as refused:
+        session(master="local[1]")
+    assert str(refused.value) == (
+        f"Spark did not start: unresolved dependency: no Kafka connector is known for pyspark {version}; install one "
+        "that has a connector (3.5, 4.0.0 to 4.0.4, 4.1.0 to 4.1.3, 4.2.0), or give packages="
+    )
+    with pytest.raises(PipelineError, match="dependency$"):
+        session(master="local[1]", packages="mine:mine:1")
+
+
+def test_pip_chooses_a_pyspark_with_a_connector() -> None:
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["spark"]
+    (bound,) = [each for each in extra if each.startswith("pyspark")]
+    assert bound == f"pyspark>=3.5,<={NEWEST_CONNECTORS[0]}"
 
 
 def test_an_unknown_version_is_refused() -> None:
