@@ -55,7 +55,7 @@ def test_a_pyspark_without_a_connector_is_named_where_spark_does_not_start(
         f"Spark did not start: unresolved dependency: no Kafka connector is known for pyspark {version}; install one "
         "that has a connector (3.5, 4.0.0 to 4.0.4, 4.1.0 to 4.1.3, 4.2.0), or give packages="
     )
-    with pytest.raises(PipelineError, match="dependency$"):
+    with pytest.raises(PipelineError, match=r"dependency$"):
         session(master="local[1]", packages="mine:mine:1")
 
 
