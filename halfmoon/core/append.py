@@ -189,11 +189,16 @@ class Appender:
             set_log_append_time(batch, now_ms)
             append_ms = max_ms = now_ms
         redirected = None
-        if concerned and self.interceptor is not None:
-            base_offset, end, redirected = self.interceptor.append(partition, batch, header, now_ms, keyed=keyed)
-        else:
-            base_offset = partition.next_offset
-            end = self._store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
+        try:
+            if concerned and self.interceptor is not None:
+                base_offset, end, redirected = self.interceptor.append(partition, batch, header, now_ms, keyed=keyed)
+            else:
+                base_offset = partition.next_offset
+                end = self._store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)
+        except BrokerError as error:
+            if producers is not None and error.fault is Fault.KAFKA_STORAGE_ERROR:
+                producers.refused(producer_id, header.producer_epoch, header.base_sequence, now_ms)
+            raise
         if producers is not None:
             producers.appended(producer_id, header.producer_epoch, header.base_sequence, span, base_offset, end, now_ms)
         if transactional:

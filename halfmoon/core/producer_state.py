@@ -87,6 +87,13 @@ class Producers:
         if len(known.batches) > REMEMBERED_BATCHES:
             del known.batches[0]
 
+    def refused(self, producer_id: int, epoch: int, sequence: int, now_ms: int) -> None:
+        """There was no room for a batch, which its producer sends again. Batches behind it may be on their way, and
+        find room: they must not be the first of a producer that the partition knows nothing of."""
+        if producer_id not in self.by_id:
+            before = Batch(sequence, (sequence - 1) % SEQUENCES, -1, 0)  # none is like it: it ends before it begins
+            self.by_id[producer_id] = Producer(epoch, [before], now_ms)
+
     def marked(self, producer_id: int, epoch: int, now_ms: int) -> None:
         """A marker was appended. Where its epoch is new, the producer's next batch begins at sequence 0."""
         known = self.by_id.get(producer_id)

@@ -15,7 +15,7 @@ from halfmoon.core.records.batches import parse_header
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-from tests.core.bench import VirtualClock, batch, open_broker, partition_of, read_all, send, sync, turn, values
+from tests.core.bench import VirtualClock, batch, fill, open_broker, partition_of, read_all, send, sync, turn, values
 
 Answers = list[tuple[str, Fault | None]]
 
@@ -304,6 +304,24 @@ def test_a_refused_batch_changes_nothing(broker: BareNode) -> None:
     assert fails(lambda: send(broker, "t", b"b", producer_id=5, sequence=5)) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert before < broker.log.end == end
     assert partition_of(broker, "t").next_offset == 1
+
+
+def test_behind_a_batch_that_found_no_room_nothing_is_taken_before_it(broker: BareNode, fs: FaultyFileSystem) -> None:
+    """Requests are in the air together. Were the second one taken first, the client could not keep its order."""
+    fill(broker, fs)
+    who = {"producer_id": 7, "sequence": 0}
+    assert fails(lambda: send(broker, "t", b"a", b"b", **who)) is Fault.KAFKA_STORAGE_ERROR
+    fs.free = 1 << 30
+    broker.housekeeping.turn()
+    turn(broker)
+    behind = {"producer_id": 7, "sequence": 2}
+    assert fails(lambda: send(broker, "t", b"c", **behind)) is Fault.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert send(broker, "t", b"a", b"b", **who).base_offset == 0
+    assert send(broker, "t", b"c", **behind).base_offset == 2
+    assert send(broker, "t", b"a", b"b", **who).base_offset == 0, "it is stored"
+    turn(broker)
+    assert values(broker, "t") == [b"a", b"b", b"c"]
+    assert send(broker, "t", b"d", producer_id=8, sequence=40).base_offset == 3, "its state may have expired"
 
 
 def test_producer_ids_are_never_given_out_twice(fs: FaultyFileSystem, clock: VirtualClock) -> None:

@@ -120,3 +120,15 @@ def test_silent_producers_are_forgotten(log: Log) -> None:
     log.producers.expire(250)
     assert set(log.producers.by_id) == {1}
     assert log.send(77, producer_id=2) == 3
+
+
+def test_what_found_no_room_may_come_anywhere_in_the_sequence() -> None:
+    producers = Producers()
+    producers.refused(1, 0, 30, 0)
+    assert producers.check(1, 0, 30, 5) is None
+    with pytest.raises(BrokerError):
+        producers.check(1, 0, 35, 5)
+    producers.appended(1, 0, 30, 5, 100, 0, 0)
+    assert producers.check(1, 0, 35, 5) is None
+    producers.refused(1, 0, 35, 0)
+    assert producers.check(1, 0, 35, 5) is None
