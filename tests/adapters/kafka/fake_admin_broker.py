@@ -111,12 +111,17 @@ class FakeAdminBroker:
         self.services = Services(
             (self.group_configs, self.dynamic_configs, self.client_metrics, self.quotas, self.acls, GroupNames())
         )
-        self.catalog = self.administration = self
+        self.catalog = self.administration = self.log = self
         self.topic_defaults = configs.topic_defaults
 
     @property
     def settings(self) -> Settings:
         return self.live.current
+
+    @property
+    def end(self) -> int:
+        """Of the log."""
+        return self.position
 
     def add(self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str) -> FakeTopic:
         """A topic that was always there."""

@@ -87,3 +87,18 @@ def test_a_log_that_loses_it(client, broker):
     pending = client.send(KEY, 5, request(5, "a"))
     broker.flush(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk broke"))
     assert [(r.error_code, r.error_message) for r in pending.answer.responses] == [(56, "the disk broke")]
+
+
+@pytest.mark.parametrize("asked", [{"name": "a", "topic_id": None}, {"name": None, "topic_id": "a"}])
+def test_a_topic_is_gone_once_its_deletion_is_durable(client, broker, asked):
+    """Who asks again, since the first answer was lost, is not told "unknown" of what a power loss would bring back."""
+    topic_id = UUID(bytes=broker.topic("a").id)
+    client.send(KEY, 6, request(6, "a"))
+    state = State(name=asked["name"], topic_id=topic_id if asked["topic_id"] else ZERO)
+    again = client.send(KEY, 6, DeleteTopicsRequest(topics=[state]))
+    assert again.answer is None
+    broker.flush(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the log accepts no more writes"))
+    assert again.answer.responses[0].error_code == 56
+    retried = client.send(KEY, 6, DeleteTopicsRequest(topics=[state]))
+    broker.flush()
+    assert retried.answer.responses[0].error_code == (3 if asked["name"] else 100)

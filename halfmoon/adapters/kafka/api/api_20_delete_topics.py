@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Topic
 
 
+GONE = frozenset({Fault.UNKNOWN_TOPIC_OR_PARTITION, Fault.UNKNOWN_TOPIC_ID})
 STRICT_SINCE = 5
 """From this version on, clients know what it means that their quota of changes is used up."""
 
@@ -62,6 +63,9 @@ def delete_topics(ctx: Context, request: Any) -> object:
             found.append((topic, result))
         except BrokerError as error:
             refuse(result, error)
+            if error.fault in GONE:  # for good once its deletion, perhaps asked for before, is durable
+                position = later(position, ctx.core.log.end)
+                deleted.append(result)
     mutations = Mutations(ctx, STRICT_SINCE)
     # A view was created after its source, so its number is higher.
     for topic, result in sorted(found, key=lambda pair: -pair[0].number):
