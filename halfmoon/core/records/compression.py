@@ -43,7 +43,7 @@ _SMALLEST_BUFFER = 1024
 _SNAPPY_BEST_RATIO = 22
 """A snappy copy element gives at most 64 bytes for 3."""
 
-_LARGE_BYTES = 1 << 20
+_LARGE_BYTES = 16 << 20
 
 _block_length = struct.Struct(">i")
 
