@@ -91,13 +91,14 @@ def nobody(problem: str) -> CliError:
 
 
 def _common(bootstrap_server: str) -> dict[str, Any]:
+    from kafka import KafkaConsumer
+
     servers = addresses(bootstrap_server)
     reach(servers, nobody)
-    return {
-        "bootstrap_servers": [server for server, _ in servers],
-        "bootstrap_timeout_ms": BOOTSTRAP_TIMEOUT_MS,
-        "client_id": CLIENT_ID,
-    }
+    common: dict[str, Any] = {"bootstrap_servers": [server for server, _ in servers], "client_id": CLIENT_ID}
+    if "bootstrap_timeout_ms" in KafkaConsumer.DEFAULT_CONFIG:  # not in kafka-python 2, which tries once
+        common["bootstrap_timeout_ms"] = BOOTSTRAP_TIMEOUT_MS
+    return common
 
 
 def reach(servers: list[tuple[str, tuple[str, int]]], unreached: Callable[[str], CliError]) -> int:

@@ -24,19 +24,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kafka.structs import TopicPartition
 
+from halfmoon.kafka.consumer_protocol import Assignment, Member, Subscription, members_of
 from halfmoon.plugin import AnyAllocator, Queue, allocate, unowned
 from halfmoon.plugins.allocate import find_allocator
-
-SUBSCRIPTION_VERSION = 2
-"""ConsumerProtocolSubscription: 1 has owned partitions, 2 the generation they are from."""
 
 log = logging.getLogger("halfmoon.kafka")
 
 
-class AllocatorAssignor(AbstractPartitionAssignor):
+class AllocatorAssignor(AbstractPartitionAssignor):  # type: ignore[misc,unused-ignore]
     """A strategy in the form kafka-python wants; `assignor` makes the subclasses.
 
     One instance belongs to one consumer: it remembers what that consumer owns.
@@ -49,37 +46,38 @@ class AllocatorAssignor(AbstractPartitionAssignor):
         self._owned: list[TopicPartition] = []
         self._generation = -1
 
-    def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
+    def metadata(self, topics: Iterable[str]) -> Subscription:
         """What this member tells the leader when it joins."""
         owned: dict[str, list[int]] = {}
         for partition in self._owned:
             owned.setdefault(partition.topic, []).append(partition.partition)
-        named = ConsumerProtocolSubscription.TopicPartition
-        return ConsumerProtocolSubscription(
-            version=SUBSCRIPTION_VERSION,
-            topics=sorted(topics),
-            user_data=b"",
-            owned_partitions=[named(topic=topic, partitions=sorted(numbers)) for topic, numbers in owned.items()],
-            generation_id=self._generation,
+        return Subscription(
+            sorted(topics), {topic: sorted(numbers) for topic, numbers in owned.items()}, self._generation
         )
 
-    def on_assignment(self, assignment: ConsumerProtocolAssignment, generation: int) -> None:
-        """Remember what this member was given."""
+    def on_assignment(self, assignment: Any, generation: int = -1) -> None:
+        """Remember what this member was given. kafka-python 2 says no generation here."""
         self._owned = assignment.partitions()
         self._generation = generation
 
-    def assign(self, cluster: Any, members: Sequence[Any]) -> dict[str, ConsumerProtocolAssignment]:
-        """The leader's work: every member's partitions. `cluster` is a ClusterMetadata.
+    def on_generation_assignment(self, generation: int) -> None:
+        """kafka-python 2 says the generation here, and only to an assignor of the name `sticky`."""
+        self._generation = generation
+
+    def assign(self, cluster: Any, members: Mapping[str, Any] | Sequence[Any]) -> dict[str, Assignment]:
+        """The leader's work: every member's partitions. `cluster` is a ClusterMetadata, `members` what the version of
+        kafka-python gives.
 
         Raises ValueError when the strategy gives a partition to two members or to a stranger: KafkaConsumer.poll shows
         it. Partitions that the strategy leaves without an owner are logged as a warning.
         """
-        names = _names(members)
-        given: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in members}
-        for topic in sorted({topic for member in members for topic in member.metadata.topics}):
+        joined = members_of(members)
+        names = _names(joined)
+        given: dict[str, dict[str, list[int]]] = {member.member_id: {} for member in joined}
+        for topic in sorted({topic for member in joined for topic in member.topics}):
             queues = _queues(cluster, topic)
-            subscribed = {names[m.member_id]: m.member_id for m in members if topic in m.metadata.topics}
-            previous = _previous(topic, queues, members, names)
+            subscribed = {names[m.member_id]: m.member_id for m in joined if topic in m.topics}
+            previous = _previous(topic, queues, joined, names)
             assignment = allocate(type(self).allocator, list(subscribed), list(queues.values()), previous)
             idle = unowned(list(queues.values()), assignment)
             if idle:
@@ -90,9 +88,7 @@ class AllocatorAssignor(AbstractPartitionAssignor):
             for name, owned in assignment.items():
                 if owned:
                     given[subscribed[name]][topic] = [queue.queue_id for queue in owned]
-        return {
-            member_id: ConsumerProtocolAssignment(0, sorted(topics.items()), b"") for member_id, topics in given.items()
-        }
+        return {member_id: Assignment(topics) for member_id, topics in given.items()}
 
 
 def assignor(
@@ -121,9 +117,9 @@ def assignor(
     return type(f"AllocatorAssignor_{protocol}", (AllocatorAssignor,), attributes)
 
 
-def _names(members: Sequence[Any]) -> dict[str, str]:
+def _names(members: Sequence[Member]) -> dict[str, str]:
     """Member id → the name a strategy knows the member by."""
-    names = {member.member_id: member.group_instance_id or member.member_id for member in members}
+    names = {member.member_id: member.instance_id or member.member_id for member in members}
     # Somebody's instance id is somebody else's member id: nothing forbids it, and two members must not become one.
     return names if len(set(names.values())) == len(names) else {member_id: member_id for member_id in names}
 
@@ -145,18 +141,15 @@ def _broker(cluster: Any, topic: str, number: int) -> str:
 
 
 def _previous(
-    topic: str, queues: Mapping[int, Queue], members: Sequence[Any], names: Mapping[str, str]
+    topic: str, queues: Mapping[int, Queue], members: Sequence[Member], names: Mapping[str, str]
 ) -> dict[str, list[Queue]]:
     """Who owned which of the topic's queues: of two claims the one from the newer generation counts, ties stay both."""
     newest: dict[int, int] = {}
     claims: list[tuple[str, int, int]] = []
     for member in members:
-        generation = getattr(member.metadata, "generation_id", -1)
-        for owned in getattr(member.metadata, "owned_partitions", None) or ():
-            if owned.topic == topic:
-                for number in owned.partitions:
-                    newest[number] = max(newest.get(number, -1), generation)
-                    claims.append((names[member.member_id], number, generation))
+        for number in member.owned.get(topic, ()):
+            newest[number] = max(newest.get(number, -1), member.generation)
+            claims.append((names[member.member_id], number, member.generation))
     previous: dict[str, list[Queue]] = {}
     for name, number, generation in claims:
         if generation == newest[number] and number in queues:

@@ -11,15 +11,28 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kafka
 import pytest
-from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor, RebalanceProtocol
-from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.structs import TopicPartition
 
 import halfmoon.kafka
 from halfmoon.errors import StartError
+from halfmoon.kafka.consumer_protocol import Assignment
 from halfmoon.plugin import Queue
 from halfmoon.plugins import BUILT_IN
+
+MODERN = int(kafka.__version__.partition(".")[0]) >= 3
+if MODERN:
+    from kafka.protocol.consumer.metadata import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+
+    read_metadata, read_assignment = ConsumerProtocolSubscription.decode, ConsumerProtocolAssignment.decode
+else:
+    protocol = importlib.import_module("kafka.coordinator.protocol")
+    names = ("ConsumerProtocolMemberMetadata", "ConsumerProtocolMemberAssignment")
+    if not hasattr(protocol, names[0]):  # 2.3 counts their versions
+        names = tuple(f"{name}_v0" for name in names)
+    read_metadata, read_assignment = (getattr(protocol, name).decode for name in names)
 
 HALFMOON = Path(halfmoon.__file__).parents[1]
 
@@ -45,14 +58,33 @@ def member(
     member_id: str, assignor: AbstractPartitionAssignor, topics: Sequence[str] = ("t",), instance: str | None = None
 ) -> Any:
     """A member as the leader sees it: its metadata went over the wire."""
-    metadata = ConsumerProtocolSubscription.decode(assignor.metadata(set(topics)).encode())
-    return SimpleNamespace(member_id=member_id, group_instance_id=instance, metadata=metadata)
+    return SimpleNamespace(
+        member_id=member_id, group_instance_id=instance, metadata=read_metadata(assignor.metadata(set(topics)).encode())
+    )
 
 
-def partitions(assignment: Mapping[str, ConsumerProtocolAssignment], topic: str = "t") -> dict[str, list[int]]:
+def members(*joined: Any) -> Any:
+    """What the kafka-python that is installed gives the leader."""
+    if MODERN:
+        return list(joined)
+    for each in joined:
+        each.metadata = InOldForm(each.metadata, each.group_instance_id)
+    return {each.member_id: each.metadata for each in joined}
+
+
+class InOldForm:
+    """kafka-python 2.3's Subscription."""
+
+    def __init__(self, metadata: Any, group_instance_id: str | None) -> None:
+        self.subscription = metadata.subscription if hasattr(metadata, "subscription") else metadata.topics
+        self.user_data = metadata.user_data
+        self.group_instance_id = group_instance_id
+
+
+def partitions(assignment: Mapping[str, Any], topic: str = "t") -> dict[str, list[int]]:
     """Member → its partitions of one topic, after a trip over the wire."""
     return {
-        name: [p.partition for p in ConsumerProtocolAssignment.decode(one.encode()).partitions() if p.topic == topic]
+        name: [p.partition for p in read_assignment(one.encode()).partitions() if p.topic == topic]
         for name, one in assignment.items()
     }
 
@@ -62,86 +94,92 @@ def test_every_strategy_has_the_form_kafka_python_wants(strategy: str) -> None:
     made = halfmoon.kafka.assignor(strategy)()
     assert isinstance(made, AbstractPartitionAssignor)
     assert made.name == strategy
-    assert made.supported_protocols() == [RebalanceProtocol.EAGER]
-    assignment = made.assign(Cluster({"t": 6}), [member("a", made), member("b", made)])
+    if MODERN:
+        assert [protocol.name for protocol in made.supported_protocols()] == ["EAGER"]
+    assignment = made.assign(Cluster({"t": 6}), members(member("a", made), member("b", made)))
     assert set(assignment) == {"a", "b"}
 
 
 def test_members_get_what_the_strategy_says() -> None:
     made = halfmoon.kafka.assignor("averagely")()
-    members = [member("b", made), member("a", made), member("c", made)]
-    assert partitions(made.assign(Cluster({"t": 7}), members)) == {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]}
+    joined = members(member("b", made), member("a", made), member("c", made))
+    assert partitions(made.assign(Cluster({"t": 7}), joined)) == {"a": [0, 1, 2], "b": [3, 4], "c": [5, 6]}
 
 
 def test_a_topic_is_shared_by_those_who_subscribe_to_it() -> None:
     made = halfmoon.kafka.assignor("averagely")()
-    members = [member("a", made, ["t", "u"]), member("b", made, ["u"]), member("c", made, ["gone"])]
-    assignment = made.assign(Cluster({"t": 2, "u": 2}), members)
+    joined = members(member("a", made, ["t", "u"]), member("b", made, ["u"]), member("c", made, ["gone"]))
+    assignment = made.assign(Cluster({"t": 2, "u": 2}), joined)
     assert partitions(assignment, "t") == {"a": [0, 1], "b": [], "c": []}
     assert partitions(assignment, "u") == {"a": [0], "b": [1], "c": []}
 
 
 def test_equally_partitioned_topics_stay_together() -> None:
     made = halfmoon.kafka.assignor("averagely")()
-    assignment = made.assign(Cluster({"t": 5, "u": 5}), [member(name, made, ["t", "u"]) for name in ("a", "b")])
+    assignment = made.assign(
+        Cluster({"t": 5, "u": 5}), members(*(member(name, made, ["t", "u"]) for name in ("a", "b")))
+    )
     assert partitions(assignment, "t") == partitions(assignment, "u")
 
 
 def test_static_members_go_by_their_instance_id() -> None:
     made = halfmoon.kafka.assignor("averagely")()
-    members = [member("x-1", made, instance="two"), member("x-2", made, instance="one")]
-    assert partitions(made.assign(Cluster({"t": 2}), members)) == {"x-2": [0], "x-1": [1]}
+    joined = members(member("x-1", made, instance="two"), member("x-2", made, instance="one"))
+    assert partitions(made.assign(Cluster({"t": 2}), joined)) == {"x-2": [0], "x-1": [1]}
 
 
 def test_an_instance_id_that_is_another_members_id_makes_them_no_single_member() -> None:
     made = halfmoon.kafka.assignor("averagely")()
-    members = [member("x", made), member("y", made, instance="x")]
-    assert partitions(made.assign(Cluster({"t": 2}), members)) == {"x": [0], "y": [1]}
+    joined = members(member("x", made), member("y", made, instance="x"))
+    assert partitions(made.assign(Cluster({"t": 2}), joined)) == {"x": [0], "y": [1]}
 
 
 def test_racks_are_machine_rooms() -> None:
     made = halfmoon.kafka.assignor("machine_room_nearby")()
-    members = [member("r1-host-uuid", made), member("r2-host-uuid", made)]
-    assignment = made.assign(Cluster({"t": 6}, racks=["r1", "r2", "r3"]), members)
+    joined = members(member("r1-host-uuid", made), member("r2-host-uuid", made))
+    assignment = made.assign(Cluster({"t": 6}, racks=["r1", "r2", "r3"]), joined)
     assert partitions(assignment) == {"r1-host-uuid": [0, 3, 2], "r2-host-uuid": [1, 4, 5]}
 
 
 def test_a_sticky_consumer_keeps_what_it_has() -> None:
     cluster, sticky = Cluster({"t": 6}), halfmoon.kafka.assignor("sticky")
     old, other, new = sticky(), sticky(), sticky()
-    first = old.assign(cluster, [member("m", old), member("n", other)])
+    first = old.assign(cluster, members(member("m", old), member("n", other)))
     old.on_assignment(first["m"], 1)
     other.on_assignment(first["n"], 1)
-    second = partitions(old.assign(cluster, [member("a", new), member("m", old), member("n", other)]))
+    second = partitions(old.assign(cluster, members(member("a", new), member("m", old), member("n", other))))
     assert second == {"a": [2, 5], "m": [0, 1], "n": [3, 4]}
 
 
 def test_of_two_claims_the_newer_generation_counts() -> None:
     cluster, sticky = Cluster({"t": 2}), halfmoon.kafka.assignor("sticky")
     stale, fresh = sticky(), sticky()
-    stale.on_assignment(ConsumerProtocolAssignment(0, [("t", [0])], b""), 3)
-    fresh.on_assignment(ConsumerProtocolAssignment(0, [("t", [0])], b""), 4)
-    assert partitions(stale.assign(cluster, [member("a", stale), member("b", fresh)])) == {"a": [1], "b": [0]}
+    stale.on_assignment(Assignment({"t": [0]}), 3)
+    fresh.on_assignment(Assignment({"t": [0]}), 4)
+    assert partitions(stale.assign(cluster, members(member("a", stale), member("b", fresh)))) == {"a": [1], "b": [0]}
 
 
 def test_members_of_other_clients_may_say_nothing_of_what_they_own() -> None:
     sticky = halfmoon.kafka.assignor("sticky")()
-    plain = ConsumerProtocolSubscription(version=0, topics=["t"], user_data=b"").encode()
-    old = SimpleNamespace(member_id="a", group_instance_id=None, metadata=ConsumerProtocolSubscription.decode(plain))
-    assert partitions(sticky.assign(Cluster({"t": 2}), [old, member("b", sticky)])) == {"a": [0], "b": [1]}
+    for said in (b"", b"\xff", b"\0\0\0\x01\0\x01t\0\0\0\x01\0\0\0\0"):
+        plain = b"\0\0" + b"\0\0\0\x01\0\x01t" + len(said).to_bytes(4, "big") + said
+        old = SimpleNamespace(member_id="a", group_instance_id=None, metadata=read_metadata(plain))
+        joined = members(old, member("b", sticky))
+        assert partitions(sticky.assign(Cluster({"t": 2}), joined)) == {"a": [0], "b": [1]}
 
 
 def test_consumers_do_not_share_what_they_remember() -> None:
     sticky = halfmoon.kafka.assignor("sticky")
     one, other = sticky(), sticky()
-    one.on_assignment(ConsumerProtocolAssignment(0, [("t", [0])], b""), 3)
-    assert not other.metadata({"t"}).owned_partitions
+    one.on_assignment(Assignment({"t": [0]}), 3)
+    assert one.metadata({"t"}).owned
+    assert not other.metadata({"t"}).owned
 
 
 def test_partitions_nobody_reads_are_told(caplog: pytest.LogCaptureFixture) -> None:
     made = halfmoon.kafka.assignor("machine_room", settings={"rooms": ["r1"]})()
     with caplog.at_level(logging.WARNING):
-        assignment = made.assign(Cluster({"t": 3}, racks=["r1", "r2"]), [member("a", made)])
+        assignment = made.assign(Cluster({"t": 3}, racks=["r1", "r2"]), members(member("a", made)))
     assert partitions(assignment) == {"a": [0, 2]}
     assert [record.getMessage() for record in caplog.records] == [
         "event=partitions_without_owner assignor=machine_room topic=t partitions=1"
@@ -155,14 +193,14 @@ def test_a_function_will_do() -> None:
     made = halfmoon.kafka.assignor(reversed_order)()
     assert made.name == "reversed_order"
     assert halfmoon.kafka.assignor(reversed_order, name="mine").name == "mine"
-    assignment = made.assign(Cluster({"t": 3}), [member("a", made), member("b", made)])
+    assignment = made.assign(Cluster({"t": 3}), members(member("a", made), member("b", made)))
     assert partitions(assignment) == {"a": [], "b": [2, 1, 0]}
 
 
 def test_a_strategy_that_gives_a_partition_twice_is_refused() -> None:
     made = halfmoon.kafka.assignor(lambda members, queues: {name: list(queues) for name in members}, name="greedy")()
     with pytest.raises(ValueError, match="was given to a and to b"):
-        made.assign(Cluster({"t": 1}), [member("a", made), member("b", made)])
+        made.assign(Cluster({"t": 1}), members(member("a", made), member("b", made)))
 
 
 @pytest.mark.parametrize(
@@ -271,10 +309,10 @@ def installed_package(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 @pytest.mark.usefixtures("installed_package")
 def test_a_strategy_of_an_installed_package() -> None:
     made = halfmoon.kafka.assignor("backwards")()
-    members = [member(name, made) for name in ("a", "b", "c")]
-    assert partitions(made.assign(Cluster({"t": 4}), members)) == {"a": [2], "b": [1], "c": [0, 3]}
+    joined = members(*(member(name, made) for name in ("a", "b", "c")))
+    assert partitions(made.assign(Cluster({"t": 4}), joined)) == {"a": [2], "b": [1], "c": [0, 3]}
     few = halfmoon.kafka.assignor("backwards", settings={"at_most": 1})()
-    assert partitions(few.assign(Cluster({"t": 4}), members)) == {"a": [2], "b": [1], "c": [0]}
+    assert partitions(few.assign(Cluster({"t": 4}), joined)) == {"a": [2], "b": [1], "c": [0]}
 
 
 @pytest.mark.usefixtures("installed_package")
