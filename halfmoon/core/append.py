@@ -131,6 +131,7 @@ class Appender:
     def __init__(self, log: WriteSide, catalog: Catalog, turn: Turn, clock: Clock, *, validate_records: bool) -> None:
         self._log = log
         self._catalog = catalog
+        self._traffic = catalog.traffic
         self._turn = turn
         self._clock = clock
         self._checks = Checks(self._look, every_record=validate_records, compiled=walk.walk_compiled)
@@ -366,6 +367,10 @@ class Appender:
                 self.indexed, partition, batch, position, provenance, base_offset, span, now_ms, due_ms, part, parts
             )
         partition.next_offset = base_offset + span
+        topic = partition.topic
+        traffic = topic.traffic or self._traffic.of(topic)
+        traffic.in_bytes += len(batch)
+        traffic.in_records += record_count
         epochs = partition.epochs
         if not epochs or epochs[-1][0] != generation:
             partition.began_epoch(generation, base_offset)

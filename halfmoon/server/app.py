@@ -42,6 +42,7 @@ from halfmoon.server.assembly import Node
 from halfmoon.server.build import build
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.needs import check_needs
 from halfmoon.server.observing import Observing
 from halfmoon.server.plugin_features import features_of
@@ -163,6 +164,9 @@ class App:
         self.ticker = Ticker(kernel, loop)
         self.ticker.start()
         self._undo.append(self.ticker.stop)
+        self.loop_lag = LoopLag(loop)
+        self.loop_lag.start()
+        self._undo.append(self.loop_lag.stop)
         cleaning = CleaningProcess(fs.root.absolute(), settings.log.cleaner.bytes_per_second)
         node.cleaner.execute = cleaning.run
         self._undo.append(cleaning.stop)

@@ -25,6 +25,8 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_generation", "gauge", "Raised at every start; the leader epoch of all partitions."),
         Family("halfmoon_flush_seconds", "histogram", "Time of an fdatasync of the log, queueing included."),
         Family("halfmoon_tick_seconds", "histogram", "Time that a turn of the loop takes."),
+        Family("halfmoon_loop_lag_seconds", "histogram", "How late the loop calls a timer."),
+        Family("halfmoon_request_seconds", "histogram", "Time from a request to its answer.", ("listener", "api")),
         Family("halfmoon_log_start_position", "gauge", "Log position of the oldest byte kept."),
         Family("halfmoon_log_flushed_position", "gauge", "Log position below which everything survives power loss."),
         Family("halfmoon_log_written_position", "gauge", "Log position below which everything survives a kill."),
@@ -100,6 +102,9 @@ WIDE: dict[str, Family] = {
     family.name: family
     for family in (
         Family("halfmoon_topic_bytes", "gauge", "Bytes of a topic's record batches.", ("topic",)),
+        Family("halfmoon_topic_in_bytes_total", "counter", "Bytes of record batches appended to a topic.", ("topic",)),
+        Family("halfmoon_topic_in_records_total", "counter", "Records appended to a topic.", ("topic",)),
+        Family("halfmoon_topic_out_bytes_total", "counter", "Bytes of record batches sent to clients.", ("topic",)),
         Family("halfmoon_group_lag", "gauge", "Records between committed offset and high watermark.", _GROUP),
         Family("kafka_topic_partitions", "gauge", "Number of partitions of a topic.", ("topic",)),
         Family("kafka_topic_partition_current_offset", "gauge", "A partition's high watermark.", _PARTITION),

@@ -41,7 +41,7 @@ class NarrowCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         for family in self._readings.families:
             if family.kind == "histogram":
-                yield _histogram(family, self._readings.histograms[family.name])
+                yield _histograms(family, self._readings.histograms.get(family.name, []))
                 continue
             samples = self._readings.samples.get(family.name, [])
             yield _numbers(family, samples)
@@ -57,12 +57,13 @@ def _numbers(family: Family, samples: list[Sample]) -> Metric:
     return metric
 
 
-def _histogram(family: Family, histogram: Histogram) -> Metric:
-    metric = HistogramMetricFamily(family.name, family.meaning)
-    buckets: list[tuple[str, float]] = []
-    total = 0
-    for bound, count in zip((*map(str, histogram.bounds_s), "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((bound, total))
-    metric.add_metric((), buckets, histogram.total_s)
+def _histograms(family: Family, histograms: list[tuple[tuple[str, ...], Histogram]]) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.meaning, labels=family.labels)
+    for labels, histogram in histograms:
+        buckets: list[tuple[str, float]] = []
+        total = 0
+        for bound, count in zip((*map(str, histogram.bounds_s), "+Inf"), histogram.counts, strict=True):
+            total += count
+            buckets.append((bound, total))
+        metric.add_metric(labels, buckets, histogram.total_s)
     return metric

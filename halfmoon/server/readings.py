@@ -27,17 +27,23 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.listener import Counters
     from halfmoon.config.settings import Settings
     from halfmoon.config.units import Address
+    from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Topic
+    from halfmoon.core.durations import Durations
     from halfmoon.core.kernel import Kernel
     from halfmoon.server import assembly
+    from halfmoon.server.loop_lag import LoopLag
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.services import Services
-    from halfmoon.server.tick import Durations, Ticker
+    from halfmoon.server.tick import Ticker
 
 SLICE_S = 0.0005
 """How long a walk keeps the loop before it lets it turn."""
 CHUNK = 100
 """Partitions between two looks at the clock."""
+
+OTHER_TOPICS = "(other)"
+"""In place of a name, which no topic can have."""
 
 Sample = tuple[tuple[str, ...], float]
 """Label values, in the family's order, and the number."""
@@ -72,6 +78,7 @@ class App(Protocol):
     settings: Settings
     node: assembly.Node
     ticker: Ticker
+    loop_lag: LoopLag
     kafka: KafkaServer
     kafka_address: Address | None
     rocketmq: RocketmqServer | None
@@ -99,6 +106,15 @@ class Histogram(NamedTuple):
     total_s: float
 
 
+class TrafficReading(NamedTuple):
+    """Of a topic, or of all that share what counts them (`OTHER_TOPICS`)."""
+
+    topic: str
+    in_bytes: int
+    in_records: int
+    out_bytes: int
+
+
 class TopicReading(NamedTuple):
     name: str
     offsets: list[tuple[int, int]]
@@ -121,12 +137,18 @@ class Readings(Struct):
     wide: list[Family] = field(default_factory=lambda: list(WIDE.values()))
     """Those with a series per topic, partition or group."""
     samples: dict[str, list[Sample]] = field(default_factory=dict)
-    histograms: dict[str, Histogram] = field(default_factory=dict)
+    histograms: dict[str, list[tuple[tuple[str, ...], Histogram]]] = field(default_factory=dict)
+    """With the values of their labels."""
     topics: list[TopicReading] = field(default_factory=list)
     groups: list[GroupReading] = field(default_factory=list)
+    traffic: list[TrafficReading] = field(default_factory=list)
 
     def put(self, name: str, value: float, *labels: str) -> None:
         self.samples.setdefault(name, []).append((labels, value))
+
+    def put_histogram(self, name: str, durations: Durations, *labels: str) -> None:
+        histogram = Histogram(durations.bounds_s, tuple(durations.counts), durations.total_s)
+        self.histograms.setdefault(name, []).append((labels, histogram))
 
 
 class _Slices:
@@ -154,6 +176,7 @@ async def take(app: App) -> Readings:
     for read in kernel.features.read_metrics:
         read(readings.put)
     slices = _Slices()
+    readings.traffic = _traffic(kernel.catalog)
     readings.topics = [await _topic(topic, slices) for topic in list(kernel.catalog.by_number.values())]
     readings.put("halfmoon_topics", len(readings.topics))
     readings.put("halfmoon_partitions", sum(len(topic.offsets) for topic in readings.topics))
@@ -177,12 +200,9 @@ def _read_node(app: App, readings: Readings) -> None:
     put("kafka_brokers", 1)
     address = app.settings.listeners.kafka.advertise or app.kafka_address
     put("kafka_broker_info", 1, node_id, str(address))
-    readings.histograms["halfmoon_flush_seconds"] = _histogram(app.ticker.flush_durations)
-    readings.histograms["halfmoon_tick_seconds"] = _histogram(app.ticker.tick_durations)
-
-
-def _histogram(durations: Durations) -> Histogram:
-    return Histogram(durations.bounds_s, tuple(durations.counts), durations.total_s)
+    readings.put_histogram("halfmoon_flush_seconds", app.ticker.flush_durations)
+    readings.put_histogram("halfmoon_tick_seconds", app.ticker.tick_durations)
+    readings.put_histogram("halfmoon_loop_lag_seconds", app.loop_lag.durations)
 
 
 def _read_log(kernel: Kernel, readings: Readings) -> None:
@@ -229,6 +249,8 @@ def _read_listener(listener: str, counters: Counters, names: Mapping[int, str], 
     put = readings.put
     for key, count in counters.requests.items():
         put("halfmoon_requests_total", count, listener, names.get(key, str(key)))
+    for key, durations in counters.durations.items():
+        readings.put_histogram("halfmoon_request_seconds", durations, listener, names.get(key, str(key)))
     put("halfmoon_request_errors_total", counters.errors, listener)
     put("halfmoon_malformed_requests_total", counters.malformed, listener)
     put("halfmoon_connections", counters.connections, listener)
@@ -261,6 +283,17 @@ def _read_plugins(app: App, readings: Readings) -> None:
         readings.put("halfmoon_plugin_errors_total", count, plugin, hook)
     for service, failures in app.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
+
+
+def _traffic(catalog: Catalog) -> list[TrafficReading]:
+    """Of topics that had any, a line each while there are few, and one for all others."""
+    others = catalog.traffic.others
+    found = [
+        TrafficReading(topic.name, traffic.in_bytes, traffic.in_records, traffic.out_bytes)
+        for topic in catalog.by_number.values()
+        if (traffic := topic.traffic) is not None and traffic is not others
+    ]
+    return [*found, TrafficReading(OTHER_TOPICS, others.in_bytes, others.in_records, others.out_bytes)]
 
 
 async def _topic(topic: Topic, slices: _Slices) -> TopicReading:

@@ -40,6 +40,18 @@ def _topic_bytes(name: str, readings: Readings) -> Iterable[str]:
     return (f'{name}{{topic="{escape(topic.name)}"}} {topic.size_bytes}\n' for topic in readings.topics)
 
 
+def _topic_in_bytes(name: str, readings: Readings) -> Iterable[str]:
+    return (f'{name}{{topic="{escape(each.topic)}"}} {each.in_bytes}\n' for each in readings.traffic)
+
+
+def _topic_in_records(name: str, readings: Readings) -> Iterable[str]:
+    return (f'{name}{{topic="{escape(each.topic)}"}} {each.in_records}\n' for each in readings.traffic)
+
+
+def _topic_out_bytes(name: str, readings: Readings) -> Iterable[str]:
+    return (f'{name}{{topic="{escape(each.topic)}"}} {each.out_bytes}\n' for each in readings.traffic)
+
+
 def _topic_partitions(name: str, readings: Readings) -> Iterable[str]:
     return (f'{name}{{topic="{escape(topic.name)}"}} {len(topic.offsets)}\n' for topic in readings.topics)
 
@@ -113,6 +125,9 @@ def _sum_lines(name: str, group: GroupReading, sums: dict[str, int]) -> Iterator
 
 _LINES = {
     "halfmoon_topic_bytes": _topic_bytes,
+    "halfmoon_topic_in_bytes_total": _topic_in_bytes,
+    "halfmoon_topic_in_records_total": _topic_in_records,
+    "halfmoon_topic_out_bytes_total": _topic_out_bytes,
     "halfmoon_group_lag": _group_lag,
     "kafka_topic_partitions": _topic_partitions,
     "kafka_topic_partition_current_offset": _current_offset,

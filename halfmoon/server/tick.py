@@ -17,12 +17,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect_left
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from msgspec import Struct, field
-
+from halfmoon.core.durations import Durations
 from halfmoon.core.jobs import Background, Job
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage.segment import Sync
@@ -39,20 +37,6 @@ time is looked for at their ends."""
 
 SHARED_ROUNDS = 16
 """After a round in which several clients appended, the turns of so many rounds wait for their end."""
-
-FLUSH_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
-
-
-class Durations(Struct):
-    """How long something took, counted in buckets: cheap enough for every turn."""
-
-    bounds_s: tuple[float, ...] = FLUSH_BUCKETS_S
-    counts: list[int] = field(default_factory=lambda: [0] * (len(FLUSH_BUCKETS_S) + 1))
-    total_s: float = 0.0
-
-    def add(self, seconds: float) -> None:
-        self.total_s += seconds
-        self.counts[bisect_left(self.bounds_s, seconds)] += 1
 
 
 class Round:

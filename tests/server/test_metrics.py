@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import socket
+import time
 import urllib.request
 from importlib import import_module
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.admin import NewTopic
 from kafka.errors import MessageSizeTooLargeError
@@ -23,10 +25,13 @@ from server_rig import batch, in_loop, node, until
 import halfmoon.testing
 from halfmoon import services
 from halfmoon.core.metrics import Family
+from halfmoon.core.records.batches import build_batch
+from halfmoon.core.traffic import MOST_TOPICS
 from halfmoon.plugins import store
 from halfmoon.remoting import command as wire
 from halfmoon.server import metrics, readings, series
 from halfmoon.server.catalogue import NARROW, WIDE
+from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.readings import GroupReading, Histogram, Readings, TopicReading
 
 DOCS = (Path(__file__).parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
@@ -59,9 +64,7 @@ OF_FEATURES = [
 
 
 def made_up() -> Readings:
-    empty = Histogram((0.1,), (0, 0), 0.0)
-    histograms = {"halfmoon_flush_seconds": empty, "halfmoon_tick_seconds": empty}
-    return Readings([*NARROW.values(), *OF_FEATURES], histograms=histograms)
+    return Readings([*NARROW.values(), *OF_FEATURES])
 
 
 # -- the documentation -------------------------------------------------------------------------------------------------
@@ -100,11 +103,20 @@ def test_a_renamed_metric_has_both_names_for_one_version(family: Family) -> None
 
 def test_a_histogram_adds_up() -> None:
     taken = made_up()
-    taken.histograms["halfmoon_tick_seconds"] = Histogram((0.001, 0.25), (3, 2, 1), 1.5)
+    taken.histograms["halfmoon_tick_seconds"] = [((), Histogram((0.001, 0.25), (3, 2, 1), 1.5))]
     found = parsed(metrics.render(taken).decode())
     assert found["halfmoon_tick_seconds_bucket"] == {labels(le=0.001): 3, labels(le=0.25): 5, labels(le="+Inf"): 6}
     assert found["halfmoon_tick_seconds_sum"] == {labels(): 1.5}
     assert found["halfmoon_tick_seconds_count"] == {labels(): 6}
+
+
+def test_a_histogram_with_labels_has_a_series_for_each() -> None:
+    taken = made_up()
+    taken.histograms["halfmoon_request_seconds"] = [
+        (("kafka", api), Histogram((0.1,), (1, count), 2.0)) for api, count in (("Fetch", 2), ("Produce", 5))
+    ]
+    found = parsed(metrics.render(taken).decode())["halfmoon_request_seconds_count"]
+    assert found == {labels(listener="kafka", api="Fetch"): 3, labels(listener="kafka", api="Produce"): 6}
 
 
 def test_wide_series_say_what_was_read() -> None:
@@ -188,6 +200,15 @@ def test_a_nodes_metrics_after_producing_and_consuming() -> None:
     assert found["kafka_broker_info"] == {labels(id=1, address=address): 1}
     assert found["halfmoon_refused_batches_total"] == {labels(reason="MESSAGE_TOO_LARGE"): 1}
     assert found["halfmoon_requests_total"][labels(listener="kafka", api="Produce")] == 4
+    for api, requests in found["halfmoon_requests_total"].items():
+        assert found["halfmoon_request_seconds_count"].get(api, 0) >= requests - 1, "but for those that wait"
+    assert found["halfmoon_request_seconds_sum"][labels(listener="kafka", api="Produce")] > 0
+    (size,) = {value for where, value in found["halfmoon_topic_bytes"].items() if where == labels(topic="t")}
+    assert found["halfmoon_topic_in_bytes_total"][labels(topic="t")] == size
+    assert found["halfmoon_topic_in_records_total"][labels(topic="t")] == 3
+    assert found["halfmoon_topic_out_bytes_total"][labels(topic="t")] >= size
+    assert labels(topic="small") not in found["halfmoon_topic_in_records_total"], "nothing was appended"
+    assert found["halfmoon_topic_in_records_total"][labels(topic="(other)")] == 0
     assert found["halfmoon_connections"][labels(listener="kafka")] >= 3
     assert found["halfmoon_received_bytes_total"][labels(listener="kafka")] > 600
     assert found["halfmoon_tick_seconds_count"][labels()] > 0
@@ -251,6 +272,7 @@ def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
             assert client.recv(4)
         found = parsed(urllib.request.urlopen(f"http://{broker.http}/metrics", timeout=10).read().decode())
         assert found["halfmoon_requests_total"][labels(listener="rocketmq", api="HEART_BEAT")] == 2
+        assert found["halfmoon_request_seconds_count"][labels(listener="rocketmq", api="HEART_BEAT")] == 2
         assert found["halfmoon_connections"][labels(listener="rocketmq")] == 2
         assert found["halfmoon_rocketmq_members"] == {
             labels(group="shop", role="producer"): 2, labels(group="billing", role="consumer"): 2,
@@ -258,6 +280,89 @@ def test_a_nodes_metrics_after_rocketmq_clients_have_come() -> None:
         conflict = labels(group="billing", topic="orders", client="c1", other="c2")
         assert found["halfmoon_rocketmq_subscription_conflicts_total"] == {conflict: 1}
         assert found["halfmoon_rocketmq_check_backs_total"] == found["halfmoon_rocketmq_locked_queues"] == {labels(): 0}
+
+
+@in_loop
+async def test_five_thousand_topics_have_a_thousand_lines(tmp_path: Path) -> None:
+    async with node(tmp_path) as app:
+        kernel = app.node.kernel
+        for number in range(MOST_TOPICS + 200):
+            topic, _ = kernel.administration.create_topic(f"t{number}", 1)
+            kernel.append(topic.partitions[0], memoryview(bytearray(batch(b"x", b"y"))), 0)
+        found = parsed(metrics.render(await readings.take(app)).decode())["halfmoon_topic_in_records_total"]
+        assert len(found) == MOST_TOPICS + 1
+        assert found[labels(topic="(other)")] == 400
+        assert sum(found.values()) == 2 * (MOST_TOPICS + 200)
+
+
+@in_loop
+async def test_waiting_is_part_of_a_requests_time(tmp_path: Path) -> None:
+    async with node(tmp_path) as app:
+        assert app.kafka_address is not None
+        app.node.kernel.administration.create_topic("t", 1)
+        consumer = Consumer({"bootstrap.servers": str(app.kafka_address), "group.id": "g", "fetch.wait.max.ms": 200})
+        consumer.assign([TopicPartition("t", 0, 0)])
+        durations = app.kafka.counters.durations
+        await asyncio.to_thread(consumer.consume, 1, 0.1)
+        waited = durations[1].bounds_s.index(0.1) + 1
+        await until(lambda: sum(durations[1].counts[waited:]))
+        await asyncio.to_thread(consumer.close)
+    assert durations[1].total_s > 0.1
+
+
+@in_loop
+async def test_a_loop_that_is_kept_is_seen(tmp_path: Path) -> None:
+    lag = LoopLag(asyncio.get_running_loop(), 0.01)
+    lag.start()
+    await asyncio.sleep(0.005)
+    time.sleep(0.3)
+    await until(lambda: sum(lag.durations.counts))
+    lag.stop()
+    assert sum(lag.durations.counts[lag.durations.bounds_s.index(0.25) + 1 :]) == 1
+    assert lag.durations.total_s > 0.25
+    seen = sum(lag.durations.counts)
+    await asyncio.sleep(0.03)
+    assert sum(lag.durations.counts) == seen, "stopped"
+
+
+@in_loop
+async def test_retries_dead_letters_and_half_messages_are_counted(tmp_path: Path) -> None:
+    plugins = {"transaction": {"timeout": "50ms", "check_interval": "50ms", "check_max": 1}}
+    async with node(tmp_path, plugins=plugins) as app:
+        kernel = app.node.kernel
+
+        def send(topic: str, **headers: str) -> None:
+            found = kernel.catalog.by_name.get(topic) or kernel.administration.create_topic(topic, 1)[0]
+            given = tuple((name, value.encode()) for name, value in headers.items())
+            made = bytearray(build_batch([(None, b"x", 1_000, given)]))
+            kernel.append(found.partitions[0], memoryview(made), kernel.clock.wall_ms())
+
+        def named(key: str) -> dict[str, str]:
+            return {"PGROUP": "shop", "UNIQ_KEY": key}
+
+        async def of(name: str) -> dict[Labels, float]:
+            return parsed(metrics.render(await readings.take(app)).decode())[name]
+
+        send("orders", DELAY="18")
+        send("retry.g", RETRY_OF="orders/0/0", DELAY="18")
+        send("retry.g", RECONSUME_TIME="16")
+        for key in ("a", "b", "c"):
+            send("orders", TRAN_MSG="true", **named(key))
+        assert await of("halfmoon_scheduled_topic_messages") == {
+            labels(topic="SCHEDULE_TOPIC_XXXX"): 2, labels(topic="RMQ_SYS_TRANS_HALF_TOPIC"): 3,
+        }  # fmt: skip
+        kernel.write()
+        await until(lambda: kernel.catalog.by_name["RMQ_SYS_TRANS_HALF_TOPIC"].partitions[0].high_watermark == 3)
+        send("halfmoon.transactions", TRAN_STATE="commit", **named("a"))
+        send("halfmoon.transactions", TRAN_STATE="rollback", **named("b"))
+        assert await of("halfmoon_retries_total") == {labels(): 1}
+        assert await of("halfmoon_dead_letters_total") == {labels(): 1}
+        while (found := await of("halfmoon_half_messages_total"))[labels(event="given_up")] == 0:
+            await asyncio.sleep(0.02)
+        assert found == {
+            labels(event="prepared"): 3, labels(event="committed"): 1, labels(event="rolled_back"): 1,
+            labels(event="checked"): 1, labels(event="given_up"): 1,
+        }  # fmt: skip
 
 
 @in_loop

@@ -14,13 +14,14 @@ import pytest
 import uvloop
 
 from halfmoon.config.settings import load_settings
+from halfmoon.core.durations import FLUSH_BUCKETS_S, Durations
 from halfmoon.core.features import Feature
 from halfmoon.core.hold import Held
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.server.clock import SystemClock
-from halfmoon.server.tick import FLUSH_BUCKETS_S, SHARED_ROUNDS, Durations, Round, Ticker
+from halfmoon.server.tick import SHARED_ROUNDS, Round, Ticker
 from halfmoon.testing.node import BareNode
 
 

@@ -24,6 +24,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections import deque
+from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from msgspec import Struct
@@ -89,10 +90,13 @@ class Shared(Struct):
 class Slot:
     """The place of an answer in the order of answers."""
 
-    __slots__ = ("buffers", "connection", "correlation_id", "deferred", "done", "route", "size")
+    __slots__ = ("begun_s", "buffers", "connection", "correlation_id", "deferred", "done", "route", "size")
 
-    def __init__(self, connection: Connection, route: Route, correlation_id: int, deferred: Deferred | None) -> None:
+    def __init__(
+        self, connection: Connection, route: Route, correlation_id: int, deferred: Deferred | None, begun_s: float
+    ) -> None:
         self.connection = connection
+        self.begun_s = begun_s
         self.route = route
         self.correlation_id = correlation_id
         self.deferred = deferred
@@ -119,6 +123,7 @@ class Connection(tcp.Connection):
         self._core = listener.core
         self._services = shared.services
         self._routes = shared.routes
+        self._durations = listener.counters.durations
         self._slots: deque[Slot] = deque()
         self._ready_bytes = 0
         """Of answers that are ready and wait for one before them."""
@@ -284,8 +289,8 @@ class Connection(tcp.Connection):
                 pos = pos + 1 if frame[pos] == 0 else wire.skip_tags(frame, pos)
         except IndexError:
             raise MalformedRequest("the request ends within its header") from None
-        requests = self._counters.requests
-        requests[route.key] += 1
+        begun_s = perf_counter()
+        self._counters.requests[route.key] += 1
         if self._slots:
             last = self._slots[-1].deferred
             if last is not None and last.hurry is not None:
@@ -303,22 +308,24 @@ class Connection(tcp.Connection):
             result = route.handler(context, request)
         else:
             result = throttling.handle(route, context, request, len(frame), self.mute)
-        self._take_result(route, correlation_id, result)
+        self._take_result(route, correlation_id, result, begun_s)
         return route.keeps_body
 
-    def _take_result(self, route: Route, correlation_id: int, result: object) -> None:
+    def _take_result(self, route: Route, correlation_id: int, result: object, begun_s: float) -> None:
         if result is None:
+            self._durations[route.key].add(perf_counter() - begun_s)
             return
         if isinstance(result, Deferred) and not result.done:
-            slot = Slot(self, route, correlation_id, result)
+            slot = Slot(self, route, correlation_id, result, begun_s)
             self._slots.append(slot)
             result.then(slot.finish)
         elif self._slots:
-            slot = Slot(self, route, correlation_id, None)
+            slot = Slot(self, route, correlation_id, None, begun_s)
             self._slots.append(slot)
             slot.finish(result.value if isinstance(result, Deferred) else result)
         else:
             self._send(route, correlation_id, result.value if isinstance(result, Deferred) else result)
+            self._durations[route.key].add(perf_counter() - begun_s)
 
     def _not_offered(self, key_version: int, correlation_id: int) -> None:
         key, version = key_version >> 16, key_version & 0xFFFF
@@ -328,7 +335,7 @@ class Connection(tcp.Connection):
             return
         route = self._routes[API_VERSIONS << 16]
         self._counters.requests[API_VERSIONS] += 1
-        self._take_result(route, correlation_id, unsupported_version(self.apis))
+        self._take_result(route, correlation_id, unsupported_version(self.apis), perf_counter())
 
     # Answers.
 
@@ -345,6 +352,7 @@ class Connection(tcp.Connection):
             )
             self._close()
             return
+        self._durations[slot.route.key].add(perf_counter() - slot.begun_s)
         slot.done = True
         slots = self._slots
         if slots[0] is not slot:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Mapping
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from halfmoon.adapters.rocketmq import access
@@ -158,13 +159,14 @@ class Connection(tcp.Connection):
             self._counters.errors += 1
             self.reply(command, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {code} is not supported"))
             return
+        begun_s = perf_counter()
         answer: Answer | None
         try:
             if route.changes and not self._is_local():
                 raise Refused(
                     Code.NO_PERMISSION, f"{route.name} is taken from this machine only, as there is no authentication"
                 )
-            call = Call(self._node, self, command)
+            call = Call(self._node, self, command, begun_s)
             if self._node.access is not None:
                 access.check(self._node.access, call)
             answer = route.handler(call)
@@ -177,6 +179,11 @@ class Connection(tcp.Connection):
             answer = Answer(Code.SYSTEM_ERROR, remark="unexpected error in the broker; see its log")
         if answer is not None:
             self.reply(command, answer)
+            self.took(code, begun_s)
+
+    def took(self, code: int, begun_s: float) -> None:
+        """A request that came at `begun_s` is answered."""
+        self._counters.durations[code].add(perf_counter() - begun_s)
 
     def _is_local(self) -> bool:
         return self.peer_host == "::1" or self.peer_host.startswith("127.")

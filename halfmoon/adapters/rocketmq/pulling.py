@@ -183,8 +183,10 @@ class Pull:
             for begin, end in zip([low, *(at + 1 for at in left_out)], [*left_out, high], strict=True)
             if begin < end
         ]
-        for told in self._call.core.on_fetched:
-            told(self._partition.topic.name, self._partition.index, sum(map(len, body)))
+        core, size = self._call.core, sum(map(len, body))
+        core.catalog.traffic.sent(self._partition.topic, size)
+        for told in core.on_fetched:
+            told(self._partition.topic.name, self._partition.index, size)
         return self._answer(Code.SUCCESS, FOUND, after, body)
 
     def _left_out(self, window: Window, low: int, high: int) -> list[int]:

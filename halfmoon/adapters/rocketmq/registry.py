@@ -65,6 +65,9 @@ class Peer(Client, Protocol):
 
     def reply(self, command: Command, answer: Answer) -> None: ...
 
+    def took(self, code: int, begun_s: float) -> None:
+        """A request that came at `begun_s` is answered."""
+
     def awaits(self, more: int) -> None:
         """So many more of its requests wait for the log (or fewer)."""
 
@@ -78,10 +81,11 @@ class Peer(Client, Protocol):
 class Call:
     """One request."""
 
-    __slots__ = ("command", "connection", "node")
+    __slots__ = ("begun_s", "command", "connection", "node")
 
-    def __init__(self, node: Node, connection: Peer, command: Command) -> None:
+    def __init__(self, node: Node, connection: Peer, command: Command, begun_s: float) -> None:
         self.node = node
+        self.begun_s = begun_s
         self.connection = connection
         self.command = command
 
@@ -152,6 +156,7 @@ class Call:
 
     def reply(self, answer: Answer) -> None:
         self.connection.reply(self.command, answer)
+        self.connection.took(self.command.code, self.begun_s)
 
     def after(self, position: int, answer: Answer) -> None:
         """Answer once the log is durable up to `position`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Protocol
@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.settings import LimitSettings, Settings
+from halfmoon.core.durations import Durations, of_requests
 from halfmoon.services.common.services import Services
 
 SWEEP_MS = 5_000
@@ -45,6 +46,8 @@ class Counters(Struct):
     """Requests that a handler failed on, and ones for what is not offered."""
     requests: Counter[int] = field(default_factory=Counter)
     """By API key, or request code."""
+    durations: defaultdict[int, Durations] = field(default_factory=lambda: defaultdict(of_requests))
+    """From a request's arrival to its answer, by the same; waiting included."""
 
 
 class Accepted(Protocol):

@@ -23,6 +23,7 @@ from halfmoon.config.topic_configs import TopicConfigs, TopicRules
 from halfmoon.core.catalog.section import CatalogSection, EndsOfTransactions
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.producer_state import Producers
+from halfmoon.core.traffic import TrafficTable
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.snapshot import CLEAN_BASE
@@ -39,6 +40,7 @@ class Catalog:
         that read a log."""
         self._settings = settings
         self.topic_configs = TopicConfigs() if topic_configs is None else topic_configs
+        self.traffic = TrafficTable()
         self.topic_defaults: Callable[[], Mapping[str, str]] = dict
         """By the topics' own names, what the node's configurations say for topics that do not."""
         self.sections: tuple[CatalogSection, ...] = ()
@@ -174,6 +176,7 @@ class Catalog:
         del self.by_name[topic.name], self.by_id[topic.id]
         for partition in topic.partitions:
             self.by_queue_number.pop(partition.queue_number, None)
+        self.traffic.deleted(topic)
         self.deleted[topic.number] = topic.name
         if len(self.deleted) > DELETED_KNOWN:
             del self.deleted[next(iter(self.deleted))]

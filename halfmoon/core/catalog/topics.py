@@ -15,6 +15,7 @@ from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.storage.consume_queue import ConsumeQueue
+from halfmoon.core.traffic import Traffic
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.partition import PartitionTransactions
 from halfmoon.schema import control
@@ -170,7 +171,7 @@ class Partition:
 class Topic:
     """A topic as it is now; `rules` is what its configs mean."""
 
-    __slots__ = ("configs", "id", "internal", "name", "number", "partitions", "rules", "view")
+    __slots__ = ("configs", "id", "internal", "name", "number", "partitions", "rules", "traffic", "view")
 
     def __init__(self, record: control.TopicCreated, rules: TopicRules) -> None:
         self.number = record.number
@@ -179,6 +180,8 @@ class Topic:
         self.internal = record.internal
         self.configs = record.configs
         self.rules = rules
+        self.traffic: Traffic | None = None
+        """Set with the first record in or out (`Catalog.traffic`)."""
         self.view = record.view
         """Set for a view (B39): the topic that it is filled from. Clients do not produce to it."""
         self.partitions = [Partition(self, index) for index in range(record.partitions)]

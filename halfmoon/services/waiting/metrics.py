@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from halfmoon.core.metrics import Family, Put
@@ -19,10 +20,12 @@ class Waiting(Protocol):
     @property
     def moved(self) -> int: ...
     def waiting(self) -> int: ...
+    def waiting_in(self) -> Mapping[str, int]: ...
 
 
 FAMILIES = (
     Family("halfmoon_scheduled_messages", "gauge", "Scheduled messages.", old_name="halfmoon_waiting_messages"),
+    Family("halfmoon_scheduled_topic_messages", "gauge", "Scheduled messages by where they wait.", ("topic",)),
     Family("halfmoon_delivery_late_seconds", "gauge", "Lateness of the next due message."),
     Family("halfmoon_delivered_messages_total", "counter", "Scheduled messages that were delivered."),
     Family(
@@ -39,6 +42,8 @@ FAMILIES = (
 
 def read(waiting: Waiting, put: Put) -> None:
     put("halfmoon_scheduled_messages", waiting.waiting())
+    for topic, count in waiting.waiting_in().items():
+        put("halfmoon_scheduled_topic_messages", count, topic)
     put("halfmoon_delivery_late_seconds", waiting.late_ms / 1000)
     put("halfmoon_delivered_messages_total", waiting.delivered)
     put("halfmoon_undeliverable_messages_total", waiting.undeliverable)

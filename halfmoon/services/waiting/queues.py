@@ -90,8 +90,15 @@ class WaitingQueues:
 
     def waiting(self) -> int:
         """Messages that wait."""
-        partitions = (*self.queues, *self.held)
-        return sum(len(partition.pending) for partition in partitions if partition.pending is not None)
+        return sum(self.waiting_in().values())
+
+    def waiting_in(self) -> dict[str, int]:
+        """Messages that wait, by the internal topic."""
+        counts: dict[str, int] = {}
+        for partition in (*self.queues, *self.held):
+            name = partition.topic.name
+            counts[name] = counts.get(name, 0) + (0 if partition.pending is None else len(partition.pending))
+        return counts
 
     def warnings(self) -> list[str]:
         """A sentence for each topic whose messages wait on, since their plugin is off."""

@@ -11,7 +11,7 @@ it: it knows no plugin, and no header by which somebody asks for a delay.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -165,6 +165,10 @@ class WaitingService:
     def waiting(self) -> int:
         """Messages that wait."""
         return self._queues.waiting()
+
+    def waiting_in(self) -> Mapping[str, int]:
+        """Messages that wait, by the internal topic in which they do."""
+        return self._queues.waiting_in()
 
     @property
     def late_ms(self) -> int:

@@ -62,7 +62,9 @@ def handle(ctx: Context, body: memoryview) -> object:
 class Reading:
     """One request being read, and what was found so far."""
 
-    __slots__ = ("_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request", "size", "topics")
+    __slots__ = (
+        "_given", "_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request", "size", "topics",
+    )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
         self.ctx = ctx
@@ -70,10 +72,13 @@ class Reading:
         self.leaving_out = ctx.services.find(LeavingOut)
         self.request = request
         self._wanted: list[tuple[Partition, Wanted]] = []
+        self._given: list[tuple[Topic, Fetched]] = []
+        """Those of which there is something to send."""
         self._clear()
 
     def _clear(self) -> None:
         self._wanted.clear()
+        self._given.clear()
         self.topics: list[tuple[str | bytes, list[Fetched]]] = []
         self.cold: Cold = []
         self.size = 0
@@ -128,6 +133,8 @@ class Reading:
         self._wanted.append((partition, wanted))
         found.records = read.slices
         found.size = read.size
+        if read.size:
+            self._given.append((partition.topic, found))
         if read.cold is not None:
             self.cold.append((found, read.cold))
         elif self.leaving_out is not None:
@@ -201,6 +208,9 @@ class Reading:
     def encoded(self) -> list[Buffer]:
         if self.core.on_fetched:
             self._tell_observers()
+        sent = self.core.catalog.traffic.sent
+        for topic, found in self._given:
+            sent(topic, found.size)
         return encode(self.topics, self.ctx.api_version, self.request.read_committed)
 
     def _tell_observers(self) -> None:

@@ -345,6 +345,11 @@ class Call:
             self._leave_out(leaving_out)
         if self._ctx.core.on_fetched:
             self._tell_observers()
+        catalog = self._ctx.core.catalog
+        for (topic_id, _), given in self._found.items():
+            topic = catalog.topic_by_id(topic_id)
+            if topic is not None and given.size:
+                catalog.traffic.sent(topic, given.size)
         keys = dict.fromkeys((*self._outcomes.outcomes, *self._found, *self._refused))
         if self._request.share_session_epoch == FIRST_EPOCH:
             keys |= dict.fromkeys(self._session.parts)

@@ -53,6 +53,7 @@ from halfmoon.plugin import (
 from halfmoon.plugin.moving import NackedMessages, Topics
 from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL
 from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
+from halfmoon.plugins.store.retry import metrics
 from halfmoon.plugins.store.retry.state import NackedState
 
 api_version = 1
@@ -89,19 +90,31 @@ def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
     creation by default: they would look again after five minutes."""
     offered = NackedMessages(partial(_nacked, ctx.topics, ctx.state.section(NackedState)))
     provided = TopicPolicy(provides=lambda name: retrying_group(name) is not None)
-    return [Feature("retry", topics=provided, services=(offered,))]
+    read = partial(metrics.read, _retries(ctx.plugin))
+    return [
+        Feature("retry", topics=provided, services=(offered,), families=metrics.FAMILIES, read_metrics=read)
+    ]
 
 
 @hookimpl(tryfirst=True)  # before delays, which act on the level that is set here
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
-    retries = Retries(ctx.settings_as(RetrySettings).max_reconsume_times, ctx.was_nacked)
-    return [PutInterceptor("retry", (), retries.before_put, topic_prefixes=(RETRY_PREFIX,))]
+    return [PutInterceptor("retry", (), _retries(ctx).before_put, topic_prefixes=(RETRY_PREFIX,))]
+
+
+def _retries(ctx: PluginContext) -> Retries:
+    """The hooks of one broker share it."""
+    if ctx.memory is None:
+        ctx.memory = Retries(ctx.settings_as(RetrySettings).max_reconsume_times, ctx.was_nacked)
+    assert isinstance(ctx.memory, Retries)
+    return ctx.memory
 
 
 class Retries:
     def __init__(self, max_reconsume_times: int, was_nacked: Callable[[str, str, int, int], bool]) -> None:
         self._max = max_reconsume_times
         self._was_nacked = was_nacked
+        self.retried = 0
+        self.dead_lettered = 0
 
     def before_put(self, put: Put) -> memoryview | Redirect:
         group = retrying_group(put.topic)
@@ -126,7 +139,12 @@ class Retries:
                 given_up.append((*row, (*headers, (REASON, reason.encode()))))
         dead = (Redirected(dead_letter_topic(group), 0, build_batch(given_up)),) if given_up else ()
         back = Nacked(group, tuple(places)) if places else None
-        return Redirect(build_batch(again) if again else None, dead, back)
+
+        def appended(_: tuple[Place, ...]) -> None:
+            self.retried += len(again)
+            self.dead_lettered += len(given_up)
+
+        return Redirect(build_batch(again) if again else None, dead, back, appended=appended)
 
     def _headers(self, index: int, record: Record, place: Place | None) -> tuple[str | None, Headers]:
         """Why the record is dead-lettered, or None; and the headers it goes on with."""

@@ -19,7 +19,8 @@ Numbers and names: org.apache.rocketmq.broker.transaction.queue, TransactionalMe
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import Counter
+from functools import lru_cache, partial
 from typing import Annotated
 
 from msgspec import Meta
@@ -29,6 +30,8 @@ from halfmoon.plugin import (
     Complete,
     ConfigSection,
     Fault,
+    Feature,
+    FeatureContext,
     Headers,
     HeaderSearch,
     PluginContext,
@@ -50,6 +53,7 @@ from halfmoon.plugin import (
     rewrite,
 )
 from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
+from halfmoon.plugins.store.transaction import metrics
 
 api_version = 1
 
@@ -104,6 +108,12 @@ def halfmoon_relays(ctx: PluginContext) -> list[Relay]:
     return [Relay("transaction", HALF_TOPIC, transactions.decide, transactions.begin, pause_ms)]
 
 
+@hookimpl
+def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
+    read = partial(metrics.read, _transactions(ctx.plugin))
+    return [Feature("transaction", families=metrics.FAMILIES, read_metrics=read)]
+
+
 def _transactions(ctx: PluginContext) -> Transactions:
     """The hooks of one broker share it."""
     if ctx.memory is None:
@@ -120,6 +130,7 @@ class Transactions:
         self._settings = ctx.settings_as(TransactionSettings)
         self._open: dict[Name, Place] = {}
         """Names of half messages, and where these wait."""
+        self.counts: Counter[str] = Counter()
 
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
@@ -157,6 +168,7 @@ class Transactions:
             ((topic, partition, first),) = places
             for offset, name in enumerate(names, first):
                 self._open[name] = topic, partition, offset
+            self.counts["prepared"] += len(names)
 
         return Redirect(kept, (half,), appended=appended)
 
@@ -193,6 +205,7 @@ class Transactions:
         def appended(_: tuple[Place, ...]) -> None:
             for name in places:
                 self._open.pop(name, None)
+                self.counts["committed" if ended[name] else "rolled_back"] += 1
             if len(places) < len(ended):
                 self._ctx.count("unknown_ends", len(ended) - len(places))
 
@@ -212,7 +225,9 @@ class Transactions:
         if name is None or message.attempts >= settings.check_max or age_ms >= settings.max_age_ms:
             if name is not None:
                 self._open.pop(name, None)
+            self.counts["given_up"] += 1
             return Complete(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
+        self.counts["checked"] += 1
         headers = ((CHECK_TIMES, b"%d" % (message.attempts + 1)), *_real_topic(message))
         return Reschedule(message.now_ms + settings.check_interval_ms, check_topic(name[0].decode()), headers)
 
