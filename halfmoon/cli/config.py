@@ -34,8 +34,10 @@ def check(
     env: Annotated[bool, typer.Option(help="Let HALFMOON_… variables override the file, as serve does.")] = True,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Validate FILE as `halfmoon serve` does, and print the resulting settings as a broker.yaml. Errors name the
-    setting's path.
+    """Validate a broker.yaml, and print the resulting settings.
+
+    FILE is validated as `halfmoon serve` does; the settings are printed as a broker.yaml. Errors name the setting's
+    path.
 
     Everything but listening and plugins' own tasks is started, in a temporary data directory. What the real data
     directory holds, and whether the ports are free, is not looked at.

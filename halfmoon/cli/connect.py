@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from halfmoon.cli.errors import CliError
@@ -23,6 +23,7 @@ CONNECT_TIMEOUT_S = 5.0
 BOOTSTRAP_TIMEOUT_MS = 15_000
 RETRY_FOR_S = 15.0
 RETRY_PAUSE_S = 0.25
+RECONNECT_MS = 250
 CLIENT_ID = "halfmoon-cli"
 KAFKA_PORT = 9092
 
@@ -45,7 +46,12 @@ def consumer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaConsumer]:
     """A consumer that creates no topics and commits nothing by itself, closed at the end."""
     from kafka import KafkaConsumer
 
-    fixed = {"enable_auto_commit": False, "allow_auto_create_topics": False, "metrics_enabled": False}
+    fixed = {
+        "enable_auto_commit": False,
+        "allow_auto_create_topics": False,
+        "metrics_enabled": False,
+        "reconnect_backoff_max_ms": RECONNECT_MS,  # kafka-python's default of 30 s is for many clients of a cluster
+    }
     with _closing(KafkaConsumer(**_common(bootstrap_server), **fixed, **settings), autocommit=False) as client:
         yield client
 
@@ -54,8 +60,16 @@ def consumer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaConsumer]:
 def producer(bootstrap_server: str, **settings: Any) -> Iterator[KafkaProducer]:
     """A producer; what it still holds when an error or Ctrl-C ends the command is given a moment, then dropped."""
     from kafka import KafkaProducer
+    from kafka.errors import KafkaTimeoutError
 
-    with _closing(KafkaProducer(**_common(bootstrap_server), metrics_enabled=False, **settings), timeout=2) as client:
+    class Producer(KafkaProducer):  # type: ignore[misc]
+        def flush(self, timeout: float | None = None) -> None:
+            """With a timeout: what is not answered by then is left. kafka-python raises, and then `close` neither ends
+            the producer's thread nor lets the error through that ended the command."""
+            with suppress(*(() if timeout is None else (KafkaTimeoutError,))):
+                super().flush(timeout)
+
+    with _closing(Producer(**_common(bootstrap_server), metrics_enabled=False, **settings), timeout=2) as client:
         yield client
 
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halfmoon.cli import output, reading, rocketmq_consume, times
-from halfmoon.cli.connect import consumer
+from halfmoon.cli.away import AwayWatch
+from halfmoon.cli.connect import addresses, consumer
 from halfmoon.cli.formats import DEFAULT_FORMAT, Formatter, as_json, compile_format
 from halfmoon.cli.options import (
     DEFAULT_BOOTSTRAP_SERVER,
@@ -104,7 +105,7 @@ def consume(
             )
             _print(rocketmq_consume.read(namesrv, wanted), formatter, count)
             return
-        with consumer(bootstrap_server, **settings) as client:
+        with consumer(bootstrap_server, **settings) as client, AwayWatch(addresses(bootstrap_server), output.note):
             found = reading.partitions_of(client, topics, partitions)
             if last is not None:
                 first, end = reading.last_offsets(client, found, last)

@@ -111,7 +111,10 @@ def show(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's dead letters: original topic, number of attempts, reason, and whether it is replayed."""
+    """Show a group's dead letters.
+
+    With the original topic, the number of attempts, the reason, and whether it is replayed.
+    """
     letters = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
     replays = _replays_of(bootstrap_server, letters)
     if result is Output.JSON:
@@ -136,11 +139,11 @@ def replay(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Replay dead letters to the group's retry topic with the attempt counter at zero.
+    """Replay dead letters to the group's retry topic.
 
-    The broker accepts each of them once, so those that are replayed already are left out, and counted as
-    `already_replayed`. They stay in the dead-letter topic. In JSON the count is `dead_letters`; `letters` is its
-    deprecated name.
+    Their attempt counter begins at zero. The broker accepts each of them once, so those that are replayed already are
+    left out, and counted as `already_replayed`. They stay in the dead-letter topic. In JSON the count is
+    `dead_letters`; `letters` is its deprecated name.
     """
     selected = _letters(bootstrap_server, group, header_filter(tag, sql), from_offset, to_offset)
     replays = _replays_of(bootstrap_server, selected)

@@ -53,7 +53,7 @@ def describe(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a group's state, its members, and its committed offsets and lag by partition."""
+    """Show a group's state, members, committed offsets and lag."""
     with admin(bootstrap_server) as client:
         described = _existing(client, group)
         owners = _owners(described["members"])

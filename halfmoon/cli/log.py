@@ -75,7 +75,10 @@ def backup(
     active: Annotated[bool, typer.Option("--active", hidden=True)] = False,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Copy DIR while its broker runs, with everything that has been acknowledged, and verify the copy."""
+    """Copy DIR while its broker runs, and verify the copy.
+
+    The copy has everything that has been acknowledged.
+    """
     from halfmoon.offline.backup import backup as copy
 
     if active:
@@ -90,7 +93,10 @@ def restore(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory: the broker's data_dir.")],
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Copy BACKUP to DIR, for a broker to be started on it, and verify the copy. BACKUP stays as it is."""
+    """Copy BACKUP to DIR, and verify the copy.
+
+    A broker can be started on DIR then. BACKUP stays as it is.
+    """
     from halfmoon.offline.backup import restore as copy
 
     with output.progress("copying") as progress:

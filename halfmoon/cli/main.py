@@ -94,6 +94,7 @@ def command_line(name: str = "") -> typer.Typer:
         help="A message broker for the Kafka clients you already have.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
@@ -148,6 +149,10 @@ def _commands_of_plugins(path: Path) -> Mapping[str, Callable[..., object]]:
 
 def _explain(error: Exception) -> int:
     """Say what went wrong in one line; the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        # What there is to say was asked for by saying nothing.
+        output.line(str(getattr(error, "message", error)))
+        return 0
     if hasattr(error, "format_message"):
         # The command line parser's own errors. Their class has moved between releases of typer; this method has not.
         context = getattr(error, "ctx", None)

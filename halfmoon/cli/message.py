@@ -48,10 +48,10 @@ def find(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Find messages of a topic by key, newest first, including messages scheduled for delivery to it.
+    """Find messages of a topic by key, newest first.
 
-    A record's own key is indexed if the topic has halfmoon.key.index=true. --from and --to compare the time at which
-    the broker stored a message.
+    That includes messages scheduled for delivery to the topic. A record's own key is indexed if the topic has
+    halfmoon.key.index=true. --from and --to compare the time at which the broker stored a message.
     """
     limits: dict[str, Any] = {"most": count, "ended": ended}
     if since is not None:
@@ -91,9 +91,10 @@ def show(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show one message and its history: when it was stored, scheduled, delivered, retried, dead-lettered.
+    """Show one message and its history.
 
-    With --topic, --offset is PARTITION/OFFSET, or OFFSET alone in partition 0.
+    The history says when it was stored, scheduled, delivered, retried, dead-lettered. With --topic, --offset is
+    PARTITION/OFFSET, or OFFSET alone in partition 0.
     """
     shown = ask(bootstrap_server, _place(topic, place)).shown
     if shown is None:

@@ -28,3 +28,9 @@ def report(rows: list[dict[str, Any]], result: Output, kind: str = "topic") -> N
             output.note(f"halfmoon: {each[kind]}: {each['result']}")
     if failures:
         raise CliError(f"{failures[-1][kind]}: {failures[-1]['result']}")
+
+
+def interrupted(topic: str, acknowledged: int, unanswered: int) -> str:
+    """What Ctrl-C leaves behind: whoever sent the records must know which are safe."""
+    said = f"halfmoon: interrupted: {acknowledged} record{'s' if acknowledged != 1 else ''} to {topic} acknowledged"
+    return f"{said}; {unanswered} sent without an answer" if unanswered else said

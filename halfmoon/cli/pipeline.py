@@ -57,9 +57,10 @@ def archive(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Append new records of topics to an archive: Parquet by topic and day, every record exactly once.
+    """Append new records of topics to an archive.
 
-    The command may be killed at any time and run again.
+    The archive is Parquet by topic and day, and has every record exactly once. The command may be killed at any time
+    and run again.
     """
     schemas, begin = key_values(schema, "--schema"), start_at(start)
     with running("archive", spark) as command:
@@ -97,9 +98,10 @@ def replay(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Send a topic's archived records to a topic, with timestamps and headers, in order, every record exactly once.
+    """Send a topic's archived records to a topic.
 
-    The command may be killed at any time; run again, it continues.
+    They go with timestamps and headers, in order, every record exactly once. The command may be killed at any time; run
+    again, it continues.
     """
     if name is None and any(text is not None and text.startswith("-") for text in (start, until)):
         # It would be called after other times at every run, and so never go on.
@@ -130,10 +132,10 @@ def orders(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Fill a topic with synthetic orders and payments of a shop, and print the expected success rate.
+    """Fill a topic with synthetic orders and payments of a shop.
 
-    Orders have the tag TagA, payments TagB; some are late, some are duplicates, some are missing. Try
-    `report success-rate`.
+    The command prints the expected success rate. Orders have the tag TagA, payments TagB; some are late, some are
+    duplicates, some are missing. Try `report success-rate`.
     """
     with explained():
         from halfmoon.pipeline.jobs.shop import fill

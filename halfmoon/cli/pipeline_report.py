@@ -93,9 +93,10 @@ def success_rate(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Orders paid in time, late or never: orders and payments joined, by window and property.
+    """Orders paid in time, late or never.
 
-    An order has one tag, its payment another tag and the same KEYS. --rule changes that.
+    Orders and payments are joined, by window and property. An order has one tag, its payment another tag and the same
+    KEYS. --rule changes that.
     """
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import SuccessRate
@@ -123,7 +124,10 @@ def delay(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Lateness of delayed messages, by requested delay and over time."""
+    """Lateness of delayed messages.
+
+    By requested delay, and over time.
+    """
     with explained():
         from halfmoon.pipeline.jobs.report_kinds import Delays
 
@@ -141,7 +145,10 @@ def dlq(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Dead letters of consumer groups, by group, reason, topic, and over time."""
+    """Dead letters of consumer groups.
+
+    By group, reason and topic, and over time.
+    """
     with running("dlq", spark) as command:
         from halfmoon.pipeline.jobs.report_kinds import DeadLetters
 
@@ -161,10 +168,10 @@ def lag(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Lag of consumer groups, now and, from the samples of earlier runs, over time.
+    """Lag of consumer groups.
 
-    Spark queries appear if they commit their offsets for a group: --group of the other jobs. This report itself needs
-    no Spark.
+    Now and, from the samples of earlier runs, over time. Spark queries appear if they commit their offsets for a group:
+    --group of the other jobs. This report itself needs no Spark.
     """
     with explained(), interruptible() as command:
         from halfmoon.pipeline.jobs.lag import lag_report
@@ -189,7 +196,10 @@ def flights(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Report of the demo: delays of flights by carrier, hour, route and weather."""
+    """Report of the demo: delays of flights.
+
+    By carrier, hour, route and weather.
+    """
     with running("flights", spark) as command:
         from halfmoon.pipeline.jobs.reporting import flight_report
 

@@ -18,7 +18,10 @@ def plugins(
     config: Annotated[Path | None, typer.Option("--config", metavar="FILE", help="A broker.yaml.")] = None,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """List built-in plugins, installed plugins and those named in broker.yaml, with their state."""
+    """List plugins, with their state.
+
+    Built-in plugins, installed ones, and those named in broker.yaml.
+    """
     from halfmoon.config.settings import load_settings
     from halfmoon.hooks.plugins import installed_plugins
     from halfmoon.plugins import BUILT_IN

@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from halfmoon.cli import output, rocketmq_message, rocketmq_produce, times
-from halfmoon.cli.connect import producer
+from halfmoon.cli import outcomes, output, rocketmq_message, rocketmq_produce, times
+from halfmoon.cli.connect import admin, producer
 from halfmoon.cli.errors import CliError, describe_kafka_error
 from halfmoon.cli.input_records import Message, lines_of, to_message, unescape
 from halfmoon.cli.options import (
@@ -35,6 +36,8 @@ MAX_UNANSWERED = 20_000
 """So many records may be on their way: bounds what a quick pipe can pile up in memory."""
 MAX_REQUEST_BYTES = 100 << 20
 ANSWER_TIMEOUT_S = 120.0
+LAST_ANSWERS_S = 1.0
+"""After Ctrl-C, answers to what was sent are waited for so long."""
 
 
 class Compression(StrEnum):
@@ -80,7 +83,10 @@ def produce(
     namesrv: NamesrvOption = DEFAULT_NAMESRV,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Send records and wait until the broker has acknowledged all of them."""
+    """Send records, and wait until all are acknowledged.
+
+    A topic that does not exist is created, if the broker allows it. Ctrl-C says how many were acknowledged.
+    """
     refuse_address_of_another(protocol, context)
     if as_json and key_delimiter is not None:
         raise typer.BadParameter("--json and --key-delimiter exclude each other: a JSON line has its own key")
@@ -109,7 +115,8 @@ def produce(
             "max_request_size": MAX_REQUEST_BYTES,
         }
         with producer(bootstrap_server, **settings) as client:
-            sent, partitions = _send_all(client, topic, partition, messages, result)
+            announced = _announced(bootstrap_server, client, topic, messages)
+            sent, partitions = _send_all(client, topic, partition, announced, result)
     if result is Output.TEXT:
         where = f" (partition {', '.join(map(str, sorted(partitions)))})" if partitions else ""
         output.line(f"{sent} record{'s' if sent != 1 else ''} to {topic}{where}")
@@ -129,6 +136,27 @@ def _refuse_what_rocketmq_has_not(timestamp: str | None, compression: Compressio
             raise typer.BadParameter(
                 f"--header {name} is not supported with --protocol rocketmq: every message gets its own"
             )
+
+
+def _announced(
+    bootstrap_server: str, client: KafkaProducer, topic: str, messages: Iterator[Message]
+) -> Iterator[Message]:
+    """The messages. Before the first of them it says so where that creates the topic. Raises CliError."""
+    from kafka.errors import KafkaError
+
+    first = next(messages, None)
+    if first is None:
+        return
+    with admin(bootstrap_server) as asking:
+        is_new = any(described["error_code"] for described in asking.describe_topics([topic]))
+    if is_new:
+        try:
+            partitions = client.partitions_for(topic)  # the request that creates it
+        except KafkaError as error:
+            raise CliError(f"record 1: {describe_kafka_error(error)}") from error
+        output.note(f"{topic}: created, with {len(partitions)} partition{'s' if len(partitions) != 1 else ''}")
+    yield first
+    yield from messages
 
 
 def _send_all(
@@ -153,26 +181,37 @@ def _send_all(
             place = {"topic": answer.topic, "partition": answer.partition, "offset": answer.offset}
             output.write(output.json_line({**place, "timestamp": answer.timestamp}))
 
-    with output.progress("records", wanted=not sys.stdin.isatty()) as progress:
-        for number, message in enumerate(messages, 1):
-            try:
-                future = client.send(
-                    topic,
-                    value=message.value,
-                    key=message.key,
-                    headers=message.headers,
-                    partition=partition,
-                    timestamp_ms=message.timestamp_ms,
-                )
-            except (KafkaError, ValueError, AssertionError) as error:
-                raise CliError(f"record {number}: {_refusal(error)}") from error
-            unanswered.append(future)
-            while unanswered and (unanswered[0].is_done or len(unanswered) >= MAX_UNANSWERED):
+    def take_all() -> None:
+        with output.progress("records", wanted=not sys.stdin.isatty()) as progress:
+            for number, message in enumerate(messages, 1):
+                try:
+                    future = client.send(
+                        topic,
+                        value=message.value,
+                        key=message.key,
+                        headers=message.headers,
+                        partition=partition,
+                        timestamp_ms=message.timestamp_ms,
+                    )
+                except (KafkaError, ValueError, AssertionError) as error:
+                    raise CliError(f"record {number}: {_refusal(error)}") from error
+                unanswered.append(future)
+                while unanswered and (unanswered[0].is_done or len(unanswered) >= MAX_UNANSWERED):
+                    settle()
+                    progress.advance()
+            client.flush()
+            while unanswered:
                 settle()
-                progress.advance()
-        client.flush()
-        while unanswered:
-            settle()
+
+    try:
+        take_all()
+    except KeyboardInterrupt:
+        client.flush(timeout=LAST_ANSWERS_S)
+        with suppress(CliError):
+            while unanswered and unanswered[0].is_done:
+                settle()
+        output.note(outcomes.interrupted(topic, sent, len(unanswered)))
+        raise
     return sent, partitions
 
 

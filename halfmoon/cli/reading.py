@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from halfmoon.cli.errors import CliError
 from halfmoon.cli.times import EXPECTED, parse_time
@@ -12,7 +13,10 @@ if TYPE_CHECKING:
     from kafka import KafkaConsumer, TopicPartition
 
 POLL_MS = 500
+AWAY_S = 0.1
 MAX_RECORDS = 5_000
+
+AnswerT = TypeVar("AnswerT")
 
 Keep = Callable[[Any], bool]
 """Whether a record is wanted."""
@@ -121,17 +125,37 @@ def read_group(
     client.subscribe(topics)
     while count is None or count > 0:
         # No more than may be given: what is read is committed.
-        polled = client.poll(POLL_MS, max_records=MAX_RECORDS if count is None else min(count, MAX_RECORDS))
+        most = MAX_RECORDS if count is None else min(count, MAX_RECORDS)
+        polled = _again(lambda most=most: client.poll(POLL_MS, max_records=most)) or {}  # type: ignore[misc]
         records = [record for batch in polled.values() for record in batch if keep(record)]
         if records:
             count = None if count is None else count - len(records)
             yield records
         if polled:
-            client.commit()
-        elif exit_at_end and client.assignment():
-            end = _answered(client.end_offsets(list(client.assignment())))
-            if all(client.position(partition) >= offset for partition, offset in end.items()):
-                return
+            _again(client.commit)
+        elif exit_at_end and client.assignment() and _again(lambda: _is_at_end(client)):
+            return
+
+
+def _is_at_end(client: KafkaConsumer) -> bool:
+    end = _answered(client.end_offsets(list(client.assignment())))
+    return all(client.position(partition) >= offset for partition, offset in end.items())
+
+
+def _again(ask: Callable[[], AnswerT]) -> AnswerT | None:
+    """What is asked; None, after a while, where the broker is away, or the group is about to share its partitions anew:
+    it is asked again in the next turn. What could not be committed comes again, here or to another member."""
+    from kafka.errors import CommitFailedError, KafkaError, RebalanceInProgressError
+
+    try:
+        return ask()
+    except (CommitFailedError, RebalanceInProgressError):
+        return None
+    except KafkaError as error:
+        if not error.retriable:
+            raise
+        time.sleep(AWAY_S)
+        return None
 
 
 def end_offsets(client: KafkaConsumer, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:

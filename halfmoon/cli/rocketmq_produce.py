@@ -6,9 +6,10 @@ import sys
 from collections import Counter, deque
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.cli import output
+from halfmoon.cli import outcomes, output
 from halfmoon.cli.connect import CLIENT_ID
 from halfmoon.cli.errors import CliError, one_line
 from halfmoon.cli.options import Output
@@ -67,8 +68,9 @@ def send_all(
         "compress_over_bytes": 0,
         "max_body_bytes": MAX_BODY_BYTES,
     }
-    with explained(), Producer(CLIENT_ID, namesrv=name_servers(namesrv), **options) as producer:
-        queues = _queues(producer, topic, partition)
+
+    def take_all(producer: Producer, queues: list[Queue]) -> None:
+        nonlocal unanswered_bytes
         with (
             Lanes(producer, queues).running() as lanes,
             output.progress("records", wanted=not sys.stdin.isatty()) as progress,
@@ -91,6 +93,16 @@ def send_all(
                     progress.advance()
             while unanswered:
                 settle()
+
+    with explained(), Producer(CLIENT_ID, namesrv=name_servers(namesrv), **options) as producer:
+        try:
+            take_all(producer, _queues(producer, topic, partition))
+        except KeyboardInterrupt:
+            with suppress(CliError):
+                while unanswered and unanswered[0][0].done():
+                    settle()
+            output.note(outcomes.interrupted(topic, sent, len(unanswered)))
+            raise
     for status, count in not_safe.items():
         output.note(f"{count} stored, but without the configured durability: {status.name}")
     return sent, partitions

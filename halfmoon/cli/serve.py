@@ -46,7 +46,10 @@ def serve(
         ),
     ] = None,
 ) -> int:
-    """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it accepts requests."""
+    """Run a broker until SIGTERM or Ctrl-C. Prints `ready kafka=HOST:PORT data=DIR` when it accepts requests.
+
+    SIGHUP reloads the settings that can change while it runs.
+    """
     # The broker and its dependencies are imported by nobody but this command. All of that stays, so there is no garbage
     # to look for meanwhile: that would take a twentieth of the start.
     gc.disable()

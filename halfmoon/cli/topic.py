@@ -90,7 +90,7 @@ def describe(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a topic's partitions with their offsets, and its configuration."""
+    """Show a topic's partitions, offsets and configuration."""
     with admin(bootstrap_server) as client:
         described = [read_topic(client, topic, every) for topic in existing(client, topics)]
     output.described(described, _print_topic, result)

@@ -76,9 +76,10 @@ def create(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Create a view: a topic that the broker fills with the records of a source topic that match a filter.
+    """Create a view.
 
-    A view has one filter, and as many partitions as its source.
+    A view is a topic that the broker fills with the records of a source topic that match a filter. It has one filter,
+    and as many partitions as its source.
     """
     filters = [*(("tag", text) for text in tag), *(("sql", text) for text in sql)]
     filters += [pair for text in other for pair in key_values([text], "--filter").items()]
@@ -129,7 +130,7 @@ def describe(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """Show a view's definition, its partitions with their offsets and lag, and its configuration."""
+    """Show a view's definition, partitions, lag and configuration."""
     with admin(bootstrap_server) as client:
         there = topic.existing(client, views)
         defined = _definitions(client, views)

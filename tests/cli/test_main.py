@@ -5,9 +5,12 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from halfmoon import __version__
 from halfmoon.cli import topic
@@ -18,6 +21,34 @@ from tests.yardstick import yardsticks
 
 def test_version(cli: CommandLine) -> None:
     assert cli.ok("--version").out == f"halfmoon {__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["topic"], ["pipeline", "report"]])
+def test_no_command_shows_what_there_is_and_is_no_error(cli: CommandLine, arguments: list[str]) -> None:
+    shown = cli.ok(*arguments)
+    assert shown.err == ""
+    assert shown.out.startswith(" ".join(["Usage: halfmoon", *arguments]))
+    assert "Commands:" in shown.out
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+@pytest.mark.parametrize("path", list(commands(typer.main.get_command(command_line()))), ids=" ".join)
+def test_help_is_readable_at_80_columns(
+    cli: CommandLine, path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli.ok(*path, "--help").out.splitlines()
+    usage, *rest = lines
+    assert usage.startswith(" ".join(["Usage: halfmoon", *path]))
+    assert [line for line in lines if len(line) > 80] == []
+    assert [line for line in rest if line.endswith("...")] == [], "a summary is cut"
+    described = [line for line in rest if line.startswith("  ") and len(line.split()) > 1]
+    assert described
 
 
 @pytest.mark.parametrize(
@@ -115,7 +146,7 @@ def test_commands_of_what_is_off_are_not_listed(
     monkeypatch.setenv("HALFMOON_CONFIG", str(config))
 
     def listed() -> set[str]:
-        return {line.split()[1] for line in cli("--help").out.splitlines() if re.match(r"│ \w", line)}
+        return {line.split()[0] for line in cli("--help").out.splitlines() if re.match(r"  \w", line)}
 
     assert {"view", "group", "message", "topic", "serve"} <= listed()
     config.write_text("plugins: {view: {}}")

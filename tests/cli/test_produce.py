@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import array
+import fcntl
+import re
 import select
 import signal
 import subprocess
-from collections.abc import Callable
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -76,7 +83,7 @@ def test_a_record_too_large_is_refused_in_one_line(broker_cli: CommandLine, topi
     assert "record 1: MESSAGE_SIZE_TOO_LARGE" in broker_cli("produce", topic, stdin=b"x" * 5_000_000).failed_with(1)
 
 
-def test_ctrl_c_is_quiet(program: Callable[..., subprocess.Popen[bytes]], topic: str) -> None:
+def test_ctrl_c_says_how_many_were_acknowledged(program: Callable[..., subprocess.Popen[bytes]], topic: str) -> None:
     process = program("produce", topic, "-o", "json")
     assert process.stdin is not None
     assert process.stdout is not None
@@ -85,5 +92,61 @@ def test_ctrl_c_is_quiet(program: Callable[..., subprocess.Popen[bytes]], topic:
         process.stdin.write(b"more\n")
         process.stdin.flush()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, b"")
+    out, err = process.communicate(timeout=20)
+    said = re.fullmatch(rb"halfmoon: interrupted: (\d+) records? to (\S+) acknowledged\n", err)
+    assert process.returncode == 130
+    assert said is not None, err
+    assert (int(said[1]), said[2].decode()) == (out.count(b"\n"), topic)
+
+
+@pytest.fixture
+def other_broker(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A broker of the test's own, as a process, and its address."""
+    with subprocess.Popen(
+        [sys.executable, "-m", "halfmoon", "serve", "--data-dir", str(tmp_path), "--kafka", "127.0.0.1:0"],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        yield process, process.stdout.readline().split()[1].removeprefix("kafka=")
+        process.kill()
+
+
+def test_ctrl_c_counts_what_has_no_answer(
+    program: Callable[..., subprocess.Popen[bytes]], other_broker: tuple[subprocess.Popen[str], str]
+) -> None:
+    serving, address = other_broker
+    process = program("produce", "interrupted", "-o", "json", "-b", address)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    while not select.select([process.stdout], [], [], 0.1)[0]:
+        process.stdin.write(b"more\n")
+        process.stdin.flush()
+    serving.send_signal(signal.SIGSTOP)
+    process.stdin.write(b"lost\n" * 2000)
+    process.stdin.flush()
+    deadline = time.monotonic() + 30
+    while _unread(process.stdin.fileno()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    said = re.search(rb"interrupted: (\d+) records? to interrupted acknowledged; (\d+) sent without an answer\n", err)
+    assert process.returncode == 130
+    assert said is not None, err
+    assert int(said[1]) == out.count(b"\n") > 0
+    assert int(said[2]) >= 1000
+
+
+def _unread(pipe: int) -> int:
+    """Bytes that stand in a pipe."""
+    found = array.array("i", [0])
+    fcntl.ioctl(pipe, termios.FIONREAD, found)
+    return found[0]
+
+
+def test_a_topic_that_is_created_is_said(broker_cli: CommandLine, name: str) -> None:
+    created = broker_cli.ok("produce", name, "a", "b")
+    assert re.fullmatch(rf"{name}: created, with \d+ partitions?\n", created.err)
+    assert broker_cli.ok("produce", name, "c").err == ""
+    broker_cli.ok("topic", "delete", name)
+    assert broker_cli.ok("produce", name, stdin=b"").err == "", "nothing to send creates nothing"
+    assert "UNKNOWN_TOPIC_OR_PARTITION" in broker_cli("topic", "describe", name).failed_with(1)

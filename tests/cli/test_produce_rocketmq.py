@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import signal
 import subprocess
@@ -227,7 +228,7 @@ def test_a_topic_that_is_not_made_by_sending(cli: CommandLine) -> None:
     assert said == "halfmoon: t: there is no such topic, and the broker does not create it automatically"
 
 
-def test_ctrl_c_is_quiet(program: Callable[..., subprocess.Popen[bytes]], topic: str) -> None:
+def test_ctrl_c_says_how_many_were_acknowledged(program: Callable[..., subprocess.Popen[bytes]], topic: str) -> None:
     process = program("produce", topic, "-o", "json", *MQ)
     assert process.stdin is not None
     assert process.stdout is not None
@@ -236,5 +237,9 @@ def test_ctrl_c_is_quiet(program: Callable[..., subprocess.Popen[bytes]], topic:
         process.stdin.write(b"more\n")
         process.stdin.flush()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
-    assert (process.returncode, err) == (130, b"")
+    out, err = process.communicate(timeout=20)
+    said = re.match(rb"halfmoon: interrupted: (\d+) records? to (\S+) acknowledged", err)
+    assert process.returncode == 130
+    assert said is not None, err
+    assert (int(said[1]), said[2].decode()) == (out.count(b"\n"), topic)
+    assert err.count(b"\n") == 1
