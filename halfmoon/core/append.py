@@ -93,10 +93,18 @@ class Interceptor(Protocol):
         ...
 
     def append(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        keyed: bool,
+        prepared: object = None,
     ) -> tuple[int, int, Elsewhere | None]:
         """Append what becomes of it: the base offset (−1 where nothing stays), the position to wait for, and where the
-        first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then."""
+        first of the records stands that went elsewhere. Raises BrokerError; nothing is stored then. `prepared`: what
+        the steps of a TakesLongError have returned."""
         ...
 
 
@@ -155,12 +163,14 @@ class Appender:
         producer: TransactionalProducer | None = None,
         may_wait: bool = False,
         checked: Checked | None = None,
+        prepared: object = None,
     ) -> Produced:
         """Append one produced record batch, in place of nothing but its offset and leader epoch.
 
         `batch` is writable and is kept until `write` has run. `producer`: who may send transactional ones. `may_wait`:
         where it takes long to check the batch, TakesLongError says so; the caller then comes back with `checked`,
-        and keeps the order of what it has. Raises BrokerError; nothing is stored then.
+        and keeps the order of what it has. Where interceptors take long, TakesLongError says so in any case, and what
+        its steps return is `prepared`. Raises BrokerError; nothing is stored then.
         """
         topic = partition.topic
         rules = topic.rules
@@ -191,8 +201,10 @@ class Appender:
             append_ms = max_ms = now_ms
         redirected = None
         try:
-            if concerned and self.interceptor is not None:
-                base_offset, end, redirected = self.interceptor.append(partition, batch, header, now_ms, keyed=keyed)
+            if self.interceptor is not None and (concerned or prepared is not None):
+                base_offset, end, redirected = self.interceptor.append(
+                    partition, batch, header, now_ms, keyed=keyed, prepared=prepared
+                )
             else:
                 base_offset = partition.next_offset
                 end = self._store(partition, batch, span, span, max_ms, now_ms, keyed=keyed)

@@ -16,6 +16,7 @@ CHUNK = 1024
 """Offsets in a chunk."""
 _CHUNK_BYTES = CHUNK // 8
 _SHIFT = CHUNK.bit_length() - 1
+_FEW = 8
 _FULL = b"\xff" * _CHUNK_BYTES
 
 
@@ -53,6 +54,9 @@ class PendingSet:
                 bits = self._chunks[number] = bytearray(_CHUNK_BYTES)
             if stop - low == CHUNK:
                 bits[:] = _FULL
+            elif stop - low > _FEW:
+                added = ((1 << stop - low) - 1) << (low & (CHUNK - 1))
+                bits[:] = (int.from_bytes(bits, "little") | added).to_bytes(_CHUNK_BYTES, "little")
             else:
                 for offset in range(low, stop):
                     at = offset & (CHUNK - 1)

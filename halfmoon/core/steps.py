@@ -5,7 +5,7 @@ also yield None, where others are to have a turn."""
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from halfmoon.core.relay import Load
 from halfmoon.errors import NotHereYetError
@@ -13,6 +13,18 @@ from halfmoon.errors import NotHereYetError
 AnswerT = TypeVar("AnswerT")
 Steps = Generator[Load, Any, AnswerT]
 Slices = Generator[Load | None, Any, AnswerT]
+"""Steps that also yield None, to let others have their turn. Each takes a millisecond or so."""
+
+
+def finish(slices: Slices[AnswerT]) -> AnswerT:
+    """What they return, carried out here and now, whatever it takes."""
+    value: Any = None
+    while True:
+        try:
+            load = slices.send(value)
+        except StopIteration as done:
+            return cast(AnswerT, done.value)
+        value = None if load is None else load()
 
 
 def when_here(ask: Callable[[], AnswerT]) -> Steps[AnswerT]:

@@ -38,6 +38,7 @@ from halfmoon.core.metrics import Family
 from halfmoon.core.metrics import Put as PutNumber
 from halfmoon.core.records.batches import build_batch, iter_records
 from halfmoon.core.records.record_codec import Headers, Record
+from halfmoon.core.steps import finish
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.context import PluginContext
@@ -73,7 +74,7 @@ from halfmoon.hooks.types import (
 )
 from halfmoon.schema.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.common.header_search import HeaderSearch
-from halfmoon.services.common.record_edit import rewrite
+from halfmoon.services.common.record_edit import build_in_slices, rewrite, rewrite_in_slices, uncompressed
 from halfmoon.services.groups.allocation import (
     Allocator,
     AnyAllocator,
@@ -169,10 +170,12 @@ __all__ = [
     "TopicPolicy",
     "allocate",
     "build_batch",
+    "build_in_slices",
     "check_assignment",
     "check_topic",
     "check_topic_name",
     "dead_letter_topic",
+    "finish",
     "format_duration",
     "hookimpl",
     "iter_records",
@@ -184,9 +187,11 @@ __all__ = [
     "retry_topic",
     "retrying_group",
     "rewrite",
+    "rewrite_in_slices",
     "setting_path",
     "sorted_members",
     "sorted_queues",
     "string_hash",
+    "uncompressed",
     "unowned",
 ]

@@ -71,13 +71,14 @@ class Observing:
         producer: TransactionalProducer | None = None,
         may_wait: bool = False,
         checked: Checked | None = None,
+        prepared: object = None,
     ) -> Produced:
         """As Appender.append."""
         log_end = self._kernel.log.end
         count = int.from_bytes(batch[RECORD_COUNT_AT : RECORD_COUNT_AT + 4], "big")
         size = len(batch)
         try:
-            produced = self._append(partition, batch, now_ms, producer, may_wait, checked)
+            produced = self._append(partition, batch, now_ms, producer, may_wait, checked, prepared)
         except (NotHereYetError, TakesLongError):
             raise  # it will be asked again
         except BrokerError as error:

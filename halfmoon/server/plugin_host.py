@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batch_header import parse_header
-from halfmoon.core.steps import Steps
+from halfmoon.core.steps import Steps, finish
 from halfmoon.core.transactions.aborted import AbortedBatches
-from halfmoon.errors import BrokerError, Fault, NotHereYetError
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.hooks.features import ViewChecks
 from halfmoon.server.assembly import Node
 from halfmoon.services.following.saved import folder_of
@@ -34,11 +34,15 @@ class Host:
         """The base offset. The batch is appended, not yet durable. Raises BrokerError."""
         target = self._partition(topic, partition)
         records = memoryview(bytearray(batch))
+        prepared: object = None
         while True:
             try:
-                return self._kernel.append(target, records, self._kernel.clock.wall_ms()).base_offset
+                now_ms = self._kernel.clock.wall_ms()
+                return self._kernel.append(target, records, now_ms, prepared=prepared).base_offset
             except NotHereYetError as error:  # it ends half messages that are not in memory: whoever calls this waits
                 error.load()
+            except TakesLongError as error:
+                prepared = finish(error.steps(records))
 
     def read(self, topic: str, partition: int, queue_offset: int, max_bytes: int) -> Batches:
         """Whole batches, the first whatever its size; without those of aborted transactions, and up to the last stable

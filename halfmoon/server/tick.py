@@ -35,6 +35,11 @@ JOB_CHECK_BYTES = 256 << 10
 """After so much was written it is looked whether an index, a segment or a merger is due; what waits for a sync or for
 time is looked for at their ends."""
 
+STALL_MS = 100
+"""A deadline that is looked at so much later was not kept because the loop, or the machine, stood still."""
+READ_S = 0.05
+"""Then so long is read what has come meanwhile, before anything expires: heartbeats lie in the sockets."""
+
 SHARED_ROUNDS = 16
 """After a round in which several clients appended, the turns of so many rounds wait for their end."""
 
@@ -149,6 +154,8 @@ class Ticker:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_ms = 0
+        self._stood_still = False
+        """What has come meanwhile is being read."""
         self._timers: list[asyncio.TimerHandle] = []
         self._jobs_every = min(JOB_CHECK_BYTES, self._log_settings.segment_bytes // 16)
         self._jobs_at = 0
@@ -287,14 +294,19 @@ class Ticker:
             if self._deadline_ms <= deadline_ms:
                 return
             timer.cancel()
-        self._deadline_ms = deadline_ms
-        delay_ms = max(0, deadline_ms - self._kernel.clock.mono_ms())
-        self._deadline_timer = self.loop.call_later(delay_ms / 1000, self._expire)
+        now_ms = self._kernel.clock.mono_ms()
+        self._deadline_ms = max(deadline_ms, now_ms)
+        self._deadline_timer = self.loop.call_later((self._deadline_ms - now_ms) / 1000, self._expire)
 
     def _expire(self) -> None:
         self._deadline_timer = None
         kernel = self._kernel
         now_ms = kernel.clock.mono_ms()
+        if now_ms - self._deadline_ms > STALL_MS and not self._stood_still:
+            self._stood_still = True
+            self._deadline_timer = self.loop.call_later(READ_S, self._expire)
+            return
+        self._stood_still = False
         try:
             kernel.timers.expire(now_ms)
         finally:

@@ -14,8 +14,9 @@ from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.jobs import Job
 from halfmoon.core.records.batches import build_batch, iter_records
+from halfmoon.core.steps import finish
 from halfmoon.core.storage.files import FileSystem
-from halfmoon.errors import BrokerError
+from halfmoon.errors import BrokerError, TakesLongError
 from halfmoon.services.cleaner.reading import SourceGoneError
 from halfmoon.services.common.filters import FilterCompiler, FilterSyntaxError
 from halfmoon.services.waiting.types import PutInterceptor, Relay
@@ -155,7 +156,16 @@ def send(broker: BareNode, topic: str, *values: bytes, index: int = 0, **batch_f
     """Append one batch; see `turn` for what makes it durable."""
     found = broker.topic(topic)
     assert found is not None
-    return broker.append(found.partitions[index], batch(*values, **batch_fields), broker.clock.wall_ms())
+    return append(broker, found.partitions[index], batch(*values, **batch_fields))
+
+
+def append(broker: BareNode, partition: Partition, made: memoryview, producer: Any = None) -> Produced:
+    """As a client's Produce, whose batch may be prepared in slices first."""
+    try:
+        return broker.append(partition, made, broker.clock.wall_ms(), producer)
+    except TakesLongError as error:
+        prepared = finish(error.steps(made))
+        return broker.append(partition, made, broker.clock.wall_ms(), producer, prepared=prepared)
 
 
 def fill(broker: BareNode, fs: FaultyFileSystem) -> None:

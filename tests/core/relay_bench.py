@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from halfmoon.core.records.batches import build_batch, iter_records, parse_header
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
-from tests.core.bench import VirtualClock, partition_of, relay
+from tests.core.bench import VirtualClock, append, partition_of, relay
 
 Row = tuple[bytes, dict[str, str]]
 """A value and the record's headers."""
@@ -22,7 +22,7 @@ def send(broker: BareNode, topic: str, *rows: Row, index: int = 0, **fields: Any
         for at, (value, headers) in enumerate(rows)
     ]
     batch = memoryview(bytearray(build_batch(records, **fields)))
-    return broker.append(partition_of(broker, topic, index), batch, broker.clock.wall_ms()).base_offset
+    return append(broker, partition_of(broker, topic, index), batch).base_offset
 
 
 def found(broker: BareNode, topic: str, index: int = 0) -> list[tuple[int, bytes | None, int, dict[str, bytes | None]]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,7 +23,7 @@ from halfmoon.core.records.batches import build_batch
 from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.log_files import segment_path
 from halfmoon.server.clock import SystemClock
-from halfmoon.server.tick import SHARED_ROUNDS, Round, Ticker
+from halfmoon.server.tick import READ_S, SHARED_ROUNDS, Round, Ticker
 from halfmoon.testing.node import BareNode
 
 
@@ -328,5 +330,48 @@ def test_deadlines_are_kept_after_one_of_them_has_raised(tmp_path: Path) -> None
             await until(lambda: broken.deadline is None)
             broker.hold.park(Held((), 1, broker.clock.mono_ms() + 5, None, lambda: woken.append("w")), mono_ms)
             await until(lambda: woken == ["w"])
+
+    run(main)
+
+
+def test_after_a_stall_what_has_come_meanwhile_is_read_before_anything_expires(tmp_path: Path) -> None:
+    """A member's heartbeat lies in its socket while the loop stands still for longer than the session."""
+
+    async def main() -> None:
+        async with ticking(tmp_path) as (broker, _):
+            loop = asyncio.get_running_loop()
+            expired: list[int] = []
+
+            class Session:
+                deadline: int | None = broker.clock.mono_ms() + 150
+
+                def next_deadline(self) -> int | None:
+                    return self.deadline
+
+                def expire(self, now_ms: int) -> None:
+                    if self.deadline is not None and self.deadline <= now_ms:
+                        expired.append(now_ms)
+                        self.deadline = None
+
+            session = Session()
+
+            def beat() -> None:
+                theirs.recv(16)
+                session.deadline = broker.clock.mono_ms() + 200
+
+            ours, theirs = socket.socketpair()
+            theirs.setblocking(False)
+            loop.add_reader(theirs, beat)
+            broker.kernel.timers.add(session)
+            broker.kernel.timers.arm(session.deadline or 0)
+            await asyncio.sleep(0.01)
+            ours.send(b"heartbeat")
+            time.sleep(0.4)  # the stall
+            await asyncio.sleep(0.02 + READ_S)
+            assert expired == []
+            await until(lambda: bool(expired))  # it sends no more
+            loop.remove_reader(theirs)
+            ours.close()
+            theirs.close()
 
     run(main)

@@ -36,13 +36,11 @@ from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
-from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
 from halfmoon.kafka_wire import primitives as wire
 from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable
 
     from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
@@ -214,7 +212,7 @@ class Connection(tcp.Connection):
                 if size < _HEADER.size or size > self._listener.max_request_bytes:
                     self._malformed(f"a request of {size} bytes")
                     break
-                if end - pos - 4 < size or self._turn_bytes > CONTROL_TURN_BYTES or self._blocked():
+                if end - pos - 4 < size or (pos and self._turn_is_over()) or self._blocked():
                     break
                 start = pos + 4
                 pos = start + size
@@ -249,10 +247,6 @@ class Connection(tcp.Connection):
         if self._kept or self._loading_bytes > WRITE_LIMIT_BYTES:
             return True
         return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
-
-    def soon(self, work: Callable[[], object]) -> None:
-        """As Peer says it."""
-        self._listener.loop.call_soon(work)
 
     def keep(self, part: memoryview) -> memoryview:
         """As Peer says it."""

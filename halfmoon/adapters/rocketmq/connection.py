@@ -23,7 +23,6 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, Port
 from halfmoon.adapters.rocketmq.to_records import BORN_HOST, header
 from halfmoon.adapters.tcp import connection as tcp
-from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import command as wire
 from halfmoon.remoting.codes import Code
@@ -128,7 +127,7 @@ class Connection(tcp.Connection):
         try:
             while end - pos >= 4 and not self._closed:
                 size = self._whole(view[pos:])
-                if not size or end - pos < size or self._turn_bytes > CONTROL_TURN_BYTES or self._blocked():
+                if not size or end - pos < size or (pos and self._turn_is_over()) or self._blocked():
                     break
                 self._turn_bytes += REQUEST_COST + (size >> 3)
                 pos += size

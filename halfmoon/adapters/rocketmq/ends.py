@@ -7,13 +7,12 @@ from typing import Any, Protocol
 
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.late import append_again
+from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.append import Produced
 from halfmoon.core.records.batches import build_batch
-from halfmoon.core.relay import tried
-from halfmoon.core.steps import Steps
-from halfmoon.errors import BrokerError, Fault, NotHereYetError
+from halfmoon.core.steps import Slices
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 
@@ -31,7 +30,7 @@ class Call(Protocol):
     def after(self, position: int, answer: Answer) -> None:
         """Answer once the log is durable up to `position`."""
 
-    def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
+    def work_out(self, steps: Slices[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Carry out `steps`, and call `answered` with what they return."""
 
 
@@ -79,8 +78,8 @@ class Ends:
         batch = memoryview(bytearray(build_batch((None, None, now_ms, headers) for _, headers in said)))
         try:
             produced = core.append(partition, batch, now_ms)
-        except NotHereYetError:
-            again = _outcome(lambda: append_again(core, partition, batch))
+        except (NotHereYetError, TakesLongError):
+            again = _outcome(append_late(core, partition, batch))
             said[0][0].work_out(again, lambda outcome: self._appended(said, outcome))
         else:
             self._appended(said, produced)
@@ -94,15 +93,8 @@ class Ends:
                 call.after(outcome.position, DONE)
 
 
-def _outcome(append: Callable[[], Produced]) -> Steps[Produced | BrokerError]:
-    """What has become of it once older messages are here."""
-    while True:
-        try:
-            return append()
-        except NotHereYetError as error:
-            load = error.load
-        except BrokerError as error:
-            return error
-        failure = yield tried(load)
-        if isinstance(failure, OSError):
-            return BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log cannot be read now: {failure}")
+def _outcome(append: Slices[Produced]) -> Slices[Produced | BrokerError]:
+    try:
+        return (yield from append)
+    except BrokerError as error:
+        return error

@@ -21,7 +21,7 @@ from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.tcp.access import Use
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.steps import run_steps
-from halfmoon.core.steps import Steps
+from halfmoon.core.steps import Slices
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.remoting import lenient_json
 from halfmoon.remoting.codes import Code
@@ -73,6 +73,9 @@ class Peer(Client, Protocol):
 
     def works_out(self, more: int) -> None:
         """More of its requests are worked out in threads (or fewer): see `connection.MAX_WORKED_OUT`."""
+
+    def soon(self, work: Callable[[], object]) -> None:
+        """Run `work` in the loop when others have had their turn."""
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
@@ -168,7 +171,7 @@ class Call:
 
         self.node.core.when_durable(position, durable)
 
-    def work_out(self, steps: Steps[Any], answered: Callable[[Any], Answer | None]) -> None:
+    def work_out(self, steps: Slices[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Answer what `answered` makes of the result; it may raise as a handler does."""
         connection = self.connection
         connection.works_out(QUERY_SHARE)
@@ -186,7 +189,7 @@ class Call:
             connection.works_out(-QUERY_SHARE)
             self.reply(self._failed(error))
 
-        run_steps(steps, connection.in_thread, done, failed)
+        run_steps(steps, connection.in_thread, done, failed, connection.soon)
 
     def _failed(self, error: Exception) -> Answer:
         if isinstance(error, (Refused, BrokerError)):

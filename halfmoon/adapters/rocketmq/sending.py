@@ -10,7 +10,7 @@ from stringzilla import find
 from halfmoon.adapters.rocketmq import names
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.errors import Refused
-from halfmoon.adapters.rocketmq.late import append_again
+from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
@@ -29,8 +29,8 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.steps import when_here
-from halfmoon.errors import BrokerError, NotHereYetError
+from halfmoon.core.steps import Slices
+from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import DUE, Code
 from halfmoon.remoting.message import COMPRESSED, physical_offset
@@ -101,9 +101,9 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     core, records = node.core, memoryview(bytearray(made))
     try:
         produced = core.append(partition, records, core.clock.wall_ms())
-    except NotHereYetError:
-        again = when_here(lambda: _append(core, partition, records))
-        call.work_out(again, lambda produced: _answer(call, partition, produced, count, unique, is_half))
+    except (NotHereYetError, TakesLongError):
+        late = _append(core, partition, records)
+        call.work_out(late, lambda produced: _answer(call, partition, produced, count, unique, is_half))
         return None
     except BrokerError as error:
         core.refused_batches[error.fault] += 1
@@ -112,12 +112,10 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
     return None
 
 
-def _append(core: Core, partition: Partition, records: memoryview) -> Produced:
-    """Once more. Raises NotHereYetError, BrokerError."""
+def _append(core: Core, partition: Partition, records: memoryview) -> Slices[Produced]:
+    """Once more. Raises BrokerError."""
     try:
-        return append_again(core, partition, records)
-    except NotHereYetError:
-        raise
+        return (yield from append_late(core, partition, records))
     except BrokerError as error:
         core.refused_batches[error.fault] += 1
         raise

@@ -270,6 +270,10 @@ class Connection(Receiving):
 
         buffers.admit(size, begin)
 
+    def soon(self, work: Callable[[], object]) -> None:
+        """Run `work` in the loop when others have had their turn."""
+        self._listener.loop.call_soon(work)
+
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
 

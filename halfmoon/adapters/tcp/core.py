@@ -90,6 +90,7 @@ class Append(Protocol):
         producer: TransactionalProducer | None = None,
         may_wait: bool = False,
         checked: Checked | None = None,
+        prepared: object = None,
     ) -> Produced: ...
 
 

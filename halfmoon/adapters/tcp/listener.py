@@ -16,6 +16,7 @@ from msgspec import Struct, field
 
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.adapters.tcp.round_time import RoundTime
 from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.durations import Durations, of_requests
 from halfmoon.services.common.services import Services
@@ -84,6 +85,7 @@ class Listener:
         self.executor = executor
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
+        self.round_time = RoundTime(loop.call_soon)
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self._connections: set[Accepted] = set()
         self._listeners: list[asyncio.Server] = []

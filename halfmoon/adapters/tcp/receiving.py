@@ -44,6 +44,7 @@ class Receiving(asyncio.BufferedProtocol):
         """Something was received since the last sweep."""
         self._turn_bytes = 0
         """Of requests handled in this turn that became objects."""
+        self._turn_until = 0.0
         self._chunk: ReceiveBuffer | None = None
         self._head = b""
         self._partial: ReceiveBuffer | None = None
@@ -87,7 +88,7 @@ class Receiving(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active = True
-        self._turn_bytes = 0
+        self._begin_turn()
         self._counters.bytes_in += nbytes
         partial = self._partial
         if partial is not None:
@@ -120,6 +121,16 @@ class Receiving(asyncio.BufferedProtocol):
             if buffer is not None:
                 self._release(buffer, self._aside_kept if buffer is self._aside else False)
         self._partial = self._aside = None
+
+    # Its turn.
+
+    def _begin_turn(self) -> None:
+        self._turn_bytes = 0
+        self._turn_until = self._listener.round_time.begin()
+
+    def _turn_is_over(self) -> bool:
+        """Whether others come first. Asked when one request at least is handled."""
+        return self._turn_bytes > CONTROL_TURN_BYTES or self._listener.round_time.is_over(self._turn_until)
 
     # What cannot be handled yet.
 
@@ -164,7 +175,7 @@ class Receiving(asyncio.BufferedProtocol):
     def _wait_aside(self) -> None:
         """Read no more until `_resume`. Where only the turn is over, nobody else will call that."""
         self._pause_reading()
-        if self._turn_bytes > CONTROL_TURN_BYTES:
+        if self._turn_is_over():
             self._listener.loop.call_soon(self._resume)
 
     def _handle_own(self, buffer: ReceiveBuffer, start: int, end: int, kept_before: bool) -> None:
@@ -201,7 +212,7 @@ class Receiving(asyncio.BufferedProtocol):
         """Handle what was set aside, and read again if nothing speaks against it any more."""
         if self._closed or not self._reading_paused or self._blocked():
             return
-        self._turn_bytes = 0
+        self._begin_turn()
         buffer = self._aside
         if buffer is not None:
             self._aside = None

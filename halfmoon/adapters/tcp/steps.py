@@ -1,4 +1,5 @@
-"""Working out an answer in steps, some of which read from the disk: those run in a thread, the others in the loop."""
+"""Working out an answer in steps, some of which read from the disk: those run in a thread, the others in the loop. At a
+pause others have their turn."""
 
 from __future__ import annotations
 

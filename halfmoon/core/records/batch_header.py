@@ -10,6 +10,7 @@ All numbers are big-endian.
        17     4  CRC-32C of everything behind it
        21     2  attributes: bits 0–2 codec, 3 timestamp type (1: LogAppendTime), 4 transactional, 5 control,
                                                6 the base timestamp is a delete horizon (set by compaction)
+                                               14 each record is due at its own timestamp (of batches that wait)
        23     4  last offset delta
        27     8  base timestamp, Unix ms
        35     8  max timestamp, Unix ms
@@ -57,6 +58,9 @@ CONTROL = 32
 DELETE_HORIZON = 64
 """Set by the broker: the base timestamp says when the batch's tombstones, or its marker, may go (KIP-534)."""
 
+OWN_TIMES = 1 << 14
+"""Of a batch that waits in an internal topic: each of its records is due at its own timestamp. Kafka gives this bit no
+meaning; clients do not see it."""
 SMALLEST_RECORD = 7
 """Bytes of a record: length, attributes, two deltas, two lengths of −1, no headers take one each."""
 _MOST_EXPANSION = (1, 1032, 22, 255, 32_768)
@@ -178,6 +182,14 @@ def set_log_append_time(batch: memoryview, now_ms: int) -> None:
     _pack_attributes(batch, _ATTRIBUTES_AT, attributes | TIMESTAMP_TYPE)
     _pack_max_timestamp(batch, _MAX_TIMESTAMP_AT, now_ms)
     _pack_crc(batch, CRC_AT, crc32c(batch[CRC_START:]))
+
+
+def set_own_times(batch: memoryview, *, own: bool) -> None:
+    """Say whether each record of `batch` is due at its own timestamp, in place, which costs a new CRC."""
+    (attributes,) = struct.unpack_from(">h", batch, _ATTRIBUTES_AT)
+    if bool(attributes & OWN_TIMES) != own:
+        _pack_attributes(batch, _ATTRIBUTES_AT, attributes ^ OWN_TIMES)
+        _pack_crc(batch, CRC_AT, crc32c(batch[CRC_START:]))
 
 
 def is_plain(batch: memoryview) -> bool:

@@ -6,7 +6,7 @@ Key, value and headers are copied byte for byte; the deltas in front of them are
 from __future__ import annotations
 
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.records.batch_header import MAGIC, TRANSACTIONAL, BatchHeader, assemble
+from halfmoon.core.records.batch_header import MAGIC, OWN_TIMES, TRANSACTIONAL, BatchHeader, assemble
 from halfmoon.core.records.batches import LONGEST_DELTA_MS
 from halfmoon.core.records.compression import compress
 from halfmoon.core.records.record_codec import Extent, Record, renumber
@@ -36,10 +36,12 @@ class Mark:
 class Gathered:
     """The batch that the next matches go into."""
 
-    __slots__ = ("base_ms", "body", "codec", "count", "far_apart", "max_ms", "whole")
+    __slots__ = ("base_ms", "body", "codec", "count", "far_apart", "marks", "max_ms", "whole")
 
-    def __init__(self, codec: int = 0) -> None:
+    def __init__(self, codec: int = 0, marks: int = 0) -> None:
         self.codec = codec
+        self.marks = marks
+        """Other attributes of the batch."""
         self.begin()
 
     def begin(self) -> None:
@@ -85,7 +87,7 @@ class Gathered:
         """As one record batch, of no producer; it must not be empty."""
         if self.whole is not None:
             header, body = self.whole
-            attributes = header.attributes & ~TRANSACTIONAL
+            attributes = header.attributes & ~(TRANSACTIONAL | OWN_TIMES)
             return bytearray(
                 assemble(
                     header._replace(attributes=attributes, producer_id=-1, producer_epoch=-1, base_sequence=-1), body
@@ -97,7 +99,7 @@ class Gathered:
             leader_epoch=-1,
             magic=MAGIC,
             crc=0,
-            attributes=self.codec,
+            attributes=self.codec | self.marks,
             last_offset_delta=self.count - 1,
             base_timestamp=self.base_ms,
             max_timestamp=self.max_ms,
@@ -114,9 +116,9 @@ class Outgoing(Gathered):
 
     __slots__ = ("_runs", "target")
 
-    def __init__(self, target: Partition, codec: int = 0) -> None:
+    def __init__(self, target: Partition, codec: int = 0, marks: int = 0) -> None:
         self.target = target
-        super().__init__(codec)
+        super().__init__(codec, marks)
 
     def begin(self) -> None:
         super().begin()

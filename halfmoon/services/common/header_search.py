@@ -33,14 +33,16 @@ class HeaderSearch:
         return any(_find(body, needle) >= 0 for needle in self._needles)
 
     def records(self, body: bytes, bounds: array[int]) -> list[int]:
-        """Indexes of the records that may have one, ascending; record i is body[bounds[i]:bounds[i + 1]]."""
+        """Indexes of the records that may have one, ascending; record i is body[bounds[i]:bounds[i + 1]]. They may be a
+        part of all records."""
         found: set[int] = set()
+        begin, end = bounds[0], bounds[-1]
         for needle in self._needles:
-            at = _find(body, needle)
+            at = _find(body, needle, begin, end)
             while at >= 0:
                 index = bisect_right(bounds, at) - 1
                 found.add(index)
-                at = _find(body, needle, bounds[index + 1])
+                at = _find(body, needle, bounds[index + 1], end)
         return sorted(found)
 
 

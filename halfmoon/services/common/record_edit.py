@@ -6,7 +6,7 @@ None of this is on the path of a batch without feature headers.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence, Set
 from typing import TYPE_CHECKING
 
 from halfmoon.core.records import record_codec
@@ -19,13 +19,52 @@ from halfmoon.core.records.batch_header import (
     assemble,
     parse_header,
 )
-from halfmoon.core.records.batches import batch_body
+from halfmoon.core.records.batches import LONGEST_DELTA_MS, batch_body
 from halfmoon.core.records.compression import compress
 from halfmoon.core.records.record_codec import Headers, Record
+from halfmoon.core.steps import Slices, finish
 from halfmoon.services.common.header_search import HeaderSearch
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+
+Row = tuple[bytes | None, bytes | None, int, Headers]
+"""Key, value, timestamp, headers."""
+
+SLICE = 64
+"""Records that are read between two pauses: a millisecond."""
+GLANCED = 1_000
+"""Records of which only the places are looked for, or the timestamps."""
+WRITTEN = 100
+"""Records that are written between two pauses."""
+LARGE_BYTES = 128 << 10
+"""So much is compressed or decompressed in a thread."""
+
+
+def uncompressed(batch: Buffer) -> memoryview:
+    """The same batch without a codec: for one who reads its records more than once, or in slices. Raises BrokerError as
+    `batch_body`."""
+    header = parse_header(batch)
+    codec = header.attributes & CODEC_MASK
+    if not codec:
+        return memoryview(batch)
+    return memoryview(assemble(header._replace(attributes=header.attributes ^ codec), batch_body(batch)))
+
+
+def build_in_slices(rows: Sequence[Row]) -> Slices[bytes]:
+    """As `build_batch`, of (key, value, timestamp in Unix ms, headers), with pauses."""
+    base_ms, max_ms = rows[0][2], max(row[2] for row in rows)
+    least_ms = min(row[2] for row in rows)
+    if max_ms - base_ms > LONGEST_DELTA_MS or base_ms - least_ms > LONGEST_DELTA_MS:
+        base_ms = 0  # further apart than 64 bits reach; from 0 each is within
+    body = bytearray()
+    for index, (key, value, timestamp, headers) in enumerate(rows):
+        if index % WRITTEN == WRITTEN - 1:
+            yield None
+        record_codec.write(body, index, timestamp - base_ms, key, value, headers)
+    count = len(rows)
+    return assemble(BatchHeader(0, 0, -1, 2, 0, 0, count - 1, base_ms, max_ms, -1, -1, -1, count), body)
 
 
 def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record], Record | None]) -> bytes | None:
@@ -36,38 +75,69 @@ def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record],
     fields, base timestamp and the type of timestamp stay. Raises BrokerError as `records.iter_records`.
     """
     header = parse_header(batch)
-    body = bytes(batch_body(batch))
     if header.record_count == 1:
-        return _rewritten_alone(batch, header, body, change)
-    bounds = record_codec.walk(body, header.record_count)
+        return _rewritten_alone(batch, header, bytes(batch_body(batch)), change)
+    return finish(rewrite_in_slices(batch, search, change))
+
+
+def rewrite_in_slices(
+    batch: Buffer, search: HeaderSearch, change: Callable[[int, Record], Record | None]
+) -> Slices[bytes | None]:
+    """As `rewrite`, with pauses."""
+    header = parse_header(batch)
+    codec = header.attributes & CODEC_MASK
+    count = header.record_count
+    body: bytes
+    if codec and len(memoryview(batch)) > LARGE_BYTES:
+        body = yield lambda: bytes(batch_body(batch))
+    else:
+        body = bytes(batch_body(batch))
+    record_codec.checked_count(body, count)
     output = bytearray()
     copied = 0  # bytes of the body
-    left_out: dict[int, Record] = {}
+    bounds = array("I", [0])
+    left_out: set[int] = set()
+    newest_left_out = -(1 << 63)
     changed = False
-    for index in search.records(body, bounds):
-        record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, None)
-        kept = change(index, record)
-        if kept is record:
-            continue
-        changed = True
-        output += body[copied : record.start]
-        copied = record.end
-        if kept is None:
-            left_out[index] = record
-        else:
-            delta_ms = record.timestamp - header.base_timestamp
-            record_codec.write(output, record.offset_delta, delta_ms, kept.key, kept.value, kept.headers)
+    for first in range(0, count, GLANCED):
+        part = record_codec.walk_part(body, bounds[-1], first, min(GLANCED, count - first))
+        bounds.extend(part[1:])
+        for nth, at in enumerate(search.records(body, part)):
+            if nth % SLICE == SLICE - 1:
+                yield None
+            index = first + at
+            record = record_codec.read_one(body, bounds[index], index, header.base_timestamp, None)
+            kept = change(index, record)
+            if kept is record:
+                continue
+            changed = True
+            output += body[copied : record.start]
+            copied = record.end
+            if kept is None:
+                left_out.add(index)
+                newest_left_out = max(newest_left_out, record.timestamp)
+            else:
+                delta_ms = record.timestamp - header.base_timestamp
+                record_codec.write(output, record.offset_delta, delta_ms, kept.key, kept.value, kept.headers)
+        if count - first > GLANCED:
+            yield None
+    record_codec.check_end(body, count, bounds[-1])
     if not changed:
         return bytes(batch)
-    count = header.record_count - len(left_out)
-    if not count:
+    if len(left_out) == count:
         return None
     output += body[copied:]
-    made = header._replace(record_count=count)
+    made = header._replace(record_count=count - len(left_out))
     if left_out:
-        made = _corrected(made, body, bounds, left_out)
-    codec = header.attributes & CODEC_MASK
-    return assemble(made, compress(codec, output) if codec else output)
+        made = yield from _corrected(made, body, bounds, left_out, newest_left_out)
+    if codec:
+        compressed: bytes
+        if len(output) > LARGE_BYTES:
+            compressed = yield lambda: compress(codec, output)
+        else:
+            compressed = compress(codec, output)
+        return assemble(made, compressed)
+    return assemble(made, output)
 
 
 def _rewritten_alone(
@@ -88,30 +158,39 @@ def _rewritten_alone(
     return assemble(header, compress(codec, output) if codec else output)
 
 
-def _corrected(header: BatchHeader, body: bytes, bounds: array[int], left_out: Mapping[int, Record]) -> BatchHeader:
+def _corrected(
+    header: BatchHeader, body: bytes, bounds: array[int], left_out: Set[int], newest_left_out: int
+) -> Slices[BatchHeader]:
     """The header with the last offset delta and the largest timestamp of what is left of the batch."""
     # From the end, where the latest record tends to stand.
     kept = (index for index in range(len(bounds) - 2, -1, -1) if index not in left_out)
     last = next(kept)
     last_offset_delta, newest = record_codec.glance(body, bounds[last], last, header.base_timestamp)
     largest = header.max_timestamp
-    if header.attributes & TIMESTAMP_TYPE or all(record.timestamp < largest for record in left_out.values()):
+    if header.attributes & TIMESTAMP_TYPE or newest_left_out < largest:
         return header._replace(last_offset_delta=last_offset_delta)
-    for index in kept:
+    for nth, index in enumerate(kept):
         if newest >= largest:
             break
         newest = max(newest, record_codec.glance(body, bounds[index], index, header.base_timestamp)[1])
+        if nth % GLANCED == GLANCED - 1:
+            yield None
     return header._replace(last_offset_delta=last_offset_delta, max_timestamp=newest)
 
 
 def without_headers(batch: Buffer, search: HeaderSearch, prefix: str) -> bytes:
     """The batch without headers whose names begin so. Raises BrokerError as `records.iter_records`."""
+    return finish(without_headers_in_slices(batch, search, prefix))
+
+
+def without_headers_in_slices(batch: Buffer, search: HeaderSearch, prefix: str) -> Slices[bytes]:
+    """As `without_headers`, with pauses."""
 
     def change(_: int, record: Record) -> Record:
         headers: Headers = tuple(header for header in record.headers if not header[0].startswith(prefix))
         return record if len(headers) == len(record.headers) else record._replace(headers=headers)
 
-    made = rewrite(batch, search, change)
+    made = yield from rewrite_in_slices(batch, search, change)
     assert made is not None, "nothing is left out"
     return made
 

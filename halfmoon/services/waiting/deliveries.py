@@ -13,7 +13,7 @@ from typing import Any
 
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
-from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES
+from halfmoon.core.records.batch_header import CODEC_MASK, HEADER_BYTES, OWN_TIMES
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.relay import Load, Relays
 from halfmoon.errors import BrokerError
@@ -181,7 +181,9 @@ class Deliveries:
                 out = outgoing.get(target)
                 if out is None:
                     out = outgoing[target] = Outgoing(target)
-                self._gather(out, source, base, batch, now_ms)
+                later_ms = self._gather(out, source, base, batch, now_ms)
+                if later_ms:
+                    times.add(later_ms, number, base)
                 if now_ms < self._one_by_one_until_ms:
                     self._delivering.append(out, now_ms)
         except BrokerError as error:
@@ -189,27 +191,37 @@ class Deliveries:
             times.add(now_ms + RETRY_MS, number, base)
         yield None
 
-    def _gather(self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int) -> None:
+    def _gather(self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int) -> int:
+        """When the next of it is due, where its records are due at times of their own; 0 if none is left."""
         pending, append = source.pending, self._delivering.append
         assert pending is not None
         header = parse_header(batch)
         if header.base_offset != base:
-            return  # it has gone with its segment
+            return 0  # it has gone with its segment
         codec = header.attributes & CODEC_MASK
         count = header.record_count
         if self._cancels.any_open:
             self._cancels.complete_among(out.target.topic, source, base, batch)
-        if count >= WHOLE_RECORDS and count == header.last_offset_delta + 1 == pending.count(base, base + count):
+        own_times = header.attributes & OWN_TIMES
+        all_due = not own_times or header.max_timestamp <= now_ms
+        whole = count == header.last_offset_delta + 1 == pending.count(base, base + count)
+        if all_due and whole and count >= WHOLE_RECORDS:
             append(out, now_ms)
             out.take_whole(source, base, header, batch[HEADER_BYTES:])
             append(out, now_ms)
-            return
+            return 0
         if out.codec != codec:
             append(out, now_ms)
             out.codec = codec
         body = bytes(batch_body(batch))
+        later_ms = 0
         for record in iter_records(batch):
-            if base + record.offset_delta in pending:
-                if out.is_full:
-                    append(out, now_ms)
-                out.take(source, base + record.offset_delta, body, record)
+            if base + record.offset_delta not in pending:
+                continue
+            if not all_due and record.timestamp > now_ms:
+                later_ms = min(record.timestamp, later_ms or record.timestamp)
+                continue
+            if out.is_full:
+                append(out, now_ms)
+            out.take(source, base + record.offset_delta, body, record)
+        return later_ms

@@ -12,6 +12,7 @@ from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.records.batches import build_batch, parse_header, set_log_append_time
+from halfmoon.core.steps import Slices, finish
 from halfmoon.core.storage.storage import Place
 from halfmoon.core.topic_administration import TopicAdministration
 from halfmoon.errors import BrokerError, Fault, NotHereYetError
@@ -21,6 +22,8 @@ from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, p
 
 UNDELIVERABLE = "halfmoon.undeliverable"
 """Dead letters that belong to no group: messages whose topic was gone when they were due."""
+RELEASED = 50
+"""Messages that are released between two pauses."""
 RELEASED_BYTES = 64 << 20
 """Most that is released at once."""
 
@@ -61,13 +64,20 @@ class Delivering:
         Raises BrokerError(MESSAGE_TOO_LARGE) where they are too much to be held in memory together, and NotHereYetError
         where some are not here.
         """
+        return finish(self.release_in_slices(places))
+
+    def release_in_slices(self, places: Iterable[tuple[Partition, int]]) -> Slices[list[Outgoing]]:
+        """The same, with pauses."""
         outgoing: dict[Partition, Outgoing] = {}
         full: list[Outgoing] = []
-        size = 0
+        size = read = 0
         frame: SingleRecords | None = None
         used: list[Place] = []
         missing: dict[Place, None] = {}
         for source, offset in sorted(places, key=lambda place: (place[0].topic.number, place[0].index, place[1])):
+            read += 1
+            if read % RELEASED == 0:
+                yield None
             if frame is None or not frame.holds(source, offset):
                 place = place_of(source, offset)
                 if place is None:

@@ -9,20 +9,26 @@ What goes elsewhere waits there, in an internal topic, until it is due. The piec
 group in the log, all there or none. Of the records that stay, the offsets have holes where the others stood, as
 compaction leaves them in Kafka; but the batch ends with its last record, because some clients loop for ever on a
 trimmed tail. A batch of which nothing stays takes no offset.
+
+A batch of many records is inspected in slices, and others have their turns in between; then it is appended as one. What
+an interceptor has found may be true no more by then (`Redirect.holds`): then it is asked again.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from halfmoon.core.append import Elsewhere
 from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, BatchHeader, is_whole, parse_header
-from halfmoon.core.records.batches import batch_body
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.core.records.batches import batch_body, is_plain
+from halfmoon.core.steps import Slices, finish
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
 from halfmoon.services.common.header_search import HeaderSearch
-from halfmoon.services.common.record_edit import without_headers
+from halfmoon.services.common.record_edit import without_headers_in_slices
 from halfmoon.services.waiting.taken import Appended, Taken, check_not_redirected
 from halfmoon.services.waiting.types import Nacked, Put, PutInterceptor, Redirect, Redirected
 
@@ -34,6 +40,11 @@ if TYPE_CHECKING:
     from halfmoon.services.waiting.redirecting import Redirecting
     from halfmoon.services.waiting.taken import Place
     from halfmoon.services.waiting.types import Nacked, PutInterceptor, Redirected
+
+IN_SLICES = 200
+"""Batches of more records are inspected in slices; so many take a few milliseconds."""
+
+AT_ONCE = 4
 
 OWN_PREFIX = "halfmoon."
 """Headers that begin so are the broker's."""
@@ -52,6 +63,7 @@ class Interception:
         self._redirecting = redirecting
         self._clock = clock
         self._logger = logger
+        self._at_work = 0
         self._interceptors = [(HeaderSearch(each.header_names), each) for each in interceptors]
         self._prefixes = tuple(prefix for each in interceptors for prefix in each.topic_prefixes)
         self.scheduled_topics = frozenset(name for each in interceptors for name in each.scheduled_topics)
@@ -67,8 +79,17 @@ class Interception:
 
     def take(self, partition: Partition, batch: memoryview, now_ms: int) -> Taken:
         """Have the interceptors inspect the batch. Raises BrokerError, the interceptors' own included."""
+        return finish(self._take(partition, batch, now_ms, waits=False))
+
+    def _take(self, partition: Partition, batch: memoryview, now_ms: int, *, waits: bool) -> Slices[Taken]:
+        """As `take`, with pauses. `waits`: for older messages that have to be read first; else it raises
+        NotHereYetError."""
         name = partition.topic.name
-        body = batch_body(batch)
+        body: memoryview
+        if waits and not is_plain(batch):
+            body = yield lambda: batch_body(batch)
+        else:
+            body = batch_body(batch)
         kept: memoryview | None = batch
         redirected: list[Redirected] = []
         nacked: Nacked | None = None
@@ -76,10 +97,11 @@ class Interception:
         complete: list[Place] = []
         cancel: list[bytes] = []
         appended: list[Appended] = []
+        holds: list[Callable[[], bool]] = []
         for search, interceptor in self._interceptors:
             if kept is None or not (name.startswith(interceptor.topic_prefixes) or search.finds(body)):
                 continue
-            given = self._ask(interceptor, Put(name, partition.index, kept, now_ms))
+            given = yield from self._ask(interceptor, Put(name, partition.index, kept, now_ms), waits=waits)
             if isinstance(given, Redirect):
                 first = len(redirected)
                 redirected += given.redirected
@@ -89,6 +111,8 @@ class Interception:
                 cancel += given.cancel
                 if given.appended is not None:
                     appended.append(Appended(given.appended, first, len(redirected)))
+                if given.holds is not None:
+                    holds.append(given.holds)
                 if given.kept is None:
                     kept, body = None, memoryview(b"")
                     continue
@@ -98,17 +122,57 @@ class Interception:
                 kept = _writable(given)
                 body = batch_body(kept)
         if kept is not None and self._own.finds(body):
-            kept = _writable(without_headers(kept, self._own, OWN_PREFIX))
+            kept = _writable((yield from without_headers_in_slices(kept, self._own, OWN_PREFIX)))
         return Taken(
             kept, tuple(redirected), nacked, tuple(release), tuple(complete), tuple(dict.fromkeys(cancel)),
-            tuple(appended),
+            tuple(appended), holds=tuple(holds),
         )  # fmt: skip
 
+    def _in_turn(self, slices: Slices[Taken]) -> Slices[Taken]:
+        """Few batches are worked at at a time: each has a slice of every round of the loop, and what it is made into
+        takes many times its memory."""
+        while self._at_work >= AT_ONCE:
+            yield None
+        self._at_work += 1
+        try:
+            return (yield from slices)
+        finally:
+            self._at_work -= 1
+
+    def _prepare(self, partition: Partition, batch: memoryview, now_ms: int) -> Slices[Taken]:
+        """As `take`, with pauses, and with all that can be done before it is appended."""
+        taken = yield from self._take(partition, batch, now_ms, waits=True)
+        if not taken.release:
+            return taken
+        redirecting = self._redirecting
+        while True:
+            try:
+                released = yield from redirecting.released_in_slices(taken.release)
+                break
+            except NotHereYetError as error:
+                load = error.load
+            yield load
+        holds = (*taken.holds, lambda: redirecting.still_wait(released))
+        return replace(taken, released=released, holds=holds)
+
     def append(
-        self, partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int, *, keyed: bool
+        self,
+        partition: Partition,
+        batch: memoryview,
+        header: BatchHeader,
+        now_ms: int,
+        *,
+        keyed: bool,
+        prepared: object = None,
     ) -> tuple[int, int, Elsewhere | None]:
         """As core/append.Interceptor says it."""
-        taken = self.take(partition, batch, self._clock.now_ms())
+        if isinstance(prepared, Taken) and all(holds() for holds in prepared.holds):
+            taken = prepared
+        elif header.record_count > IN_SLICES:
+            began_ms = self._clock.now_ms()
+            raise TakesLongError(lambda copy: self._in_turn(self._prepare(partition, copy, began_ms)))
+        else:
+            taken = self.take(partition, batch, self._clock.now_ms())
         if header.attributes & TRANSACTIONAL:
             check_not_redirected(taken)
         base_offset, end, redirected = self._redirecting.append(partition, batch, header, taken, now_ms, keyed=keyed)
@@ -133,7 +197,24 @@ class Interception:
             self._logger.error("event=interceptor_failed interceptor=%s gave=%s", name, wrong)
             raise BrokerError(Fault.UNKNOWN_SERVER_ERROR, f"interceptor {name} gave {wrong}")
 
-    def _ask(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
+    def _ask(self, interceptor: PutInterceptor, put: Put, *, waits: bool) -> Slices[memoryview | bytes | Redirect]:
+        while True:
+            try:
+                if waits and interceptor.in_slices is not None:
+                    return (yield from interceptor.in_slices(put))
+                return self._ask_at_once(interceptor, put)
+            except NotHereYetError as error:
+                if not waits:
+                    raise
+                load = error.load
+            except TakesLongError as error:
+                if not waits:
+                    raise
+                yield from error.steps(put.batch)
+                continue
+            yield load
+
+    def _ask_at_once(self, interceptor: PutInterceptor, put: Put) -> memoryview | bytes | Redirect:
         try:
             return interceptor.before_put(put)
         except BrokerError:

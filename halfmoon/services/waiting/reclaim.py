@@ -16,7 +16,7 @@ from halfmoon.core.append import Appender
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.partition_reader import PartitionReader
-from halfmoon.core.records.batch_header import CODEC_MASK
+from halfmoon.core.records.batch_header import CODEC_MASK, OWN_TIMES
 from halfmoon.core.records.batches import batch_body, iter_records, parse_header
 from halfmoon.core.relay import Load, Relays, tried
 from halfmoon.core.storage.frame import HEADER_BYTES
@@ -164,7 +164,7 @@ class SegmentReclaim:
                 # Whether they mean these messages nobody can say now, so these stay where they are.
                 return header.base_offset + header.last_offset_delta + 1
             self._cancels.complete_among(target, partition, header.base_offset, batch)
-        out = Outgoing(partition, header.attributes & CODEC_MASK)
+        out = Outgoing(partition, header.attributes & CODEC_MASK, header.attributes & OWN_TIMES)
         body = bytes(batch_body(batch))
         due_ms = partition.queue.time_of(header.base_offset)
 

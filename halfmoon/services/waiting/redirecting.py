@@ -7,11 +7,11 @@ themselves.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from halfmoon.core.append import Piece
-from halfmoon.core.records.batch_header import BatchHeader
+from halfmoon.core.records.batch_header import BatchHeader, set_own_times
 from halfmoon.core.records.batches import parse_header, set_log_append_time
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halfmoon.core.append import Appender
     from halfmoon.core.catalog.catalog import Catalog
     from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.steps import Slices
     from halfmoon.core.storage.storage import WriteSide
     from halfmoon.core.topic_administration import TopicAdministration
     from halfmoon.core.turn import Turn
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 MAX_PIECES = 32_000
 """Most parts a batch is taken apart into, and most waiting messages it completes."""
+CHECKED = 500
+"""Messages of which is looked whether they wait, between two pauses."""
 MANY_PIECES = 1_000
 """A batch that is taken apart into so many is written at once."""
 WAITING_CONFIGS = {
@@ -157,9 +160,10 @@ class Redirecting:
         """Of them the first says which producer all are from."""
         pieces: list[_Piece] = []
 
-        def add(target: Partition, made: Buffer, **fields: Any) -> None:
+        def add(target: Partition, made: Buffer, *, own_times: bool = False, **fields: Any) -> None:
             first = not pieces and header.producer_id >= 0
             view = memoryview(bytearray(of_producer(made, header) if first else made))
+            set_own_times(view, own=own_times)
             pieces.append(_Piece(target, view, parse_header(view), **fields))
 
         if taken.kept is batch:
@@ -167,8 +171,11 @@ class Redirecting:
         elif taken.kept is not None:
             add(partition, taken.kept)
         for each in taken.redirected:
-            add(self._target(each), each.batch, due_ms=each.due_ms, is_redirected=True, known=each.known)
-        for out in self._released(taken.release):
+            add(
+                self._target(each), each.batch, due_ms=each.due_ms, is_redirected=True, known=each.known,
+                own_times=each.own_times,
+            )  # fmt: skip
+        for out in self._released(taken.release) if taken.released is None else taken.released:
             released = out.batch()
             set_log_append_time(memoryview(released), now_ms)
             add(out.target, released, sources=out.sources())
@@ -196,13 +203,34 @@ class Redirecting:
         return runs
 
     def _released(self, places: Sequence[tuple[str, int, int]]) -> list[Outgoing]:
-        runs = self._waiting_runs(places)
-        found = [
-            (partition, run.first_offset)
-            for run in runs
-            if (partition := self._catalog.partition(run.topic_number, run.partition)) is not None
-        ]
+        found = list(self._placed(self._waiting_runs(places)))
         return self._delivering.release(found) if found else []
+
+    def released_in_slices(self, places: Sequence[tuple[str, int, int]]) -> Slices[list[Outgoing]]:
+        """The batches that waiting messages become when they are delivered: for `Taken.released`. Raises BrokerError,
+        also NotHereYetError."""
+        runs: list[SourceRun] = []
+        for at in range(0, len(places), CHECKED):
+            runs += self._waiting_runs(places[at : at + CHECKED])
+            yield None
+        return (yield from self._delivering.release_in_slices(list(self._placed(runs))))
+
+    def still_wait(self, outgoing: Sequence[Outgoing]) -> bool:
+        """Whether all that these batches are made of waits still."""
+        for partition, run in self._partitions_of(run for out in outgoing for run in out.sources()):
+            pending = partition.pending
+            if pending is None or pending.count(run.first_offset, run.first_offset + run.count) < run.count:
+                return False
+        return True
+
+    def _placed(self, runs: Iterable[SourceRun]) -> Iterator[tuple[Partition, int]]:
+        return ((partition, run.first_offset) for partition, run in self._partitions_of(runs))
+
+    def _partitions_of(self, runs: Iterable[SourceRun]) -> Iterator[tuple[Partition, SourceRun]]:
+        for run in runs:
+            partition = self._catalog.partition(run.topic_number, run.partition)
+            if partition is not None:
+                yield partition, run
 
     def _acknowledge(self, partition: Partition, header: BatchHeader, now_ms: int) -> int:
         """Acknowledge a batch of which nothing is left; the log position to wait for."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.services.common.gathering import Outgoing
 from halfmoon.services.waiting.types import Nacked, Redirected
 
 Place = tuple[str, int, int]
@@ -34,6 +35,10 @@ class Taken(Struct, frozen=True):
     cancel: tuple[bytes, ...]
     appended: tuple[Appended, ...]
     """To be called then."""
+    released: Sequence[Outgoing] | None = None
+    """What becomes of `release`, if it is worked out already."""
+    holds: tuple[Callable[[], bool], ...] = ()
+    """Whether it is still so, if time has passed."""
 
 
 def check_not_redirected(taken: Taken) -> None:

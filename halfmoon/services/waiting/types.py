@@ -7,8 +7,8 @@ Plugins import these from `halfmoon.plugin`; docs/hooks.md says when each is use
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import force_setattr
@@ -45,6 +45,9 @@ class Redirected(Struct, frozen=True):
     due_ms: int = 0
     known: bool = False
     """The interceptor learns its place by `Redirect.appended`: `Relay.begin` is not called for it before a restart."""
+    own_times: bool = False
+    """Each record is due at its own timestamp, the first of them at `due_ms`: so records of many times make one batch.
+    Not for a topic that has a relay."""
 
 
 class Nacked(Struct, frozen=True):
@@ -71,6 +74,9 @@ class Redirect(Struct, frozen=True):
     appended: Callable[[tuple[tuple[str, int, int], ...]], None] | None = None
     """Called once all of it is in the log, with (topic, partition, offset) of the first record of each of `redirected`.
     It is not called if the broker refuses the batch for another reason."""
+    holds: Callable[[], bool] | None = None
+    """Asked right before the broker appends what was made in slices: False has the batch inspected again, because what
+    it depends on has changed meanwhile."""
     diverted: tuple[Redirected, ...] = ()
     """Deprecated: `redirected`."""
     handed_back: Nacked | None = None
@@ -96,6 +102,10 @@ class PutInterceptor(Struct, frozen=True):
     scheduled_topics: tuple[str, ...] = ()
     """Internal topics that it redirects to; the broker refuses to create topics of these names for anyone else.
     Messages of internal topics that no plugin lists stay scheduled until one does."""
+    in_slices: Callable[[Put], Generator[Callable[[], Any] | None, Any, memoryview | bytes | Redirect]] | None = None
+    """The same as `before_put`, for a batch of many records: a generator that works for a millisecond or so between two
+    yields. It yields None to let others have their turn, or a function for a thread, whose result it is sent. Without
+    it such a batch holds up every client for as long as `before_put` takes."""
     waiting_topics: tuple[str, ...] = ()
     """Deprecated: `scheduled_topics`."""
 

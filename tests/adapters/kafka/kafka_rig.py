@@ -10,6 +10,7 @@ import struct
 from typing import Any
 
 from halfmoon.adapters.kafka.server import Server
+from halfmoon.adapters.tcp.round_time import RoundTime
 from tests.adapters.rig import BrokerRig, FakeTransport, batch
 from tests.kafka_messages import read_answer, request_bytes
 
@@ -81,6 +82,7 @@ class Rig(BrokerRig):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.server = Server(self.broker.kernel, self.broker.services, self.settings, self.loop)  # type: ignore[arg-type]
+        self.server.round_time = RoundTime(self.loop.call_soon, lambda: 0.0)  # what a turn takes is not this machine's
 
     def client(self) -> RigClient:
         return RigClient(self)

@@ -10,7 +10,8 @@ from kafka_rig import batch
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.produce_codec import Stored, encode, parse
 from halfmoon.adapters.kafka.protocol import ProduceRequest, ProduceResponse
-from halfmoon.core.records.batches import iter_records
+from halfmoon.core.records.batches import build_batch, iter_records
+from tests.core.bench import sync
 
 Topic = ProduceRequest.TopicProduceData
 VERSIONS = range(3, 14)
@@ -260,3 +261,60 @@ def test_a_repeated_batch_gets_the_same_answer_and_is_stored_once(rig):
     assert partition.next_offset == 1
     gap = client.ask(0, 9, **fields((0, batch(b"x", producer_id=5, sequence=7))))
     assert results(gap)[0][1] == 45
+
+
+def test_a_batch_that_is_prepared_in_slices_keeps_its_place_and_holds_up_nobody_else(rig):
+    rig.start_plugins()
+    (partition,) = rig.topic("t")
+    rows = [(None, b"%d" % at, 5, (("DELAY", b"1"),) if at % 2 else ()) for at in range(2_000)]
+    sent = {"producer_id": 5, "producer_epoch": 0}
+    batches = [
+        build_batch(rows, base_sequence=0, **sent),
+        build_batch([(None, b"behind", 5, ())], base_sequence=2_000, **sent),
+        build_batch(rows[:1], base_sequence=2_001, **sent),
+    ]
+    ahead, other = rig.client(), rig.client()
+    ahead.feed(b"".join(ahead.encode(0, 9, **fields((0, each))) for each in batches))
+    rounds = 0
+    while not rig.broker.waiting.waiting() and partition.next_offset < 1_000:
+        this_round, rig.loop.soon = rig.loop.soon, []
+        for callback in this_round:
+            callback()
+        rounds += 1
+        other.feed(other.encode(0, 9, **fields((0, batch(b"other")))))
+        rig.loop.run_threads()
+        rig.broker.write()
+        sync(rig.broker)
+        rig.broker.settle()
+    assert rounds > 10
+    rig.turns()
+    assert all(results(answer)[0][1] == 0 for answer in other.answers())
+    answers = [results(answer)[0] for answer in ahead.answers()]
+    assert [error for _, error, *_ in answers] == [0, 0, 0]
+    first, behind, last = (offset for _, _, offset, *_ in answers)
+    assert first + 1_998 < behind < last
+    found = [value for value in values(rig, partition) if value != b"other"]
+    assert found == [*(b"%d" % at for at in range(0, 2_000, 2)), b"behind", b"0"]
+
+
+def test_a_batch_that_is_refused_while_it_is_prepared_stores_nothing_and_the_next_is_taken(rig):
+    rig.start_plugins()
+    (partition,) = rig.topic("t")
+    rows = [(None, b"%d" % at, 5, (("DELAY", b"1" if at < 900 else b"soon"),)) for at in range(1_000)]
+    client = rig.client()
+    for each in (build_batch(rows), batch(b"next")):
+        client.feed(client.encode(0, 9, **fields((0, each))))
+    rig.turns()
+    assert [results(answer)[0][1] for answer in client.answers()] == [87, 0]
+    assert values(rig, partition) == [b"next"]
+    assert rig.broker.waiting.waiting() == 0
+
+
+def test_a_client_that_leaves_while_its_batch_is_prepared_leaves_nothing_behind(rig):
+    rig.start_plugins()
+    rig.topic("t")
+    client = rig.client()
+    client.feed(client.encode(0, 9, **fields((0, build_batch([(None, b"", 5, (("DELAY", b"1"),))] * 1_000)))))
+    client.connection.connection_lost(None)
+    rig.turns()
+    assert rig.broker.waiting.waiting() == 1_000, "it was sent"

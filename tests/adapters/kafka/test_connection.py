@@ -14,6 +14,8 @@ from halfmoon.adapters.kafka import connection as module
 from halfmoon.adapters.kafka.protocol import FetchRequest, ProduceRequest
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.adapters.tcp.listener import SWEEP_MS
+from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
+from halfmoon.adapters.tcp.round_time import ROUND_S, TURN_S, RoundTime
 
 PRODUCE, FETCH, API_VERSIONS = 0, 1, 18
 
@@ -345,8 +347,54 @@ def test_many_requests_of_objects_in_one_read_take_several_turns(rig):
         rig.loop.soon.pop(0)()
     handled.append(len(client.correlation_ids()))
     assert sum(handled) == 40
-    assert max(handled) <= module.CONTROL_TURN_BYTES // 10_000 + 1
+    assert max(handled) <= CONTROL_TURN_BYTES // 10_000 + 1
     assert client.transport.reading
+
+
+def slow_rounds(rig, seconds):
+    """Each look at the time is so much later: as if each request took so long."""
+    now = 0.0
+
+    def look():
+        nonlocal now
+        now += seconds
+        return now
+
+    rig.server.round_time = RoundTime(rig.loop.call_soon, look)
+
+
+def rounds_of(rig, *clients):
+    """How many answers each client has got after each round of the loop."""
+    seen = [[len(client.correlation_ids()) for client in clients]]
+    while rig.loop.soon:
+        this_round, rig.loop.soon = rig.loop.soon, []
+        for callback in this_round:
+            callback()
+        seen.append([len(client.correlation_ids()) for client in clients])
+    return seen
+
+
+def test_a_client_that_has_sent_many_requests_ahead_keeps_the_loop_from_nobody(rig):
+    slow_rounds(rig, TURN_S * 0.6)
+    ahead, other = rig.client(), rig.client()
+    ahead.feed(b"".join(versions(ahead) for _ in range(10)))
+    other.feed(versions(other))
+    first, *later = rounds_of(rig, ahead, other)
+    assert first == [2, 1], "two take longer than a turn"
+    assert sum(answered for answered, _ in later) == 8
+    assert max(answered for answered, _ in later) == 2
+    assert ahead.transport.reading
+
+
+def test_all_clients_together_have_a_round_and_each_of_them_gets_on(rig):
+    slow_rounds(rig, ROUND_S / 3)
+    clients = [rig.client() for _ in range(8)]
+    for client in clients:
+        client.feed(b"".join(versions(client) for _ in range(3)))
+    rounds = rounds_of(rig, *clients)
+    assert rounds[0] == [2, *[1] * 7], "whoever comes later has one request handled"
+    assert [sum(answered) for answered in zip(*rounds, strict=True)] == [3] * 8
+    assert all(client.transport.reading for client in clients)
 
 
 def test_a_client_that_does_not_read_is_not_read_from(rig):

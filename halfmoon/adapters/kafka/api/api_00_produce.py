@@ -125,9 +125,14 @@ class LateAnswer(Deferred):
         """Raises OSError, BrokerError."""
         core = self._ctx.core
         checked: Checked | None = None
+        prepared: object = None
         while True:
             if isinstance(why, TakesLongError):
-                checked = yield from why.steps(records)
+                made = yield from why.steps(records)
+                if isinstance(made, Checked):
+                    checked = made
+                else:
+                    prepared = made
             else:
                 yield why.load
             if core.log.failed is not None:
@@ -135,7 +140,9 @@ class LateAnswer(Deferred):
             if core.catalog.partition(partition.topic.number, partition.index) is not partition:
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             try:
-                produced = core.append(partition, records, core.clock.wall_ms(), self._producer, True, checked)
+                produced = core.append(
+                    partition, records, core.clock.wall_ms(), self._producer, True, checked, prepared
+                )
             except (NotHereYetError, TakesLongError) as again:
                 why = again
                 continue

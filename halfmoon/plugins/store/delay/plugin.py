@@ -18,8 +18,8 @@ of these headers, and the time of its delivery for a timestamp (LogAppendTime: i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Annotated
+from collections.abc import Generator, Mapping, Sequence
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -40,11 +40,12 @@ from halfmoon.plugin import (
     Redirected,
     Section,
     SettingError,
-    build_batch,
+    build_in_slices,
+    finish,
     format_duration,
     hookimpl,
     parse_duration,
-    rewrite,
+    rewrite_in_slices,
 )
 from halfmoon.plugins.store.delay.cancelling import Cancelling
 
@@ -65,8 +66,12 @@ MAX_KEY_BYTES = 1_000
 """Of a UNIQ_KEY that cancels."""
 MOST_CANCELS = 10_000
 """Records that one batch cancels."""
-MOST_TIMES = 30_000
-"""Different times at which records of one batch are due: each makes a piece of its own."""
+MOST_RECORDS = 20_000
+"""Records that one batch delays: twice as many as librdkafka sends in one. While it is taken apart they are objects."""
+MOST_PIECES = 400
+"""A batch becomes about so many at most: each takes some 20 µs when all are appended, in one turn of the loop."""
+PIECE_RECORDS = 500
+"""Records of one batch that wait for the same time."""
 
 _search = HeaderSearch((*NAMES, CANCEL))
 _NUMBER = re.compile(rb"-?[0-9]{1,18}")
@@ -105,7 +110,12 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     settings = ctx.settings_as(DelaySettings)
     delays = Delays(settings.level_ms(), settings.max_delay_ms)
-    return [PutInterceptor("delay", (*NAMES, CANCEL), delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC))]
+    return [
+        PutInterceptor(
+            "delay", (*NAMES, CANCEL), delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC),
+            in_slices=delays.in_slices,
+        )
+    ]  # fmt: skip
 
 
 @hookimpl
@@ -120,11 +130,17 @@ class Delays:
 
     def before_put(self, put: Put) -> memoryview | Redirect:
         """Take out the records that are to wait; those that wait for the same time in the same queue are one batch."""
+        return finish(self.in_slices(put))
+
+    def in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
+        """The same. Those of a batch with many times are few batches all the same: see `_merged`."""
         waiting: dict[Waiting, list[tuple[int, Row]]] = {}
         cancelled: dict[bytes, int] = {}
         """UNIQ_KEY → the last record that cancels it."""
+        count = 0
 
         def change(index: int, record: Record) -> Record | None:
+            nonlocal count
             headers = dict(record.headers)
             if headers.get(CANCEL):
                 key = headers[CANCEL] or b""
@@ -138,20 +154,24 @@ class Delays:
             place = None if asked is None else self._place(index, *asked, put.now_ms)
             if asked is None or place is None:
                 return record
-            if place not in waiting and len(waiting) == MOST_TIMES:
-                raise BrokerError(Fault.INVALID_RECORD, f"record {index}: it is due at the {MOST_TIMES + 1}th time")
+            count += 1
+            if count > MOST_RECORDS:
+                raise BrokerError(Fault.INVALID_RECORD, f"record {index}: a batch delays {MOST_RECORDS} at most")
             row = record.key, record.value, record.timestamp, _delivered(record, *asked)
             waiting.setdefault(place, []).append((index, row))
             return None
 
-        kept = rewrite(put.batch, _search, change)
+        kept = yield from rewrite_in_slices(put.batch, _search, change)
         if not waiting and not cancelled:
             return put.batch
-        redirected = []
-        for (topic, partition, due_ms), rows in waiting.items():
-            left = [row for index, row in rows if not cancelled or index > cancelled.get(_key(row), -1)]
-            if left:
-                redirected.append(Redirected(topic, partition, build_batch(left), due_ms))
+        left: dict[Waiting, list[Row]] = {}
+        for at, (place, numbered) in enumerate(waiting.items()):
+            rows = [row for index, row in numbered if not cancelled or index > cancelled.get(_key(row), -1)]
+            if rows:
+                left[place] = rows
+            if len(numbered) > PIECE_RECORDS or at % PIECE_RECORDS == PIECE_RECORDS - 1:
+                yield None
+        redirected = yield from _pieces(left)
         return Redirect(kept, tuple(redirected), cancel=tuple(cancelled))
 
     def _place(self, index: int, name: str, number: int, now_ms: int) -> Waiting | None:
@@ -165,6 +185,50 @@ class Delays:
         if due_ms - now_ms > self._max_delay_ms:
             raise _refused(index, name, number, f"that is more than {format_duration(self._max_delay_ms)} from now")
         return TIMER_TOPIC, 0, due_ms + (0 if name == TIME else ROUNDED_MS)
+
+
+def _pieces(left: Mapping[Waiting, Sequence[Row]]) -> Generator[Any, Any, list[Redirected]]:
+    """The batches in which these records wait."""
+    pieces: list[Redirected] = []
+    if len(left) > MOST_PIECES:
+        left, merged = yield from _merged(left)
+        pieces += merged
+    for (topic, partition, due_ms), rows in left.items():
+        for at in range(0, len(rows), PIECE_RECORDS):
+            batch = yield from build_in_slices(rows[at : at + PIECE_RECORDS])
+            pieces.append(Redirected(topic, partition, batch, due_ms))
+        yield None
+    return pieces
+
+
+def _merged(
+    left: Mapping[Waiting, Sequence[Row]],
+) -> Generator[Any, Any, tuple[Mapping[Waiting, Sequence[Row]], list[Redirected]]]:
+    """Records of different times as about MOST_PIECES batches, in the order in which they are due: each record has the
+    time it is due for a timestamp (when it was produced, a header says). What is left is of a level, or so many of one
+    time that they are a batch of their own."""
+    share = -(-sum(map(len, left.values())) // MOST_PIECES)
+    kept: dict[Waiting, Sequence[Row]] = {}
+    merged: list[Redirected] = []
+    together: list[Row] = []
+    for at, place in enumerate(sorted(left)):
+        topic, _, due_ms = place
+        rows = left[place]
+        if topic != TIMER_TOPIC or len(rows) >= share:
+            kept[place] = rows
+            continue
+        together += [(key, value, due_ms, headers) for key, value, _, headers in rows]
+        if len(together) >= share:
+            batch = yield from build_in_slices(together)
+            merged.append(Redirected(TIMER_TOPIC, 0, batch, together[0][2], own_times=True))
+            together = []
+            yield None
+        if at % PIECE_RECORDS == PIECE_RECORDS - 1:
+            yield None
+    if together:
+        batch = yield from build_in_slices(together)
+        merged.append(Redirected(TIMER_TOPIC, 0, batch, together[0][2], own_times=True))
+    return kept, merged
 
 
 def _key(row: Row) -> bytes:

@@ -21,9 +21,9 @@ from) and ORIGIN_MESSAGE_ID (TOPIC/PARTITION/OFFSET there). In a dead letter, `h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -44,11 +44,13 @@ from halfmoon.plugin import (
     Redirected,
     Section,
     TopicPolicy,
-    build_batch,
+    build_in_slices,
     dead_letter_topic,
+    finish,
     hookimpl,
     iter_records,
     retrying_group,
+    uncompressed,
 )
 from halfmoon.plugin.moving import NackedMessages, Topics
 from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL
@@ -64,6 +66,9 @@ FIRST_LEVEL = 3
 REASON = "halfmoon.reason"
 MOST_RECORDS = 10_000
 """Of a batch that is handed back."""
+
+SLICE = 64
+"""Records that are looked at between two pauses."""
 
 _NUMBER = re.compile(rb"-?[0-9]{1,9}")
 _PLACE = re.compile(rb"([a-zA-Z0-9._-]{1,249})/([0-9]{1,9})/([0-9]{1,18})")
@@ -98,7 +103,12 @@ def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
 
 @hookimpl(tryfirst=True)  # before delays, which act on the level that is set here
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
-    return [PutInterceptor("retry", (), _retries(ctx).before_put, topic_prefixes=(RETRY_PREFIX,))]
+    retries = _retries(ctx)
+    return [
+        PutInterceptor(
+            "retry", (), retries.before_put, topic_prefixes=(RETRY_PREFIX,), in_slices=retries.in_slices
+        )
+    ]  # fmt: skip
 
 
 def _retries(ctx: PluginContext) -> Retries:
@@ -117,13 +127,19 @@ class Retries:
         self.dead_lettered = 0
 
     def before_put(self, put: Put) -> memoryview | Redirect:
+        return finish(self.in_slices(put))
+
+    def in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
         group = retrying_group(put.topic)
         if group is None:
             return put.batch
         again: list[Row] = []
         given_up: list[Row] = []
         places: dict[Place, None] = {}
-        for index, record in enumerate(iter_records(put.batch)):
+        batch = yield lambda: uncompressed(put.batch)
+        for index, record in enumerate(iter_records(batch)):
+            if index % SLICE == SLICE - 1:
+                yield None
             if index == MOST_RECORDS:
                 raise BrokerError(Fault.INVALID_RECORD, f"a batch has more than {MOST_RECORDS} records to redeliver")
             place = _place(index, record)
@@ -137,14 +153,20 @@ class Retries:
                 again.append((*row, headers))
             else:
                 given_up.append((*row, (*headers, (REASON, reason.encode()))))
-        dead = (Redirected(dead_letter_topic(group), 0, build_batch(given_up)),) if given_up else ()
+        dead: tuple[Redirected, ...] = ()
+        if given_up:
+            dead = (Redirected(dead_letter_topic(group), 0, (yield from build_in_slices(given_up))),)
         back = Nacked(group, tuple(places)) if places else None
+        kept = (yield from build_in_slices(again)) if again else None
 
         def appended(_: tuple[Place, ...]) -> None:
             self.retried += len(again)
             self.dead_lettered += len(given_up)
 
-        return Redirect(build_batch(again) if again else None, dead, back, appended=appended)
+        def holds() -> bool:
+            return not any(self._was_nacked(group, *place) for place in places)
+
+        return Redirect(kept, dead, back, appended=appended, holds=holds)
 
     def _headers(self, index: int, record: Record, place: Place | None) -> tuple[str | None, Headers]:
         """Why the record is dead-lettered, or None; and the headers it goes on with."""

@@ -20,8 +20,9 @@ Numbers and names: org.apache.rocketmq.broker.transaction.queue, TransactionalMe
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Generator
 from functools import lru_cache, partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -45,12 +46,14 @@ from halfmoon.plugin import (
     Reschedule,
     Scheduled,
     Section,
-    build_batch,
+    build_in_slices,
     check_topic,
     check_topic_name,
+    finish,
     hookimpl,
     iter_records,
-    rewrite,
+    rewrite_in_slices,
+    uncompressed,
 )
 from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
 from halfmoon.plugins.store.transaction import metrics
@@ -66,6 +69,9 @@ COMMIT, ROLLBACK, UNKNOWN = b"commit", b"rollback", b"unknown"
 MAX_NAME_BYTES = 1_000
 MOST_MESSAGES = 10_000
 """Half messages in one batch, or ends."""
+
+SLICE = 64
+"""Records that are looked at between two pauses."""
 
 _search = HeaderSearch([HALF])
 
@@ -96,8 +102,16 @@ def halfmoon_config() -> ConfigSection:
 def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     transactions = _transactions(ctx)
     return [
-        PutInterceptor("transaction-half", (HALF,), transactions.redirect_halves, scheduled_topics=(HALF_TOPIC,)),
-        PutInterceptor("transaction-end", (), transactions.end, topic_prefixes=(END_TOPIC,)),
+        PutInterceptor(
+            "transaction-half",
+            (HALF,),
+            transactions.redirect_halves,
+            scheduled_topics=(HALF_TOPIC,),
+            in_slices=transactions.halves_in_slices,
+        ),
+        PutInterceptor(
+            "transaction-end", (), transactions.end, topic_prefixes=(END_TOPIC,), in_slices=transactions.ends_in_slices
+        ),
     ]
 
 
@@ -135,6 +149,9 @@ class Transactions:
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
     def redirect_halves(self, put: Put) -> memoryview | Redirect:
+        return finish(self.halves_in_slices(put))
+
+    def halves_in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
         rows: list[Row] = []
         names: dict[Name, None] = {}
         if self._ctx.topic_configs(END_TOPIC) is None:
@@ -159,10 +176,11 @@ class Transactions:
             rows.append((record.key, record.value, record.timestamp, kept))
             return None
 
-        kept = rewrite(put.batch, _search, change)
+        kept = yield from rewrite_in_slices(put.batch, _search, change)
         if not rows:
             return Redirect(kept)
-        half = Redirected(HALF_TOPIC, 0, build_batch(rows), put.now_ms + self._settings.timeout_ms, known=True)
+        batch = yield from build_in_slices(rows)
+        half = Redirected(HALF_TOPIC, 0, batch, put.now_ms + self._settings.timeout_ms, known=True)
 
         def appended(places: tuple[Place, ...]) -> None:
             ((topic, partition, first),) = places
@@ -170,7 +188,7 @@ class Transactions:
                 self._open[name] = topic, partition, offset
             self.counts["prepared"] += len(names)
 
-        return Redirect(kept, (half,), appended=appended)
+        return Redirect(kept, (half,), appended=appended, holds=lambda: self._open.keys().isdisjoint(names))
 
     def begin(self, message: Scheduled) -> None:
         name = _known_name(message.record)
@@ -183,10 +201,16 @@ class Transactions:
     # -- 2: ends -----------------------------------------------------------------------------------------------------
 
     def end(self, put: Put) -> memoryview | Redirect:
+        return finish(self.ends_in_slices(put))
+
+    def ends_in_slices(self, put: Put) -> Generator[Any, Any, memoryview | Redirect]:
         if put.topic != END_TOPIC:
             return put.batch
         ended: dict[Name, bool] = {}
-        for index, record in enumerate(iter_records(put.batch)):
+        batch = yield lambda: uncompressed(put.batch)
+        for index, record in enumerate(iter_records(batch)):
+            if index % SLICE == SLICE - 1:
+                yield None
             if index == MOST_MESSAGES:
                 raise BrokerError(Fault.INVALID_RECORD, f"at most {MOST_MESSAGES} half messages are ended in one batch")
             found = dict(record.headers)
@@ -200,7 +224,13 @@ class Transactions:
             if state != UNKNOWN:
                 ended.setdefault(name, state == COMMIT)
         self._ctx.catch_up(HALF_TOPIC)
-        places = {name: place for name in ended if (place := self._open.get(name)) and self._ctx.is_scheduled(*place)}
+        places: dict[Name, Place] = {}
+        for index, name in enumerate(ended):
+            if index % SLICE == SLICE - 1:
+                yield None
+            place = self._open.get(name)
+            if place is not None and self._ctx.is_scheduled(*place):
+                places[name] = place
 
         def appended(_: tuple[Place, ...]) -> None:
             for name in places:
