@@ -58,6 +58,8 @@ class Dispatch:
         self._newest_store_ms = 0
         self.rows = 0
         """Batches made visible since the last freeze."""
+        self.last_store_ms = 0
+        """When the last batch that is visible was stored, by the wall clock (Unix ms); 0: nobody knows."""
 
     def freeze_at(self, position: int, checkpoint: bytes | None = None) -> None:
         """Ask for the tails to be closed when dispatch reaches `position`, a frame boundary not passed yet."""
@@ -69,6 +71,7 @@ class Dispatch:
         """Make `appended` visible; afterwards everything below `upto` is. Adds up the arrived bytes by partition."""
         points, growing = self._points, self._growing
         self.rows += len(appended)
+        store_ms = self.last_store_ms
         for batch in appended:
             partition, base_offset, span, position, length, max_ms, store_ms = batch
             while points and position >= points[0][0]:
@@ -78,6 +81,7 @@ class Dispatch:
             if store_ms > self._newest_store_ms:
                 self._newest_store_ms = store_ms
             arrivals[partition] = arrivals.get(partition, 0) + length
+        self.last_store_ms = store_ms
         self.position = upto
         while points and upto >= points[0][0]:
             self._freeze(*points.popleft())

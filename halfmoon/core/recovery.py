@@ -126,6 +126,8 @@ class Recovery:
             partition.queue.end_offset = partition.next_offset
         log.resume(scan.position, log.lease(scan.generation))
         self.dispatch.position = scan.position
+        if not self.dispatch.last_store_ms and self._indexes.files:
+            self.dispatch.last_store_ms = self._indexes.files[-1].newest_store_ms
 
     # -- 1: where to start -------------------------------------------------------------------------------------------
 

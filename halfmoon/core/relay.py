@@ -137,6 +137,11 @@ class Relays:
             self._alarms[turn] = mono_ms
             self.on_deadline(mono_ms)
 
+    def wake_alarms(self) -> None:
+        """The wall clock has leapt: whoever has an alarm looks again at what time it is."""
+        for turn in list(self._alarms):
+            self.wake(turn.key)
+
     def _make_ready(self, turn: _Turn) -> None:
         turn.state = "ready"
         self._ready.append(turn)

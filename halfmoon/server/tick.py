@@ -35,6 +35,10 @@ JOB_CHECK_BYTES = 256 << 10
 """After so much was written it is looked whether an index, a segment or a merger is due; what waits for a sync or for
 time is looked for at their ends."""
 
+CLOCK_INTERVAL_S = 2.0
+"""How often is looked whether the wall clock has leapt."""
+LEAP_MS = 250
+
 STALL_MS = 100
 """A deadline that is looked at so much later was not kept because the loop, or the machine, stood still."""
 READ_S = 0.05
@@ -154,6 +158,8 @@ class Ticker:
         self._flush_timer: asyncio.TimerHandle | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._deadline_ms = 0
+        self._wall_ahead_ms = 0
+        """Of the monotonic clock."""
         self._stood_still = False
         """What has come meanwhile is being read."""
         self._timers: list[asyncio.TimerHandle] = []
@@ -175,6 +181,8 @@ class Ticker:
         kernel.timers.on_deadline = self._arm
         self._arm_next(0)
         self.every(TURN_INTERVAL_S, self._turn)
+        self._look_at_clock()
+        self.every(CLOCK_INTERVAL_S, self._look_at_clock)
         self.every(kernel.settings.hold.check_interval_ms / 1000, kernel.hold.check)
         for background in self._background:
             background.start()
@@ -330,6 +338,15 @@ class Ticker:
             self._timers[slot] = self.loop.call_later(interval_s, again)
 
         self._timers.append(self.loop.call_later(interval_s, again))
+
+    def _look_at_clock(self) -> None:
+        """Alarms are set by the monotonic clock; some are for a time of the wall clock, which somebody may have set, or
+        which has gone on while the machine slept."""
+        clock = self._kernel.clock
+        ahead_ms = clock.wall_ms() - clock.mono_ms()
+        if abs(ahead_ms - self._wall_ahead_ms) > LEAP_MS:
+            self._kernel.relays.wake_alarms()
+        self._wall_ahead_ms = ahead_ms
 
     def _turn(self) -> None:
         self._kernel.housekeeping.turn()

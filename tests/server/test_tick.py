@@ -375,3 +375,23 @@ def test_after_a_stall_what_has_come_meanwhile_is_read_before_anything_expires(t
             theirs.close()
 
     run(main)
+
+
+def test_a_leap_of_the_wall_clock_is_noticed_and_alarms_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("halfmoon.server.tick.CLOCK_INTERVAL_S", 0.01)
+
+    async def main() -> None:
+        async with ticking(tmp_path) as (broker, _):
+            looked: list[int] = []
+            leap_ms = 0
+            wall_ms = broker.clock.wall_ms
+            monkeypatch.setattr(broker.kernel.relays, "wake_alarms", lambda: looked.append(leap_ms))
+            monkeypatch.setattr(broker.clock, "wall_ms", lambda: wall_ms() + leap_ms)
+            await asyncio.sleep(0.05)
+            assert looked == []
+            for leap_ms in (86_400_000, 0):
+                await until(lambda: looked[-1:] == [leap_ms])  # noqa: B023 (it is waited for)
+
+    run(main)

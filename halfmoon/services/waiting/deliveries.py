@@ -89,7 +89,7 @@ class Deliveries:
     def run(self) -> Generator[Load | None, Any, None]:
         queues = self._queues
         for due in self._taken:  # the last run has failed on the way
-            queues.times.add(*due)
+            queues.times.put_back(due)
         self._taken = {}
         problem: OSError | None = None
         failed = 0
@@ -110,9 +110,9 @@ class Deliveries:
             if not more:
                 break
             yield None
-        next_ms = queues.times.next_ms()
+        next_ms = queues.times.next_mono_ms()
         if next_ms is not None:
-            self._relays.wake_at(self, self._clock.mono_ms(next_ms))
+            self._relays.wake_at(self, next_ms)
         if problem is not None:
             raise problem
 
@@ -120,10 +120,10 @@ class Deliveries:
         times = self._queues.times
         while True:
             now_ms = self._clock.now_ms()
-            while times.move_down(now_ms):
+            while times.move_down():
                 yield None
             # What is delivered is completed only when it is appended, so a frame may stand in the wheel twice.
-            self._taken = dict.fromkeys(times.pop(now_ms, AT_ONCE))
+            self._taken = dict.fromkeys(times.pop(AT_ONCE))
             if not self._taken:
                 break
             yield from self._deliver(list(self._taken), now_ms)
@@ -143,7 +143,7 @@ class Deliveries:
             for at, frame in zip(due, frames, strict=True):
                 if isinstance(frame, OSError):
                     self._delivering.unreadable(frame, queues[at[1]], at[2])
-                    self._queues.times.add(now_ms + RETRY_MS, at[1], at[2])
+                    self._queues.times.put_off(at, RETRY_MS)
                 elif frame is not None:  # else completed already, or lost to corruption
                     if self._deciding.relay_of(queues[at[1]]) is None:
                         gathered.append(at)
@@ -153,7 +153,7 @@ class Deliveries:
                         # all the time nothing is gathered over a pause, or nothing would ever be delivered.
                         self._one_by_one_until_ms = now_ms + ONE_BY_ONE_MS
                         for each in gathered:
-                            self._queues.times.add(*each)
+                            self._queues.times.put_back(each)
                         outgoing, gathered, asked = {}, [], cancels.asked
             for out in outgoing.values():
                 self._delivering.append(out, now_ms)
@@ -168,6 +168,7 @@ class Deliveries:
         relay = self._deciding.relay_of(source)
         if relay is not None:
             look_again_ms = yield from self._deciding.decide(relay, source, base, batch, origin)
+            times.done(number, base)
             if look_again_ms is not None:
                 times.add(look_again_ms, number, base)
             del self._taken[due]  # it is in the wheel again, if it waits on
@@ -177,22 +178,29 @@ class Deliveries:
             target = self._catalog.partition(origin.topic_number, origin.partition)
             if target is None:
                 self._delivering.write_dead_letters(source, base, batch, origin, now_ms)
+                times.done(number, base)
             else:
                 out = outgoing.get(target)
                 if out is None:
                     out = outgoing[target] = Outgoing(target)
-                later_ms = self._gather(out, source, base, batch, now_ms)
+                due_upto_ms = times.written_ms(times.now_ms(number), number, base)
+                later_ms = self._gather(out, source, base, batch, now_ms, due_upto_ms)
                 if later_ms:
-                    times.add(later_ms, number, base)
+                    times.add_again(later_ms, number, base)
+                else:
+                    times.done(number, base)
                 if now_ms < self._one_by_one_until_ms:
                     self._delivering.append(out, now_ms)
         except BrokerError as error:
             self._delivering.failed(error, source, base)
-            times.add(now_ms + RETRY_MS, number, base)
+            times.put_off(due, RETRY_MS)
         yield None
 
-    def _gather(self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int) -> int:
-        """When the next of it is due, where its records are due at times of their own; 0 if none is left."""
+    def _gather(
+        self, out: Outgoing, source: Partition, base: int, batch: memoryview, now_ms: int, due_upto_ms: int
+    ) -> int:
+        """When the next of it is due, where its records are due at times of their own; 0 if none is left. Those are due
+        up to `due_upto_ms`."""
         pending, append = source.pending, self._delivering.append
         assert pending is not None
         header = parse_header(batch)
@@ -203,7 +211,7 @@ class Deliveries:
         if self._cancels.any_open:
             self._cancels.complete_among(out.target.topic, source, base, batch)
         own_times = header.attributes & OWN_TIMES
-        all_due = not own_times or header.max_timestamp <= now_ms
+        all_due = not own_times or header.max_timestamp <= due_upto_ms
         whole = count == header.last_offset_delta + 1 == pending.count(base, base + count)
         if all_due and whole and count >= WHOLE_RECORDS:
             append(out, now_ms)
@@ -218,7 +226,7 @@ class Deliveries:
         for record in iter_records(batch):
             if base + record.offset_delta not in pending:
                 continue
-            if not all_due and record.timestamp > now_ms:
+            if not all_due and record.timestamp > due_upto_ms:
                 later_ms = min(record.timestamp, later_ms or record.timestamp)
                 continue
             if out.is_full:

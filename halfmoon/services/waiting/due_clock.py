@@ -1,20 +1,20 @@
-"""The time by which waiting messages become due: the wall clock, but for its leaps.
+"""The two times by which waiting messages become due.
 
-A delay of ten seconds takes ten seconds, whatever happens to the wall clock meanwhile. So while it runs as it should,
-this is the wall clock, to the millisecond. Where it leaps ahead (a suspended machine wakes up), this one follows: what
-was due meanwhile is due now, and is delivered a little at a time like any backlog. Where it leaps back, this one goes
-on at its pace, or nothing would be delivered for as long as the leap; it runs slower by an eighth until both agree
-again.
+A *delay* ("in ten seconds") is kept by a time that never goes back and never stands still: the wall clock as it was at
+the start, going on at the monotonic clock's pace. Where the wall clock leaps ahead of it, it follows: a machine that
+has slept cannot be told from one whose clock was set ahead. Where the wall clock is set back, it does not follow; so a
+clock that is set back and right again changes nothing. A time of the *wall clock* ("at eight o'clock") is reached when
+the wall clock says so, whatever it has done before.
+
+What is written down is by the wall clock: when a delay ends, as that clock stood when the message came. So over a
+restart a delay can only be as right as the clock: where that was set back meanwhile, the time at which the last batch
+was stored is the earliest that it can be; then the time in which the broker was away does not count, and nothing is
+delivered early.
 """
 
 from __future__ import annotations
 
 from halfmoon.core.clock import Clock
-
-LEAP_MS = 1_000
-"""Going back by less is no leap, and is waited out."""
-SLOWER = 8
-"""Behind a leap back, one ms in so many is left out."""
 
 
 class DueClock:
@@ -22,23 +22,26 @@ class DueClock:
         self._clock = clock
         self._mono_ms = clock.mono_ms()
         self._now_ms = clock.wall_ms()
-        self._owed = 0
-        """Eighths of a ms that were not left out yet."""
+
+    def begin(self, last_ms: int) -> None:
+        """At a start: it was so late at least when the broker stopped (Unix ms)."""
+        self._now_ms = max(self.now_ms(), last_ms)
 
     def now_ms(self) -> int:
-        """Unix ms."""
-        wall_ms, mono_ms = self._clock.wall_ms(), self._clock.mono_ms()
-        passed_ms, self._mono_ms = mono_ms - self._mono_ms, mono_ms
-        expected_ms = self._now_ms + passed_ms
-        if wall_ms >= expected_ms - LEAP_MS:
-            self._owed = 0
-            self._now_ms = wall_ms
-        else:
-            self._owed += passed_ms
-            left_out, self._owed = divmod(self._owed, SLOWER)
-            self._now_ms = max(wall_ms, expected_ms - left_out)
+        """By which delays are kept: Unix ms, if the wall clock was never set back."""
+        mono_ms = self._clock.mono_ms()
+        self._now_ms = max(self._clock.wall_ms(), self._now_ms + mono_ms - self._mono_ms)
+        self._mono_ms = mono_ms
         return self._now_ms
 
-    def mono_ms(self, due_ms: int) -> int:
-        """When a time comes that is due then, by the monotonic clock, as far as can be told now."""
-        return self._mono_ms + max(0, due_ms - self.now_ms())
+    def wall_ms(self) -> int:
+        """Unix ms."""
+        return self._clock.wall_ms()
+
+    def ahead_ms(self) -> int:
+        """How far the time of delays is ahead of the wall clock, ≥ 0."""
+        return max(0, self.now_ms() - self._clock.wall_ms())
+
+    def mono_ms(self, left_ms: int) -> int:
+        """The time in so many milliseconds, by the monotonic clock."""
+        return self._clock.mono_ms() + max(0, left_ms)

@@ -169,10 +169,10 @@ class Interception:
         if isinstance(prepared, Taken) and all(holds() for holds in prepared.holds):
             taken = prepared
         elif header.record_count > IN_SLICES:
-            began_ms = self._clock.now_ms()
+            began_ms = self._clock.wall_ms()
             raise TakesLongError(lambda copy: self._in_turn(self._prepare(partition, copy, began_ms)))
         else:
-            taken = self.take(partition, batch, self._clock.now_ms())
+            taken = self.take(partition, batch, self._clock.wall_ms())
         if header.attributes & TRANSACTIONAL:
             check_not_redirected(taken)
         base_offset, end, redirected = self._redirecting.append(partition, batch, header, taken, now_ms, keyed=keyed)

@@ -88,7 +88,7 @@ class WaitingMessages:
         topic = self._catalog.by_number.get(origin.topic_number)
         attempts = self._attempts.attempts.get((partition.topic.number, partition.index, offset), 0)
         name = None if topic is None else topic.name
-        return Scheduled(partition.topic.name, partition.index, offset, record, name, attempts, self._clock.now_ms())
+        return Scheduled(partition.topic.name, partition.index, offset, record, name, attempts, self._clock.wall_ms())
 
 
 class SingleRecords:

@@ -20,7 +20,8 @@ from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.relay import Load
 from halfmoon.services.waiting.deciding import Deciding
 from halfmoon.services.waiting.due_clock import DueClock
-from halfmoon.services.waiting.due_times import MAX_QUEUES, DueTimes
+from halfmoon.services.waiting.due_times import MAX_QUEUES
+from halfmoon.services.waiting.schedule import Schedule
 from halfmoon.services.waiting.state import AttemptsState
 
 FOLLOWED = 2_000
@@ -49,7 +50,9 @@ class WaitingQueues:
         """Internal topics of which an interceptor, or a relay, has said that its messages wait there."""
         self.held: list[Partition] = []
         """Partitions of other topics in which messages wait: they wait on."""
-        self.times = DueTimes()
+        self.by_wall: Collection[tuple[str, int]] = ()
+        """Queues of these topics in which messages wait for a time of the wall clock."""
+        self.times = Schedule(clock)
         self.queues: list[Partition] = []
         """Partitions in which messages wait; a number in the wheel is a place in this list."""
         self.followed: dict[Partition, int] = {}
@@ -87,6 +90,8 @@ class WaitingQueues:
         assert len(self.queues) < MAX_QUEUES
         self.queues.append(partition)
         self.followed[partition] = offset
+        if (partition.topic.name, partition.index) in self.by_wall:
+            self.times.is_by_wall(len(self.queues) - 1)
 
     def waiting(self) -> int:
         """Messages that wait."""
@@ -180,7 +185,7 @@ class WaitingQueues:
         partition = self.queues[number]
         relay = self._deciding.relay_of(partition)
         attempts = self._attempts.attempts if relay is not None and at_start else {}
-        again_ms = 0 if relay is None else self._clock.now_ms() + relay.pause_ms
+        again_ms = 0 if relay is None else self._clock.wall_ms() + relay.pause_ms
         pending = partition.pending
         begin = max(begin, partition.start_offset)
         run = next((run for run in partition.queue.runs_from(begin) if run.end_offset > begin), None)
@@ -197,7 +202,7 @@ class WaitingQueues:
                 due_ms = columns.max_ms[at]
                 if attempts and (partition.topic.number, partition.index, base) in attempts:
                     due_ms = max(due_ms, again_ms)  # it was rescheduled; until when, nobody wrote down
-                add(due_ms, number, base)
+                add(due_ms, number, base, at_start=at_start)
         return columns.base[upto - 1] + columns.span[upto - 1]
 
 

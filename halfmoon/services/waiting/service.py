@@ -65,6 +65,7 @@ class WaitingService:
         self._appender = appender
         self._catalog = catalog
         self._logger = logger
+        self._turn = turn
         self._clock = DueClock(clock)
         messages = WaitingMessages(reader, catalog, attempts, self._clock)
         self._delivering = Delivering(appender, administration, catalog, messages, logger)
@@ -91,6 +92,7 @@ class WaitingService:
         self._interception = Interception(interceptors, self._redirecting, self._clock, self._logger)
         self._deciding.relays = self.cancels.relays = {relay.source: relay for relay in relays}
         self._queues.claimed = self._interception.scheduled_topics | self._deciding.relays.keys()
+        self._queues.by_wall = frozenset(queue for each in interceptors for queue in each.clock_queues)
 
     def watched_by(self, events: GroupEvents) -> None:
         """Who hears of what groups negatively acknowledge and give up."""
@@ -116,6 +118,7 @@ class WaitingService:
 
     def _start(self) -> None:
         self._appender.interceptor = self._interception
+        self._clock.begin(self._turn.dispatch.last_store_ms)
         self.deliveries.start()
         self.reclaim.start()
 
@@ -173,7 +176,7 @@ class WaitingService:
     @property
     def late_ms(self) -> int:
         """How late the next message is that is to be delivered; 0 where none is due."""
-        return self._queues.times.overdue_ms(self._clock.now_ms())
+        return self._queues.times.overdue_ms()
 
     @property
     def delivered(self) -> int:

@@ -102,6 +102,9 @@ class PutInterceptor(Struct, frozen=True):
     scheduled_topics: tuple[str, ...] = ()
     """Internal topics that it redirects to; the broker refuses to create topics of these names for anyone else.
     Messages of internal topics that no plugin lists stay scheduled until one does."""
+    clock_queues: tuple[tuple[str, int], ...] = ()
+    """Of these topics, the queues (topic, partition) whose messages are due when the wall clock says so. Those of the
+    others wait for as long as was left when they came, whatever is done to the clock meanwhile."""
     in_slices: Callable[[Put], Generator[Callable[[], Any] | None, Any, memoryview | bytes | Redirect]] | None = None
     """The same as `before_put`, for a batch of many records: a generator that works for a millisecond or so between two
     yields. It yields None to let others have their turn, or a function for a thread, whose result it is sent. Without

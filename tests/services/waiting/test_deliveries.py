@@ -14,7 +14,7 @@ from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.plugins import BUILT_IN
-from halfmoon.plugins.store.delay.plugin import LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
+from halfmoon.plugins.store.delay.plugin import AT_TIMES, LEVEL_TOPIC, NAMES, ROUNDED_MS, TIMER_TOPIC, Delays
 from halfmoon.plugins.store.transaction.plugin import HALF_TOPIC
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting.delivering import UNDELIVERABLE
@@ -30,6 +30,7 @@ DELAYS = PutInterceptor(
     NAMES,
     Delays([1_000, 5_000, 10_000], 40 * DAY_MS).before_put,
     scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC),
+    clock_queues=((TIMER_TOPIC, AT_TIMES),),
 )
 """Its delays take a ms more than is asked for here: what the clock rounds off."""
 
@@ -245,7 +246,8 @@ def test_a_topic_that_is_gone_when_its_message_is_due(broker: BareNode, clock: V
 
 def test_more_messages_of_a_topic_that_is_gone_than_one_batch_can_name(broker: BareNode, clock: VirtualClock) -> None:
     topic, _ = broker.create_topic("t", 1)
-    send(broker, "t", *[(b"%d" % n, {"DELAY": "1"}) for n in range(70_000)], codec=4)
+    for first in range(0, 70_000, 17_500):
+        send(broker, "t", *[(b"%d" % n, {"DELAY": "1"}) for n in range(first, first + 17_500)], codec=4)
     relay(broker)
     broker.delete_topic(topic)
     pass_ms(broker, clock, 2_000)
@@ -307,23 +309,158 @@ class TwoClocks(VirtualClock):
     def wall_ms(self) -> int:
         return self.now_ms + self.leap_ms
 
+    def leap(self, broker: BareNode, leap_ms: int) -> None:
+        """It is set, and the broker notices (server/tick.py)."""
+        self.leap_ms += leap_ms
+        broker.relays.wake_alarms()
+        relay(broker)
 
-@pytest.mark.parametrize("leap_ms", [-DAY_MS, -3_600_000, -999, 0, 999])
-def test_a_delay_takes_its_time_whatever_the_wall_clock_does(fs: FaultyFileSystem, leap_ms: int) -> None:
+
+@pytest.mark.parametrize("leap_ms", [-DAY_MS, -3_600_000, -999, 0])
+def test_a_delay_takes_its_time_wherever_the_wall_clock_is_set_back_to(fs: FaultyFileSystem, leap_ms: int) -> None:
     clock = TwoClocks()
     broker = reopen(fs, clock)
     broker.create_topic("t", 1)
     send(broker, "t", (b"v", {"DELAY": "3"}))
     relay(broker)
-    clock.leap_ms = leap_ms
-    pass_ms(broker, clock, 12_000)
-    assert values(broker, "t") == [b"v"]
-    send(broker, "t", (b"w", {"DELAY": "3"}))
+    clock.leap(broker, leap_ms)
+    send(broker, "t", (b"w", {"TIMER_DELAY_SEC": "11"}))
     relay(broker)
-    pass_ms(broker, clock, 8_000)
-    assert values(broker, "t") == [b"v"]
-    pass_ms(broker, clock, 4_000)
+    for after_ms, there in ((9_999, []), (1_000, [b"v"]), (10, [b"v", b"w"])):
+        pass_ms(broker, clock, after_ms)
+        assert values(broker, "t") == there
+    clock.leap(broker, -leap_ms)  # right again
+    send(broker, "t", (b"x", {"DELAY": "3"}))
+    relay(broker)
+    pass_ms(broker, clock, 10_000)
     assert values(broker, "t") == [b"v", b"w"]
+    pass_ms(broker, clock, ROUNDED_MS)
+    assert values(broker, "t") == [b"v", b"w", b"x"]
+
+
+@pytest.mark.parametrize("back_ms", [-DAY_MS, -3_600_000])
+def test_a_delay_that_came_while_the_clock_stood_back_takes_its_time_when_it_is_right_again(
+    fs: FaultyFileSystem, back_ms: int
+) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    clock.leap(broker, back_ms)
+    pass_ms(broker, clock, 60_000)
+    send(broker, "t", (b"v", {"TIMER_DELAY_MS": "3000"}))
+    relay(broker)
+    clock.leap(broker, -back_ms)
+    pass_ms(broker, clock, 3_000)
+    assert values(broker, "t") == []
+    pass_ms(broker, clock, ROUNDED_MS)
+    assert values(broker, "t") == [b"v"]
+
+
+def test_a_forward_leap_delivers_what_became_due_meanwhile_and_nothing_else(fs: FaultyFileSystem) -> None:
+    """The machine has slept, or its clock was set: that cannot be told."""
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    at_ms = clock.wall_ms() + 10_800_000
+    send(broker, "t", (b"in", {"TIMER_DELAY_SEC": "10800"}), (b"at", {"TIMER_DELIVER_MS": str(at_ms)}))
+    send(broker, "t", (b"late", {"TIMER_DELAY_SEC": "172800"}), (b"much", {"TIMER_DELIVER_MS": str(at_ms + DAY_MS)}))
+    relay(broker)
+    clock.leap(broker, 10_700_000)
+    assert values(broker, "t") == []
+    clock.leap(broker, 13_300_000 + 60_000_000)
+    assert sorted(values(broker, "t")) == [b"at", b"in"]
+
+
+def test_a_time_of_the_wall_clock_is_reached_when_that_says_so(fs: FaultyFileSystem) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"TIMER_DELIVER_MS": str(clock.wall_ms() + 10_000)}))
+    relay(broker)
+    clock.leap(broker, -3_600_000)
+    pass_ms(broker, clock, 600_000)
+    assert values(broker, "t") == [], "not before its time"
+    clock.leap(broker, 3_600_000)
+    assert values(broker, "t") == [b"v"]
+    send(broker, "t", (b"w", {"TIMER_DELIVER_MS": str(clock.wall_ms() + 10_000)}))
+    relay(broker)
+    clock.leap(broker, -3_600_000)
+    pass_ms(broker, clock, 3_609_000)
+    assert values(broker, "t") == [b"v"]
+    pass_ms(broker, clock, 1_001)
+    assert values(broker, "t") == [b"v", b"w"]
+
+
+@pytest.mark.parametrize("leap_ms", [-3_600_000, 0])
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_over_a_restart_under_a_clock_set_back_a_delay_is_late_by_the_absence_at_most(
+    fs: FaultyFileSystem, leap_ms: int, how: str
+) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"TIMER_DELAY_SEC": "20"}))
+    relay(broker)
+    pass_ms(broker, clock, 4_000)
+    send(broker, "t", (b"now", {}))
+    turn(broker)
+    if how == "stop":
+        broker.close()
+    else:
+        fs = fs.kill()
+    clock.now_ms += 6_000  # away
+    clock.leap_ms = leap_ms
+    broker = reopen(fs, clock)
+    relay(broker)
+    pass_ms(broker, clock, 20_000 - 10_000 - 1)
+    assert values(broker, "t") == [b"now"], "not early"
+    pass_ms(broker, clock, 6_002)
+    assert values(broker, "t") == [b"now", b"v"]
+
+
+def test_over_a_restart_a_time_of_the_wall_clock_stays_what_it_is(fs: FaultyFileSystem) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    send(broker, "t", (b"v", {"TIMER_DELIVER_MS": str(clock.wall_ms() + 20_000)}))
+    turn(broker)
+    broker.close()
+    clock.leap_ms = -3_600_000
+    broker = reopen(fs, clock)
+    relay(broker)
+    pass_ms(broker, clock, 60_000)
+    assert values(broker, "t") == []
+    clock.leap(broker, 3_600_000)
+    assert values(broker, "t") == [b"v"]
+
+
+def test_a_broker_that_starts_after_its_time_delivers_at_once(fs: FaultyFileSystem) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    at_ms = str(clock.wall_ms() + 20_000)
+    send(broker, "t", (b"in", {"TIMER_DELAY_SEC": "20"}), (b"at", {"TIMER_DELIVER_MS": at_ms}))
+    turn(broker)
+    broker.close()
+    clock.leap_ms = DAY_MS
+    broker = reopen(fs, clock)
+    relay(broker)
+    assert sorted(values(broker, "t")) == [b"at", b"in"]
+
+
+@pytest.mark.parametrize("leap_ms", [-3_600_000, 3_600_000])
+def test_records_of_many_times_in_one_frame_keep_their_times_over_leaps(fs: FaultyFileSystem, leap_ms: int) -> None:
+    clock = TwoClocks()
+    broker = reopen(fs, clock, segment_bytes=4 << 20)
+    broker.create_topic("t", 1)
+    clock.leap(broker, leap_ms)
+    clock.leap(broker, -leap_ms)
+    send(broker, "t", *[(b"%04d" % at, {"TIMER_DELAY_MS": str(10_000 + 10 * at)}) for at in range(1_000)])
+    relay(broker)
+    for upto in (0, 333, 666):
+        clock.leap(broker, -7_200_000)
+        pass_ms(broker, clock, 10_000 + 10 * upto + 5 - (clock.now_ms - 1_700_000_000_000))
+        assert len(values(broker, "t")) == upto + 1
 
 
 def test_what_was_due_while_the_machine_slept_is_delivered_a_little_at_a_time(fs: FaultyFileSystem) -> None:
@@ -334,7 +471,7 @@ def test_what_was_due_while_the_machine_slept_is_delivered_a_little_at_a_time(fs
         send(broker, "t", (b"%d" % number, {"TIMER_DELAY_MS": str(10_000 + number)}))
     relay(broker)
     clock.leap_ms = DAY_MS
-    broker.relays.wake(broker.waiting.deliveries)
+    broker.relays.wake_alarms()
     steps = 0
     while broker.relays.has_work:
         broker.relays.step()

@@ -57,6 +57,8 @@ LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 LEVEL_TOPIC = "SCHEDULE_TOPIC_XXXX"
 """RocketMQ: TopicValidator.RMQ_SYS_SCHEDULE_TOPIC."""
 TIMER_TOPIC = "halfmoon.timers"
+IN_A_WHILE, AT_TIMES = 0, 1
+"""Its queues: of delays, and of times of the wall clock (which versions before 0.2 had in the first queue, too)."""
 DELAYED, ORIGINAL_TIMESTAMP = "halfmoon.delayed", "halfmoon.original-timestamp"
 DAY_MS = 86_400_000
 ROUNDED_MS = 1
@@ -113,7 +115,7 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
     return [
         PutInterceptor(
             "delay", (*NAMES, CANCEL), delays.before_put, scheduled_topics=(LEVEL_TOPIC, TIMER_TOPIC),
-            in_slices=delays.in_slices,
+            in_slices=delays.in_slices, clock_queues=((TIMER_TOPIC, AT_TIMES),),
         )
     ]  # fmt: skip
 
@@ -184,7 +186,7 @@ class Delays:
             return None
         if due_ms - now_ms > self._max_delay_ms:
             raise _refused(index, name, number, f"that is more than {format_duration(self._max_delay_ms)} from now")
-        return TIMER_TOPIC, 0, due_ms + (0 if name == TIME else ROUNDED_MS)
+        return TIMER_TOPIC, AT_TIMES if name == TIME else IN_A_WHILE, due_ms + (0 if name == TIME else ROUNDED_MS)
 
 
 def _pieces(left: Mapping[Waiting, Sequence[Row]]) -> Generator[Any, Any, list[Redirected]]:
@@ -210,25 +212,29 @@ def _merged(
     share = -(-sum(map(len, left.values())) // MOST_PIECES)
     kept: dict[Waiting, Sequence[Row]] = {}
     merged: list[Redirected] = []
-    together: list[Row] = []
-    for at, place in enumerate(sorted(left)):
-        topic, _, due_ms = place
-        rows = left[place]
-        if topic != TIMER_TOPIC or len(rows) >= share:
-            kept[place] = rows
-            continue
-        together += [(key, value, due_ms, headers) for key, value, _, headers in rows]
-        if len(together) >= share:
-            batch = yield from build_in_slices(together)
-            merged.append(Redirected(TIMER_TOPIC, 0, batch, together[0][2], own_times=True))
-            together = []
-            yield None
-        if at % PIECE_RECORDS == PIECE_RECORDS - 1:
-            yield None
-    if together:
-        batch = yield from build_in_slices(together)
-        merged.append(Redirected(TIMER_TOPIC, 0, batch, together[0][2], own_times=True))
+    for queue in (IN_A_WHILE, AT_TIMES):
+        together: list[Row] = []
+        for at, place in enumerate(sorted(place for place in left if place[:2] == (TIMER_TOPIC, queue))):
+            rows, due_ms = left[place], place[2]
+            if len(rows) >= share:
+                kept[place] = rows
+                continue
+            together += [(key, value, due_ms, headers) for key, value, _, headers in rows]
+            if len(together) >= share:
+                merged.append((yield from _of_own_times(queue, together)))
+                together = []
+            if at % PIECE_RECORDS == PIECE_RECORDS - 1:
+                yield None
+        if together:
+            merged.append((yield from _of_own_times(queue, together)))
+    kept |= {place: rows for place, rows in left.items() if place[0] != TIMER_TOPIC}
     return kept, merged
+
+
+def _of_own_times(queue: int, rows: Sequence[Row]) -> Generator[Any, Any, Redirected]:
+    batch = yield from build_in_slices(rows)
+    yield None
+    return Redirected(TIMER_TOPIC, queue, batch, rows[0][2], own_times=True)
 
 
 def _key(row: Row) -> bytes:
