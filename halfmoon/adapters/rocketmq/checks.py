@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from msgspec import Struct
+
 from halfmoon.adapters.rocketmq.members import Client, Members
 from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.rocketmq.to_messages import MessageWriter
@@ -27,6 +29,15 @@ log = logging.getLogger("halfmoon.rocketmq")
 
 CHECK_TRANSACTION_STATE = 39
 WAIT_MS = 60_000
+
+
+class _Followed(Struct, eq=False):
+    """A check topic."""
+
+    group: str
+    partition: Partition
+    offset: int
+    """Up to which its producers were asked."""
 
 
 class CheckBack:
@@ -52,8 +63,8 @@ class CheckBack:
         self._writer_for = writer_for
         self.asked = 0
         """Questions sent."""
-        self._followed: dict[str, int] = {}
-        """Producer group → the offset in its check topic up to which it was asked."""
+        self._followed: dict[str, _Followed] = {}
+        """Producer group → its check topic, as far as it was asked about."""
         self._unasked: set[str] = set()
         """Groups with producers, and nothing to ask them about yet."""
 
@@ -67,12 +78,13 @@ class CheckBack:
             return
         partition = topic.partitions[0]
         # Of what came while no producer was connected the next check brings another.
-        self._followed[group] = partition.start_offset if group in self._unasked else partition.stable_offset
+        offset = partition.start_offset if group in self._unasked else partition.stable_offset
+        followed = self._followed[group] = _Followed(group, partition, offset)
         self._unasked.discard(group)
-        if partition.stable_offset > self._followed[group]:
-            self._arrived(group, partition)
+        if partition.stable_offset > offset:
+            self._arrived(followed)
         else:
-            self._wait(group, partition)
+            self._wait(followed)
 
     def look_again(self) -> None:
         """Now and then: somebody else may have sent the first half message of a group, which is asked about now."""
@@ -88,39 +100,46 @@ class CheckBack:
             self._group_topic(check_topic(group))
             self.follow(group)
 
-    def _wait(self, group: str, partition: Partition) -> None:
-        core = self._core
+    def _wait(self, followed: _Followed) -> None:
+        core, partition = self._core, followed.partition
         mono_ms = core.clock.mono_ms()
         held = Held(
-            (partition,), 1, mono_ms + WAIT_MS, self, lambda: self._arrived(group, partition),
-            ready=lambda: partition.stable_offset > self._followed.get(group, 0),
+            (partition,), 1, mono_ms + WAIT_MS, self, lambda: self._arrived(followed),
+            ready=lambda: partition.stable_offset > followed.offset,
         )  # fmt: skip
         core.hold.park(held, mono_ms)
 
-    def _arrived(self, group: str, partition: Partition) -> None:
-        if not self._members.has_producers(group) or partition.stable_offset < self._followed[group]:
+    def _arrived(self, followed: _Followed) -> None:
+        group, partition = followed.group, followed.partition
+        if not self._members.has_producers(group):
             del self._followed[group]  # the next heartbeat of one begins again
             return
+        if self._core.catalog.by_queue_number.get(partition.queue_number) is not partition:
+            del self._followed[group]  # the topic was deleted: what comes to the next one of that name is asked about
+            self._unasked.add(group)
+            self.follow(group)
+            return
+        followed.offset = min(followed.offset, partition.stable_offset)
         try:
-            self._ask_all(group, partition)
+            self._ask_all(followed)
         except Exception as error:  # whatever it is, it must not end the check-backs of this group
             known = isinstance(error, BrokerError)
             log.error("event=check_back_failed group=%s error=%s", group, error, exc_info=None if known else error)
-            self._followed[group] = partition.stable_offset  # the next check of each brings another
-        self._wait(group, partition)
+            followed.offset = partition.stable_offset  # the next check of each brings another
+        self._wait(followed)
 
-    def _ask_all(self, group: str, partition: Partition) -> None:
-        windows = self._windows
-        while self._followed[group] < partition.stable_offset:
+    def _ask_all(self, followed: _Followed) -> None:
+        windows, group, partition = self._windows, followed.group, followed.partition
+        while followed.offset < partition.stable_offset:
             members = self._members.producer_members(group)
             if not members:
                 return
-            offset = max(self._followed[group], partition.start_offset)
+            offset = max(followed.offset, partition.start_offset)
             key = (partition, None, self._writer_for(members[0].connection))
             batches = windows.batches(partition, offset, READ_BYTES)
             opened = batches if isinstance(batches, list) else batches()  # just written, so it is in memory
             window = windows.make(key, offset, opened)
-            self._followed[group] = max(window.next, offset + 1)
+            followed.offset = max(window.next, offset + 1)
             self._ask(group, window)
 
     def _ask(self, group: str, window: Window) -> None:

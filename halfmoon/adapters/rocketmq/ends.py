@@ -8,11 +8,12 @@ from typing import Any, Protocol
 from halfmoon.adapters.rocketmq.answers import DONE, Answer, refusal
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.late import append_late
+from halfmoon.adapters.rocketmq.names import HALF_TOPIC
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.core.append import Produced
 from halfmoon.core.records.batches import build_batch
 from halfmoon.core.steps import Slices
-from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
+from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 from halfmoon.remoting.codes import Code
 from halfmoon.remoting.command import Command
 
@@ -47,7 +48,7 @@ class Ends:
 
     def add(self, call: Call, group: str, key: str, state: bytes) -> None:
         """Raises Refused(SYSTEM_ERROR)."""
-        if self._core.catalog.topic(END_TOPIC) is None:
+        if self._core.catalog.topic(END_TOPIC) is None and self._core.catalog.topic(HALF_TOPIC) is None:
             raise Refused(Code.SYSTEM_ERROR, "no half message was ever sent")
         self._said.append((call, (("PGROUP", group.encode()), ("UNIQ_KEY", key.encode()), ("TRAN_STATE", state))))
 
@@ -71,10 +72,8 @@ class Ends:
 
     def _append(self, said: list[End]) -> None:
         core = self._core
-        topic = core.catalog.topic(END_TOPIC)
-        if topic is None:  # it was deleted between two requests
-            raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
-        partition, now_ms = topic.partitions[0], core.clock.wall_ms()
+        # It may have been deleted while no half message waited, and some of these know no better.
+        partition, now_ms = core.administration.first_partition(END_TOPIC), core.clock.wall_ms()
         batch = memoryview(bytearray(build_batch((None, None, now_ms, headers) for _, headers in said)))
         try:
             produced = core.append(partition, batch, now_ms)

@@ -103,15 +103,17 @@ class Node:
     def _sweep(self) -> None:
         if self._stopped:
             return
-        mono_ms = self.core.clock.mono_ms()
-        for connection in self.members.silent(mono_ms):
-            timeout = format_duration(self.settings.client_timeout_ms)
-            connection.abort(f"the client has not sent a heartbeat for {timeout}")
-        self.locks.expire(mono_ms)
-        self.checks.look_again()
-        for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:
-            del self._resets[key]
-        self.later(SWEEP_S, self._sweep)
+        try:
+            mono_ms = self.core.clock.mono_ms()
+            for connection in self.members.silent(mono_ms):
+                timeout = format_duration(self.settings.client_timeout_ms)
+                connection.abort(f"the client has not sent a heartbeat for {timeout}")
+            self.locks.expire(mono_ms)
+            self.checks.look_again()
+            for key in [key for key in self._resets if not self.members.has_consumers(key[0])]:
+                del self._resets[key]
+        finally:
+            self.later(SWEEP_S, self._sweep)
 
     def closed(self, connection: Client) -> None:
         """A connection is gone."""

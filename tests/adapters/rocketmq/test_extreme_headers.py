@@ -174,7 +174,6 @@ def test_no_value_of_a_header_stops_a_reader(name: str, caplog: pytest.LogCaptur
             for client in waiting:
                 client.close()
             rig.pass_time(ROUND)
-            rig.loop.run_later()
             rig.turns()
             readers.read_all(begun)
         rig.pass_time(8 * 3_600_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 
 import pytest
 from rocketmq_rig import Rig, RigClient, properties_of, sending, text_of
@@ -248,6 +249,40 @@ class TestTransactions:
         late.answers()
         assert len(late.told) == 1
 
+    def test_after_the_check_topic_was_deleted_producers_are_asked_again(self) -> None:
+        rig = Rig()
+        rig.topic("orders", 2)
+        client = rig.client()
+        client.beat("c", producers=["p"])
+        self.half(client)
+        for _ in range(2):
+            topic = rig.broker.topic("check.p")
+            assert topic is not None
+            rig.broker.delete_topic(topic)
+            rig.turns()
+            for _ in range(2):
+                rig.pass_time(30_001)
+                client.beat("c", producers=["p"])
+                rig.turns()
+            client.answers()
+            assert {asked.fields["msgId"] for asked in client.told} == {"U1"}
+            client.told.clear()
+        self.end(client, 8)
+        assert [message.body for message in client.read("orders", queue=1)] == [b"half"]
+
+    @pytest.mark.parametrize("state", [8, 12])
+    def test_after_the_topic_of_ends_was_deleted_a_half_message_can_be_ended(self, state: int) -> None:
+        rig = Rig()
+        rig.topic("orders", 2)
+        client = rig.client()
+        self.half(client)
+        topic = rig.broker.topic("halfmoon.transactions")
+        assert topic is not None
+        rig.broker.delete_topic(topic)
+        self.end(client, state)
+        assert len(client.read("orders", queue=1)) == (state == 8)
+        assert rig.broker.waiting.waiting() == 0
+
     def test_an_end_before_any_half_message(self) -> None:
         answer = Rig().client().ask(37, producerGroup="p", msgId="U", commitOrRollback=8)
         assert answer.code == Code.SYSTEM_ERROR
@@ -272,3 +307,18 @@ class TestCheckClientConfig:
 
     def test_a_language_that_nobody_knows(self) -> None:
         assert self.ask("x", "XPATH")[0] == Code.SYSTEM_ERROR
+
+
+def test_what_is_done_now_and_then_goes_on_after_an_exception() -> None:
+    rig = Rig()
+    calls: list[int] = []
+
+    def fail(mono_ms: int) -> list[RigClient]:
+        calls.append(mono_ms)
+        raise ValueError("broken")
+
+    rig.node.members.silent = fail  # type: ignore[method-assign, assignment]
+    for _ in range(2):
+        with suppress(ValueError):
+            rig.pass_time(60_000)
+    assert len(calls) == 2

@@ -20,8 +20,10 @@ Numbers and names: org.apache.rocketmq.broker.transaction.queue, TransactionalMe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
+from contextlib import suppress
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Annotated, Any
 
 from msgspec import Meta
@@ -46,6 +48,7 @@ from halfmoon.plugin import (
     Reschedule,
     Scheduled,
     Section,
+    TopicPolicy,
     build_in_slices,
     check_topic,
     check_topic_name,
@@ -55,6 +58,7 @@ from halfmoon.plugin import (
     rewrite_in_slices,
     uncompressed,
 )
+from halfmoon.plugin.moving import Topic, Topics
 from halfmoon.plugins.store.delay.plugin import NAMES as DELAYS
 from halfmoon.plugins.store.transaction import metrics
 
@@ -65,8 +69,11 @@ CHECK_TIMES, REAL_TOPIC = "TRAN_CHECK_TIMES", "REAL_TOPIC"
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 GIVEN_UP_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 END_TOPIC = "halfmoon.transactions"
+CHECK_PREFIX = check_topic("")
 COMMIT, ROLLBACK, UNKNOWN = b"commit", b"rollback", b"unknown"
 MAX_NAME_BYTES = 1_000
+MOST_CHECK_TOPICS = 50
+"""That are made with one batch."""
 MOST_MESSAGES = 10_000
 """Half messages in one batch, or ends."""
 
@@ -116,6 +123,37 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
 
 
 @hookimpl
+def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
+    transactions = _transactions(ctx.plugin)
+    kept = KeptTopics(ctx.topics, transactions)
+    return [Feature("transaction", topics=TopicPolicy(provides=is_own_topic, deleting=kept.deleting))]
+
+
+def is_own_topic(name: str) -> bool:
+    """Whether producers end half messages there, or learn what they are asked."""
+    return name == END_TOPIC or (name.startswith(CHECK_PREFIX) and len(name) > len(CHECK_PREFIX))
+
+
+class KeptTopics:
+    """Keeps the topics by which half messages end for as long as some wait."""
+
+    def __init__(self, topics: Topics, transactions: Transactions) -> None:
+        self._topics = topics
+        self._transactions = transactions
+
+    def deleting(self, topic: Topic) -> None:
+        """Raises BrokerError(POLICY_VIOLATION) for a topic without which half messages could not end."""
+        if not is_own_topic(topic.name):
+            return
+        half = self._topics.get(HALF_TOPIC)
+        waiting = 0 if half is None else sum(len(each.pending or ()) for each in half.partitions)
+        if topic.name != END_TOPIC and waiting == len(self._transactions):  # else some are not known yet
+            waiting = self._transactions.open_of(topic.name[len(CHECK_PREFIX) :].encode())
+        if waiting:
+            raise BrokerError(Fault.POLICY_VIOLATION, f"{waiting} half messages wait that need topic '{topic.name}'")
+
+
+@hookimpl
 def halfmoon_relays(ctx: PluginContext) -> list[Relay]:
     transactions = _transactions(ctx)
     pause_ms = ctx.settings_as(TransactionSettings).check_interval_ms
@@ -145,6 +183,26 @@ class Transactions:
         self._open: dict[Name, Place] = {}
         """Names of half messages, and where these wait."""
         self.counts: Counter[str] = Counter()
+        self._groups: Counter[bytes] = Counter()
+        """How many of them each producer group has."""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open_of(self, group: bytes) -> int:
+        """How many half messages of a group wait."""
+        return self._groups[group]
+
+    def _put(self, name: Name, place: Place) -> None:
+        if name not in self._open:
+            self._groups[name[0]] += 1
+        self._open[name] = place
+
+    def _drop(self, name: Name) -> None:
+        if self._open.pop(name, None) is not None:
+            self._groups[name[0]] -= 1
+            if not self._groups[name[0]]:
+                del self._groups[name[0]]
 
     # -- 1: halves ---------------------------------------------------------------------------------------------------
 
@@ -185,10 +243,20 @@ class Transactions:
         def appended(places: tuple[Place, ...]) -> None:
             ((topic, partition, first),) = places
             for offset, name in enumerate(names, first):
-                self._open[name] = topic, partition, offset
+                self._put(name, (topic, partition, offset))
             self.counts["prepared"] += len(names)
+            self._make_check_topics(names)
 
         return Redirect(kept, (half,), appended=appended, holds=lambda: self._open.keys().isdisjoint(names))
+
+    def _make_check_topics(self, names: Iterable[Name]) -> None:
+        """With the first half message of a group: who subscribes to its check topic would learn of it much later than
+        of the first check. That makes those that are not made here."""
+        for group in islice(dict.fromkeys(group for group, _ in names), MOST_CHECK_TOPICS):
+            topic = check_topic(group.decode())
+            if self._ctx.topic_configs(topic) is None:
+                with suppress(BrokerError):  # there are too many topics
+                    self._ctx.create_topic(topic, {}, 1)
 
     def begin(self, message: Scheduled) -> None:
         name = _known_name(message.record)
@@ -196,7 +264,7 @@ class Transactions:
             return
         known = self._open.get(name)
         if known is None or not self._ctx.is_scheduled(*known):  # one that was moved waits elsewhere now
-            self._open[name] = message.topic, message.partition, message.offset
+            self._put(name, (message.topic, message.partition, message.offset))
 
     # -- 2: ends -----------------------------------------------------------------------------------------------------
 
@@ -234,7 +302,7 @@ class Transactions:
 
         def appended(_: tuple[Place, ...]) -> None:
             for name in places:
-                self._open.pop(name, None)
+                self._drop(name)
                 self.counts["committed" if ended[name] else "rolled_back"] += 1
             if len(places) < len(ended):
                 self._ctx.count("unknown_ends", len(ended) - len(places))
@@ -254,7 +322,7 @@ class Transactions:
         age_ms = settings.timeout_ms + message.attempts * settings.check_interval_ms
         if name is None or message.attempts >= settings.check_max or age_ms >= settings.max_age_ms:
             if name is not None:
-                self._open.pop(name, None)
+                self._drop(name)
             self.counts["given_up"] += 1
             return Complete(GIVEN_UP_TOPIC, ((CHECK_TIMES, b"%d" % message.attempts), *_real_topic(message)))
         self.counts["checked"] += 1

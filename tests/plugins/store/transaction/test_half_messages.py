@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
 
+import halfmoon.testing
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.transaction.plugin import (
@@ -72,7 +76,7 @@ def test_nobody_sees_a_half_message_until_it_is_committed(broker: BareNode, cloc
     assert headers == {"PGROUP": b"shop", "UNIQ_KEY": b"k", "mine": b"x"}
     pass_ms(broker, clock, 10**7)
     assert len(found(broker, "orders", 1)) == 1
-    assert broker.topic(CHECKS) is None
+    assert values(broker, CHECKS) == []
     assert waiting(broker) == 0
 
 
@@ -82,7 +86,7 @@ def test_a_message_that_is_rolled_back_is_gone(broker: BareNode, clock: VirtualC
     end(broker, "rollback", "k")
     pass_ms(broker, clock, 10**7)
     assert values(broker, "orders") == []
-    assert broker.topic(CHECKS) is None
+    assert values(broker, CHECKS) == []
     assert waiting(broker) == 0
 
 
@@ -102,7 +106,7 @@ def test_who_does_not_say_is_asked_and_in_the_end_the_message_is_given_up(
     send(broker, "orders", (b"v", half("k")))
     relay(broker)
     pass_ms(broker, clock, 999)
-    assert broker.topic(CHECKS) is None
+    assert values(broker, CHECKS) == []
     pass_ms(broker, clock, 1)
     ((_, value, _, headers),) = found(broker, CHECKS)
     assert value == b"v"
@@ -451,3 +455,65 @@ def test_many_messages_that_are_committed_together_are_several_batches(broker: B
     end(broker, "commit", *map(str, range(2_500)))
     assert values(broker, "orders") == [b"%d" % n for n in range(2_500)]
     assert len(partition_of(broker, "orders").queue.places(0, 1 << 30, min_one=True)) == 3
+
+
+def test_a_groups_check_topic_is_made_with_its_first_half_message(broker: BareNode) -> None:
+    """Who subscribes to it learns of it before it is asked."""
+    send(broker, "orders", (b"a", half("1")), (b"b", {**half("2"), "PGROUP": "till"}), (b"c", {}))
+    assert broker.topic(CHECKS) is not None
+    assert broker.topic(check_topic("till")) is not None
+    send(broker, "orders", (b"d", half("3")))
+    assert values(broker, CHECKS) == []
+
+
+def test_half_messages_are_taken_where_no_more_topics_can_be_made(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    ctx = PluginContext("transaction", SETTINGS)
+    interceptors: list[PutInterceptor] = halfmoon_commitlog(ctx)
+    limit = {"limits": {"max_partitions": 4}}
+    broker = open_broker(fs, clock, sections=limit, interceptors=interceptors, relays=halfmoon_relays(ctx))
+    ctx.attach(Host(broker, "unused"))
+    broker.create_topic("orders", 2)
+    broker.create_topic(END_TOPIC, 1)
+    send(broker, "orders", (b"a", half("1")))
+    assert waiting(broker) == 1
+
+
+class TestDeletion:
+    """Of the topics without which half messages could not end."""
+
+    def delete(self, admin: AdminClient, topic: str) -> str | None:
+        (told,) = admin.delete_topics([topic]).values()
+        try:
+            told.result(10)
+        except KafkaException as error:
+            return str(error.args[0].name())
+        return None
+
+    def send(self, address: str, topic: str, **headers: str) -> None:
+        producer = Producer({"bootstrap.servers": address, "allow.auto.create.topics": True})
+        errors: list[object] = []
+        producer.produce(topic, b"v", headers=headers, on_delivery=lambda error, _: errors.append(error))
+        assert producer.flush(10) == 0
+        assert errors == [None]
+
+    def test_is_refused_while_half_messages_wait(self) -> None:
+        with halfmoon.testing.Broker() as running:
+            address = running.bootstrap_servers
+            admin = AdminClient({"bootstrap.servers": address})
+            self.send(address, "orders", **half("1"))
+            self.send(address, "orders", **{**half("2"), "PGROUP": "till"})
+            for topic in (END_TOPIC, CHECKS):
+                assert self.delete(admin, topic) == "POLICY_VIOLATION"
+            self.send(address, END_TOPIC, PGROUP="shop", UNIQ_KEY="1", TRAN_STATE="commit")
+            assert self.delete(admin, CHECKS) is None, "those of another group wait"
+            assert self.delete(admin, END_TOPIC) == "POLICY_VIOLATION"
+            self.send(address, END_TOPIC, PGROUP="till", UNIQ_KEY="2", TRAN_STATE="rollback")
+            assert self.delete(admin, END_TOPIC) is None
+
+    def test_is_refused_after_a_restart_too(self, tmp_path: Path) -> None:
+        with halfmoon.testing.Broker(data_dir=str(tmp_path)) as running:
+            self.send(running.bootstrap_servers, "orders", **half("1"))
+        with halfmoon.testing.Broker(data_dir=str(tmp_path)) as running:
+            admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
+            for topic in (END_TOPIC, CHECKS):
+                assert self.delete(admin, topic) == "POLICY_VIOLATION"
