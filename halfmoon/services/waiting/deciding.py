@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 RETRY_MS = 10_000
 """A message that could not be dealt with is tried again after so long."""
 DECIDED = 50
-"""Messages that relays are asked about between two pauses."""
+"""Messages that relays are asked about, or told of, between two pauses."""
 
 
 class Deciding:
@@ -72,7 +72,9 @@ class Deciding:
         messages = self._messages
         frames = self._frames_now(places) if at_once else (yield from messages.frames(places))
         for origin, header, batch in frames:
-            for offset, record in still_waiting(partition, header.base_offset, batch):
+            for nth, (offset, record) in enumerate(still_waiting(partition, header.base_offset, batch)):
+                if nth % DECIDED == DECIDED - 1 and not at_once:
+                    yield None
                 self._begin(relay, messages.message(partition, offset, record, origin))
         messages.brought.forget(places)
 

@@ -18,6 +18,8 @@ from msgspec import Struct
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition, Topic
 from halfmoon.core.relay import Load
+from halfmoon.core.steps import Slices
+from halfmoon.errors import TakesLongError
 from halfmoon.services.waiting.deciding import Deciding
 from halfmoon.services.waiting.due_clock import DueClock
 from halfmoon.services.waiting.due_times import MAX_QUEUES
@@ -26,6 +28,8 @@ from halfmoon.services.waiting.state import AttemptsState
 
 FOLLOWED = 2_000
 """Rows of a consume queue that are looked at between two pauses: 1 ms."""
+AT_ONCE = 100
+"""Messages that are taken in at once where somebody asks for them."""
 TOLD = 20
 """The same where a relay is told of the messages, and so these are read."""
 
@@ -156,7 +160,9 @@ class WaitingQueues:
 
     def catch_up(self, topic: Topic) -> None:
         """Take in all that stands in a topic's queues, now: somebody asks for one of its messages. Raises
-        NotHereYetError."""
+        NotHereYetError, and TakesLongError where there is much, as after a start."""
+        if self._left_of(topic) > AT_ONCE:
+            raise TakesLongError(lambda _: self._catch_up_in_slices(topic))
         for partition in topic.partitions:
             if partition in self.followed:
                 number = self.queues.index(partition)
@@ -166,6 +172,30 @@ class WaitingQueues:
                             pass
                 while _now(self.follow(number, at_once=True)):
                     pass
+
+    def _left_of(self, topic: Topic) -> int:
+        """Offsets of a topic that are still to be taken in."""
+        left = sum(
+            each.end - each.begin
+            for each in self._earlier
+            if each.begin < each.end and self.queues[each.number].topic is topic
+        )
+        return left + sum(
+            partition.queue.end_offset - self.followed[partition]
+            for partition in topic.partitions
+            if partition in self.followed
+        )
+
+    def _catch_up_in_slices(self, topic: Topic) -> Slices[None]:
+        """Beside the mover, which does the same: to tell a relay twice of a message does no harm."""
+        for partition in topic.partitions:
+            if partition in self.followed:
+                number = self.queues.index(partition)
+                for earlier in [each for each in self._earlier if each.number == number]:
+                    while (yield from self._take_in_earlier(earlier, at_once=False)):
+                        yield None
+                while (yield from self.follow(number)):
+                    yield None
 
     def _take_in_earlier(self, earlier: _Earlier, *, at_once: bool = False) -> Taken:
         begin = earlier.begin

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,8 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 import halfmoon.testing
-from halfmoon.errors import BrokerError, Fault
+from halfmoon.core.records.batches import build_batch
+from halfmoon.errors import BrokerError, Fault, TakesLongError
 from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.transaction.plugin import (
     END_TOPIC,
@@ -23,6 +25,7 @@ from halfmoon.plugins.store.transaction.plugin import (
 from halfmoon.schema.group_topics import check_topic
 from halfmoon.server.plugin_host import Host
 from halfmoon.services.waiting import delivering
+from halfmoon.services.waiting.deciding import DECIDED
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -517,3 +520,37 @@ class TestDeletion:
             admin = AdminClient({"bootstrap.servers": running.bootstrap_servers})
             for topic in (END_TOPIC, CHECKS):
                 assert self.delete(admin, topic) == "POLICY_VIOLATION"
+
+
+@pytest.mark.parametrize("asks", ["half", "end"])
+def test_after_a_restart_with_many_half_messages_the_first_request_holds_up_nobody(
+    fs: FaultyFileSystem, clock: VirtualClock, asks: str
+) -> None:
+    """It waits until they are known; others have their turns meanwhile."""
+    broker = reopen(fs, clock)
+    broker.create_topic("orders", 2)
+    count = 1_000
+    send(broker, "orders", *[(b"%d" % at, half(str(at))) for at in range(count)])
+    turn(broker)
+    broker.close()
+    broker = reopen(fs, clock)
+    if asks == "half":
+        topic, headers = "orders", half("0")
+    else:
+        topic, headers = END_TOPIC, {"PGROUP": "shop", "UNIQ_KEY": "7", "TRAN_STATE": "commit"}
+    row = (None, b"again", 5, tuple((name, text.encode()) for name, text in headers.items()))
+    batch = memoryview(bytearray(build_batch([row])))
+    partition = partition_of(broker, topic)
+    with pytest.raises(TakesLongError) as caught:
+        broker.append(partition, batch, clock.wall_ms())
+    slices, pauses, value = caught.value.steps(batch), 0, None
+    with suppress(StopIteration):
+        while True:
+            load = slices.send(value)
+            value = None if load is None else load()
+            pauses += load is None
+    assert pauses >= count // DECIDED
+    broker.append(partition, batch, clock.wall_ms())
+    relay(broker)
+    assert waiting(broker) == (count if asks == "half" else count - 1)
+    assert values(broker, "orders") == ([] if asks == "half" else [b"7"])
