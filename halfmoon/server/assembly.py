@@ -62,7 +62,7 @@ class Sections:
 
     def __init__(self, catalog: Catalog) -> None:
         self.groups = GroupsState(catalog)
-        self.nacked = NackedState()
+        self.nacked = NackedState(catalog)
         self.groups.on_commit.append(self.nacked.committed)
         self.attempts = AttemptsState()
         self.cancels = CancelsState(catalog)
@@ -111,6 +111,7 @@ class Node:
         reader, relays, timers, logger = kernel.partition_reader, kernel.relays, kernel.timers, kernel.logger
         self.group_configs = GroupConfigs(state.configs, appender, live, off)
         self.group_names = GroupNames()
+        self.group_names.also_remember(lambda: self.state.nacked.nacked)
         coordination = build_coordination(
             live, catalog, self._group_overrides, lambda prefix: f"{prefix}-{random_bytes(16).hex()}"
         )

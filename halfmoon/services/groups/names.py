@@ -12,7 +12,7 @@ Knows no log and no protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -112,9 +112,21 @@ class GroupNames:
     def __init__(self) -> None:
         self._kinds: list[GroupKind] = []
         self.other_protocol: OtherProtocolGroups = _NoOtherProtocol()
+        self._remembered: list[Callable[[], Collection[str]]] = []
 
     def register(self, kind: GroupKind) -> None:
         self._kinds.append(kind)
+
+    def also_remember(self, groups: Callable[[], Collection[str]]) -> None:
+        """A feature remembers something of groups, whether they exist or not: until GroupDeleted."""
+        self._remembered.append(groups)
+
+    def remembered(self) -> set[str]:
+        """Groups of which features remember something."""
+        return {group for groups in self._remembered for group in groups()}
+
+    def exists(self, group: str) -> bool:
+        return any(kind.exists(group) for kind in self._kinds)
 
     def taken_by_another(self, group: str, kind: GroupKind) -> bool:
         """Whether another kind than this has a group of that name."""

@@ -67,6 +67,8 @@ class GroupService:
         self._settings = settings
         self.unstable = unstable
         names.register(self)
+        self._gone_since: dict[str, int] = {}
+        """Groups that do not exist, of which features remember something, and since when that is known (Unix ms)."""
 
     def feature(self) -> Feature:
         return Feature("groups", restore=self.restore, timed=self, retain=self.retain, warnings=self.warnings)
@@ -279,7 +281,7 @@ class GroupService:
         other = self._names.other_protocol
         other.write_offsets(group)
         has_offsets = group in self._state.offsets
-        if self.coordinator.describe(group, has_offsets=has_offsets) is None:
+        if self.coordinator.describe(group, has_offsets=has_offsets) is None and group not in self._names.remembered():
             return None
         if self.coordinator.is_active(group) or other.has_members(group):
             raise BrokerError(Fault.NON_EMPTY_GROUP)
@@ -314,4 +316,14 @@ class GroupService:
                 due.append(group)
         for group in due:
             self.delete(group)
+        return len(due) + self._expire_remembered(now_ms, retention_ms)
+
+    def _expire_remembered(self, now_ms: int, retention_ms: int) -> int:
+        """What features remember of groups that do not exist; from when on they have not, nobody wrote down."""
+        names = self._names
+        only = {group for group in names.remembered() if not names.exists(group)}
+        self._gone_since = {group: self._gone_since.get(group, now_ms) for group in only}
+        due = [group for group, since_ms in self._gone_since.items() if since_ms + retention_ms <= now_ms]
+        for group in due:
+            self._journal.delete(group)
         return len(due)

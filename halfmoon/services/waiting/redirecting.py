@@ -245,12 +245,17 @@ class Redirecting:
 
     def _known(self, nacked: Nacked) -> SentBack | None:
         """Those of the messages that are, or were, where a group says it had them from."""
-        runs = []
+        runs: list[list[int]] = []
         for name, index, offset in nacked.places:
             topic = self._catalog.by_name.get(name)
-            if topic is not None and index < len(topic.partitions) and offset < topic.partitions[index].next_offset:
-                runs.append(SourceRun(topic.number, index, offset, 1))
-        return SentBack(nacked.group, tuple(runs)) if runs else None
+            if topic is None or index >= len(topic.partitions) or offset >= topic.partitions[index].next_offset:
+                continue
+            last = runs[-1] if runs else None
+            if last is not None and last[2] + last[3] == offset and last[:2] == [topic.number, index]:
+                last[3] += 1
+            else:
+                runs.append([topic.number, index, offset, 1])
+        return SentBack(nacked.group, tuple(SourceRun(*run) for run in runs)) if runs else None
 
     def _target(self, each: Redirected) -> Partition:
         if each.due_ms:

@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.plugins.store.retry.offset_runs import OffsetRuns
 from halfmoon.services.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -258,10 +259,10 @@ def test_only_who_is_no_member_sets_a_group_back(broker: BareNode, clock: Virtua
     turn(broker)
     commit(broker, 9, generation=joined.generation, member_id=joined.member_id)
     place = partition_of(broker, "t").topic.number, 0
-    broker.state.nacked.nacked = {"g": {place: {10}}}
+    broker.state.nacked.nacked = {"g": {place: OffsetRuns([10])}}
     commit(broker, 5, generation=joined.generation, member_id=joined.member_id)
-    assert broker.state.nacked.nacked == {"g": {place: {10}}}
+    assert broker.state.nacked.nacked["g"][place].numbers() == [10]
     commit(broker, 3, group="other")
-    broker.state.nacked.nacked = {"other": {place: {10}}}
+    broker.state.nacked.nacked = {"other": {place: OffsetRuns([10])}}
     commit(broker, 2, group="other")
     assert broker.state.nacked.nacked == {}

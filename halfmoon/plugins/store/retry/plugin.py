@@ -21,7 +21,7 @@ from) and ORIGIN_MESSAGE_ID (TOPIC/PARTITION/OFFSET there). In a dead letter, `h
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator
 from functools import partial
 from typing import Annotated, Any
 
@@ -201,18 +201,8 @@ def _nacked(
     found = {topic.number: topic.name for name in names if (topic := topics.get(name)) is not None}
     nacked = state.nacked_in(found)
     return lambda: [
-        (group, found[number], partition, list(_runs(sorted(offsets))))
-        for (group, number, partition), offsets in sorted(nacked.items())
+        (group, found[number], partition, runs) for (group, number, partition), runs in sorted(nacked.items())
     ]
-
-
-def _runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """(first offset, count) of ascending offsets."""
-    begin = 0
-    for end in range(1, len(offsets) + 1):
-        if end == len(offsets) or offsets[end] != offsets[end - 1] + 1:
-            yield offsets[begin], end - begin
-            begin = end
 
 
 def _is_zero(content: bytes | None) -> bool:

@@ -1,14 +1,19 @@
 """Which records a group has negatively acknowledged and not committed since, as the log says it: so that each is
-redelivered once, however often the group asks."""
+redelivered once, however often the group asks.
+
+Of a group that does not commit where it nacks (a share group, Flink, whoever hands dead letters back) it goes with the
+records: below a partition's start nothing is remembered. And it goes with the group, when that is deleted or expires.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import ClassVar
 
 import msgspec
 
-from halfmoon.plugin.moving import CatalogSection, Partition
+from halfmoon.plugin.moving import CatalogSection, Partition, Places
+from halfmoon.plugins.store.retry.offset_runs import OffsetRuns
 from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance
 
@@ -17,21 +22,22 @@ _nacked = msgspec.msgpack.Decoder(list[tuple[str, list[tuple[int, int, list[int]
 
 class NackedState(CatalogSection):
     slots: ClassVar = ("sent_back",)
-    records: ClassVar = (control.OffsetsDeleted, control.GroupDeleted)
+    records: ClassVar = (control.OffsetsDeleted, control.GroupDeleted, control.StartOffsetsMoved)
 
-    def __init__(self) -> None:
-        self.nacked: dict[str, dict[tuple[int, int], set[int]]] = {}
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self.nacked: dict[str, dict[tuple[int, int], OffsetRuns]] = {}
         """Group → partition (topic number, index) → offsets."""
 
     def was_nacked(self, group: str, partition: Partition, offset: int) -> bool:
         return offset in self.nacked.get(group, {}).get((partition.topic.number, partition.index), ())
 
-    def nacked_in(self, topic_numbers: Collection[int]) -> dict[tuple[str, int, int], Sequence[int]]:
-        """(group, topic number, partition) → offsets in no order, of these topics: a copy, for a thread."""
+    def nacked_in(self, topic_numbers: Collection[int]) -> dict[tuple[str, int, int], list[tuple[int, int]]]:
+        """(group, topic number, partition) → (first offset, count), ascending, of these topics: a copy, for a thread."""
         return {
-            (group, *place): tuple(offsets)
+            (group, *place): runs.runs()
             for group, places in self.nacked.items()
-            for place, offsets in places.items()
+            for place, runs in places.items()
             if place[0] in topic_numbers
         }
 
@@ -40,8 +46,11 @@ class NackedState(CatalogSection):
         if back is not None:
             places = self.nacked.setdefault(back.group, {})
             for run in back.runs:
-                offsets = range(run.first_offset, run.first_offset + run.count)
-                places.setdefault((run.topic_number, run.partition), set()).update(offsets)
+                place = run.topic_number, run.partition
+                runs = places.get(place)
+                if runs is None:
+                    runs = places[place] = OffsetRuns()
+                runs.add(run.first_offset, run.count)
 
     def committed(self, group: str, place: tuple[int, int], offset: int, before: int, reset: bool) -> None:
         """A group commits `offset` after `before`.
@@ -53,13 +62,12 @@ class NackedState(CatalogSection):
         places = self.nacked.get(group)
         if places is None or place not in places:
             return
-        if offset < before:
-            kept = set() if reset else places[place]
-        else:
-            kept = {each for each in places[place] if each >= before} if offset > before else places[place]
-        if kept:
-            places[place] = kept
-        else:
+        runs = places[place]
+        if offset > before:
+            runs.drop_below(before)
+        elif offset < before and reset:
+            runs = places[place] = OffsetRuns()
+        if not runs:
             del places[place]
             if not places:
                 del self.nacked[group]
@@ -73,19 +81,37 @@ class NackedState(CatalogSection):
                 self.nacked.pop(record.group, None)
         elif isinstance(record, control.GroupDeleted):
             self.nacked.pop(record.group, None)
+        elif isinstance(record, control.StartOffsetsMoved):
+            self._forget({(number, index): start for number, index, start in record.moves})
+
+    def _forget(self, starts: Mapping[tuple[int, int], int]) -> None:
+        """What lies below the starts of these partitions."""
+        for group, places in list(self.nacked.items()):
+            for place in places.keys() & starts.keys():
+                places[place].drop_below(starts[place])
+                if not places[place]:
+                    del places[place]
+            if not places:
+                del self.nacked[group]
 
     def topic_deleted(self, number: int, partitions: int) -> None:
-        for places in self.nacked.values():
+        for group, places in list(self.nacked.items()):
             for index in range(partitions):
                 places.pop((number, index), None)
+            if not places:
+                del self.nacked[group]
 
     def save(self, slot: str) -> object:
+        # Retention moves starts without a record.
+        there = {place for places in self.nacked.values() for place in places}
+        found = {place: partition for place in there if (partition := self._places.partition(*place)) is not None}
+        self._forget({place: partition.start_offset for place, partition in found.items()})
         return [
-            (group, [(n, p, sorted(offsets)) for (n, p), offsets in places.items()])
+            (group, [(n, p, runs.numbers()) for (n, p), runs in places.items()])
             for group, places in self.nacked.items()
         ]
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         self.nacked = {
-            group: {(n, p): set(offsets) for n, p, offsets in places} for group, places in _nacked.decode(saved)
+            group: {(n, p): OffsetRuns(numbers) for n, p, numbers in places} for group, places in _nacked.decode(saved)
         }
