@@ -169,7 +169,7 @@ class Relays:
             turn.running = None
             self._ended(turn)
             return None
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a plugin's mover may say exit()
             self._failed(turn, error)
             return None
         if load is None:
@@ -195,7 +195,7 @@ class Relays:
         if turn.state == "loading":
             self._failed(turn, error)
 
-    def _failed(self, turn: _Turn, error: Exception) -> None:
+    def _failed(self, turn: _Turn, error: Exception | SystemExit) -> None:
         self._stop(turn)
         turn.state = "resting"
         turn.failures += 1

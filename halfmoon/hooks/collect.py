@@ -10,7 +10,7 @@ from dataclasses import Field, field
 from functools import partial
 from inspect import signature
 from types import UnionType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import pluggy
 from msgspec import Struct
@@ -19,9 +19,11 @@ from halfmoon.errors import StartError
 from halfmoon.hooks import specs
 from halfmoon.hooks.checks import HOOKS, where
 from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.guard import Guard
 from halfmoon.hooks.sources import Source
 from halfmoon.hooks.types import ConfigSection
 
+T = TypeVar("T")
 Kind = Literal["list", "mapping", "event", "late"]
 
 
@@ -80,10 +82,10 @@ def section_of(manager: pluggy.PluginManager, source: Source, plugin: object) ->
 
 
 def collect(
-    fields: Iterable[Field[Any]], manager: pluggy.PluginManager, registered: Sequence[Registered]
+    fields: Iterable[Field[Any]], manager: pluggy.PluginManager, registered: Sequence[Registered], guard: Guard
 ) -> dict[str, Any]:
-    """What hooks fill of these fields of `Plugins`, and `owners`. Raises StartError for a wrong result or a name
-    offered twice."""
+    """What hooks fill of these fields of `Plugins`, guarded, and `owners`. Raises StartError for a wrong result or a
+    name offered twice."""
     names = _Names()
     found: dict[str, Any] = {}
     for each in fields:
@@ -91,10 +93,13 @@ def collect(
             continue
         hook, kind = each.metadata["hook"], each.metadata["kind"]
         if kind == "mapping":
-            found[each.name] = dict(_mapped(manager, registered, names, hook))
+            found[each.name] = {
+                name: _guarded(guard, one, hook, function)
+                for name, (one, function) in _mapped(manager, registered, names, hook).items()
+            }
         elif kind == "event":
             found[each.name] = tuple(
-                Listener(one.source.name, _bound(hook, implementation, one.context))
+                Listener(one.source.name, _guarded(guard, one, hook, _bound(hook, implementation, one.context)))
                 for one, implementation in _implementations(manager, registered, hook)
             )
         elif kind == "late":
@@ -103,13 +108,22 @@ def collect(
                 for one, implementation in _implementations(manager, registered, hook)
             )
         else:
-            found[each.name] = tuple(_listed(manager, registered, names, hook, kind))
+            found[each.name] = tuple(
+                _guarded(guard, one, hook, item) for one, item in _listed(manager, registered, names, hook, kind)
+            )
     return found | {"owners": {key: source.name for key, source in names.owners.items()}}
+
+
+def _guarded(guard: Guard, one: Registered, hook: str, thing: T) -> T:
+    """Commands have a process of their own, and built-in plugins are ours."""
+    if one.source.kind == "built-in" or hook == "halfmoon_commands":
+        return thing
+    return guard.given(one.source.name, hook, thing)
 
 
 def _listed(
     manager: pluggy.PluginManager, registered: Sequence[Registered], names: _Names, hook: str, kind: type | UnionType
-) -> Iterator[Any]:
+) -> Iterator[tuple[Registered, Any]]:
     kinds = " or ".join(each.__name__ for each in (get_args(kind) or (kind,)))
     for one, implementation in _implementations(manager, registered, hook):
         given = _call(one.source, hook, _bound(hook, implementation, one.context))
@@ -119,19 +133,21 @@ def _listed(
             if not isinstance(item, kind):
                 raise StartError(f"{where(one.source)}: {hook} gave {item!r}, expected a {kinds}")
             names.claim(hook, getattr(item, "name"), one.source)  # noqa: B009  (every such type has a name)
-            yield item
+            yield one, item
 
 
 def _mapped(
     manager: pluggy.PluginManager, registered: Sequence[Registered], names: _Names, hook: str
-) -> Iterator[tuple[str, Any]]:
+) -> dict[str, tuple[Registered, Any]]:
+    found: dict[str, tuple[Registered, Any]] = {}
     for one, implementation in _implementations(manager, registered, hook):
         given = _call(one.source, hook, _bound(hook, implementation, one.context))
         if not isinstance(given, Mapping) or not all(isinstance(n, str) and callable(f) for n, f in given.items()):
             raise StartError(f"{where(one.source)}: {hook} gave {given!r}, expected names with their functions")
         for name, function in given.items():
             names.claim(hook, name, one.source)
-            yield name, function
+            found[name] = one, function
+    return found
 
 
 def _implementations(
@@ -178,5 +194,5 @@ def _call(source: Source, hook: str, function: Callable[[], Any]) -> Any:
         return function()
     except StartError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StartError(f"{where(source)}: {hook}: {type(error).__name__}: {error}") from error

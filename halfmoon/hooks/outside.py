@@ -11,6 +11,7 @@ from halfmoon.errors import StartError
 from halfmoon.hooks.checks import check_hooks, new_manager, register
 from halfmoon.hooks.collect import Registered, collect, section_of
 from halfmoon.hooks.context import PluginContext
+from halfmoon.hooks.guard import Guard
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.settings import SettingsReader
 from halfmoon.hooks.sources import find_sources, installed_entry_points
@@ -31,7 +32,7 @@ def find_commands(settings: Settings, built_in: Mapping[str, str]) -> dict[str, 
             settings_of = reader.read(source, section_of(manager, source, plugin))
             registered.append(Registered(source, plugin, PluginContext(source.name, settings_of)))
     fields_ = [each for each in fields(Plugins) if each.name == "commands"]
-    found: dict[str, Command] = collect(fields_, manager, registered)["commands"]
+    found: dict[str, Command] = collect(fields_, manager, registered, Guard())["commands"]
     return found
 
 

@@ -29,6 +29,7 @@ from halfmoon.hooks.checks import API_VERSION, HOOKS, check_hooks, new_manager, 
 from halfmoon.hooks.collect import Late, Listener, Registered, collect, given, section_of
 from halfmoon.hooks.context import PluginContext, PluginHost
 from halfmoon.hooks.errors import PluginErrors
+from halfmoon.hooks.guard import Guard
 from halfmoon.hooks.settings import SettingsReader
 from halfmoon.hooks.sources import Kind, Source, find_sources, installed_entry_points
 from halfmoon.hooks.types import (
@@ -73,6 +74,7 @@ class Plugins:
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     """(hook, name) → the plugin that offers it."""
     errors: PluginErrors = field(default_factory=lambda: PluginErrors({}))
+    guard: Guard = field(default_factory=Guard)
     topic_configs: tuple[OfFeature, ...] = given("halfmoon_topic_configs", OfFeature)
     features: tuple[Late, ...] = given("halfmoon_features", "late")
     interceptors: tuple[PutInterceptor, ...] = given("halfmoon_commitlog", PutInterceptor)
@@ -90,6 +92,9 @@ class Plugins:
     on_topic_changed: tuple[Listener, ...] = given("halfmoon_topic_changed")
     on_started: tuple[Listener, ...] = given("halfmoon_started")
     on_stopping: tuple[Listener, ...] = given("halfmoon_stopping")
+
+    def is_built_in(self, plugin: str) -> bool:
+        return any(info.name == plugin and info.kind == "built-in" for info in self.infos)
 
     def attach(self, host: PluginHost) -> None:
         """Give every plugin the running broker; before `started`."""
@@ -163,12 +168,14 @@ def load_plugins(
     reader = SettingsReader(settings.plugins)
     registered = [Registered(source, plugin, _context(manager, reader, source, plugin)) for source, plugin in plugins]
     reader.refuse_leftovers()
-    found = collect(fields(Plugins), manager, registered)
+    guard = Guard()
+    found = collect(fields(Plugins), manager, registered, guard)
     loaded = Plugins(
         infos=tuple(_info(source, hooks.get(source.name, ())) for source in sources),
         contexts=tuple(one.context for one in registered),
         extensions=reader.extensions,
         errors=PluginErrors(found["owners"]),
+        guard=guard,
         **found,
     )
     wanted = settings.groups.default_assignor

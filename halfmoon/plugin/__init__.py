@@ -74,7 +74,7 @@ from halfmoon.hooks.types import (
 )
 from halfmoon.schema.group_topics import RETRY_PREFIX, check_topic, dead_letter_topic, retry_topic, retrying_group
 from halfmoon.services.common.header_search import HeaderSearch
-from halfmoon.services.common.record_edit import build_in_slices, rewrite, rewrite_in_slices, uncompressed
+from halfmoon.services.common.record_edit import build_in_slices, map_records, rewrite, rewrite_in_slices, uncompressed
 from halfmoon.services.groups.allocation import (
     Allocator,
     AnyAllocator,
@@ -179,6 +179,7 @@ __all__ = [
     "format_duration",
     "hookimpl",
     "iter_records",
+    "map_records",
     "one_of",
     "parse_duration",
     "read_only",

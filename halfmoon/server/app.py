@@ -179,6 +179,7 @@ class App:
         self.following = Following(kernel.log, kernel.reader, kernel.catalog, kernel.turn, kernel.relays, kernel.logger)
         self.plugin_host = Host(node, fs.root)
         self.plugins.attach(self.plugin_host)
+        self.plugins.guard.runs_here()
         try:
             node.extend([self.following.feature(), *features_of(self.plugins, node)])
         except (BrokerError, StorageError) as error:

@@ -88,6 +88,12 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_groups", "gauge", "Groups by state.", ("state",)),
         Family("halfmoon_service_failures_total", "counter", "Times that a plugin's service failed.", ("service",)),
         Family("halfmoon_plugin_errors_total", "counter", "Times that a plugin raised.", ("plugin", "hook")),
+        Family(
+            "halfmoon_plugin_slow_calls_total",
+            "counter",
+            "Plugins' calls that held up the loop for more than 100 ms.",
+            ("plugin", "hook"),
+        ),
         Family("halfmoon_plugin_total", "counter", "Plugins' own counters.", ("plugin", "name")),
         Family("kafka_brokers", "gauge", "Number of brokers in the cluster."),
         Family("kafka_broker_info", "gauge", "Always 1; the labels give the broker's address.", ("id", "address")),

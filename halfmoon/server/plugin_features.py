@@ -94,10 +94,11 @@ def features_of(plugins: Plugins, node: Node) -> list[Feature]:
             given = late.call(context_of(node, late.context, plugins.filters))
         except HalfmoonError as error:
             raise StartError(f"plugin {name}: halfmoon_features: {error}") from error
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise StartError(f"plugin {name}: halfmoon_features: {type(error).__name__}: {error}") from error
         for feature in given:
             if not isinstance(feature, Feature):
                 raise StartError(f"plugin {name}: halfmoon_features gave {feature!r}, expected a Feature")
-            found.append(feature)
+            ours = plugins.is_built_in(name)
+            found.append(feature if ours else plugins.guard.given(name, "halfmoon_features", feature))
     return found

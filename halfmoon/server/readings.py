@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from halfmoon import __version__
 from halfmoon.core.metrics import Family
 from halfmoon.hooks.errors import PluginErrors
+from halfmoon.hooks.guard import Guard
 from halfmoon.server.catalogue import NARROW, OF_GROUPS, WIDE
 from halfmoon.services.groups.service import GroupService
 
@@ -70,6 +71,8 @@ class ReadPlugins(Protocol):
 
     @property
     def errors(self) -> PluginErrors: ...
+    @property
+    def guard(self) -> Guard: ...
 
 
 class App(Protocol):
@@ -281,6 +284,8 @@ def _read_plugins(app: App, readings: Readings) -> None:
         readings.put("halfmoon_plugin_total", count, plugin, name)
     for (plugin, hook), count in app.plugins.errors.counts.items():
         readings.put("halfmoon_plugin_errors_total", count, plugin, hook)
+    for (plugin, hook), count in app.plugins.guard.slow.items():
+        readings.put("halfmoon_plugin_slow_calls_total", count, plugin, hook)
     for service, failures in app.services.failures.items():
         readings.put("halfmoon_service_failures_total", failures, service)
 

@@ -67,6 +67,25 @@ def build_in_slices(rows: Sequence[Row]) -> Slices[bytes]:
     return assemble(BatchHeader(0, 0, -1, 2, 0, 0, count - 1, base_ms, max_ms, -1, -1, -1, count), body)
 
 
+def map_records(batch: Buffer, fn: Callable[[Record], Record]) -> bytes:
+    """The batch with each record as `fn(record)` gives it back: with another key, value or headers
+    (`record._replace(value=…)`). All else stays: which records there are, their offsets and timestamps, the codec, and
+    what the batch says of its producer and transaction. Raises BrokerError as `records.iter_records`, TypeError where
+    `fn` gives something else than a record."""
+    header = parse_header(batch)
+    body = bytes(batch_body(batch))
+    codec = header.attributes & CODEC_MASK
+    output = bytearray()
+    records = record_codec.read(body, header.record_count, header.last_offset_delta, header.base_timestamp, None)
+    for record in records:
+        made = fn(record)
+        if not isinstance(made, Record):
+            raise TypeError(f"a function for map_records gave {made!r}, expected the record, or one made of it")
+        delta_ms = record.timestamp - header.base_timestamp
+        record_codec.write(output, record.offset_delta, delta_ms, made.key, made.value, made.headers)
+    return assemble(header, compress(codec, output) if codec else output)
+
+
 def rewrite(batch: Buffer, search: HeaderSearch, change: Callable[[int, Record], Record | None]) -> bytes | None:
     """The batch with its records as `change(index, record)` gives them back, asked about those that may carry one of
     the headers searched for: the same record (its bytes stay), one with other headers, or None to leave it out.

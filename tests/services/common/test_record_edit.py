@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halfmoon.core.records.batches import batch_body, build_batch, iter_records, parse_header
+from halfmoon.core.records.batch_header import HEADER_BYTES, TRANSACTIONAL, assemble
+from halfmoon.core.records.batches import batch_body, build_batch, iter_records, parse_header, splice
 from halfmoon.core.records.record_codec import Record, walk
 from halfmoon.services.common.header_search import HeaderSearch
-from halfmoon.services.common.record_edit import of_producer, rewrite, without_headers
+from halfmoon.services.common.record_edit import map_records, of_producer, rewrite, without_headers
 
 _headers = st.lists(
     st.tuples(st.sampled_from(["go", "change", "x", "own.a", "own."]), st.none() | st.binary(max_size=4)), max_size=3
@@ -97,3 +98,24 @@ def test_a_piece_takes_the_producer_of_the_whole() -> None:
     header = parse_header(made)
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (5, 2, 7)
     assert [record.value for record in iter_records(made)] == [b"b"]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_map_records_changes_what_the_function_says_and_nothing_else(codec: int) -> None:
+    rows = [(b"k%d" % at, b"v%d" % at, 1_000 - 7 * at, (("h", b"x"), ("n", None))) for at in range(300)]
+    batch = build_batch(rows, codec=codec, producer_id=7, producer_epoch=2, base_sequence=40, base_offset=9)
+    header = parse_header(batch)
+    whole = assemble(header._replace(attributes=header.attributes | TRANSACTIONAL), memoryview(batch)[HEADER_BYTES:])
+    holed = splice(whole, [0, 5, 6, 299])
+    made = map_records(holed, lambda record: record._replace(value=(record.value or b"").upper(), headers=()))
+    before, after = parse_header(holed), parse_header(made)
+    assert after._replace(batch_length=0, crc=0) == before._replace(batch_length=0, crc=0)
+    assert [(r.offset_delta, r.timestamp, r.key, r.value, r.headers) for r in iter_records(made)] == [
+        (at, 1_000 - 7 * at, b"k%d" % at, b"V%d" % at, ()) for at in (0, 5, 6, 299)
+    ]
+    assert bytes(batch_body(map_records(holed, lambda record: record))) == bytes(batch_body(holed))
+
+
+def test_map_records_says_what_a_function_has_to_give() -> None:
+    with pytest.raises(TypeError, match="gave b'v', expected the record"):
+        map_records(build_batch([(None, b"v", 0, ())]), lambda record: record.value)  # type: ignore[arg-type, return-value]
