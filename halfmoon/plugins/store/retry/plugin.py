@@ -96,9 +96,7 @@ def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
     offered = NackedMessages(partial(_nacked, ctx.topics, ctx.state.section(NackedState)))
     provided = TopicPolicy(provides=lambda name: retrying_group(name) is not None)
     read = partial(metrics.read, _retries(ctx.plugin))
-    return [
-        Feature("retry", topics=provided, services=(offered,), families=metrics.FAMILIES, read_metrics=read)
-    ]
+    return [Feature("retry", topics=provided, services=(offered,), families=metrics.FAMILIES, read_metrics=read)]
 
 
 @hookimpl(tryfirst=True)  # before delays, which act on the level that is set here

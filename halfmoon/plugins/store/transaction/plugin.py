@@ -126,7 +126,9 @@ def halfmoon_commitlog(ctx: PluginContext) -> list[PutInterceptor]:
 def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
     transactions = _transactions(ctx.plugin)
     kept = KeptTopics(ctx.topics, transactions)
-    return [Feature("transaction", topics=TopicPolicy(provides=is_own_topic, deleting=kept.deleting))]
+    topics = TopicPolicy(provides=is_own_topic, deleting=kept.deleting)
+    read = partial(metrics.read, transactions)
+    return [Feature("transaction", topics=topics, families=metrics.FAMILIES, read_metrics=read)]
 
 
 def is_own_topic(name: str) -> bool:
@@ -158,12 +160,6 @@ def halfmoon_relays(ctx: PluginContext) -> list[Relay]:
     transactions = _transactions(ctx)
     pause_ms = ctx.settings_as(TransactionSettings).check_interval_ms
     return [Relay("transaction", HALF_TOPIC, transactions.decide, transactions.begin, pause_ms)]
-
-
-@hookimpl
-def halfmoon_features(ctx: FeatureContext) -> list[Feature]:
-    read = partial(metrics.read, _transactions(ctx.plugin))
-    return [Feature("transaction", families=metrics.FAMILIES, read_metrics=read)]
 
 
 def _transactions(ctx: PluginContext) -> Transactions:
