@@ -33,7 +33,7 @@ class NackedState(CatalogSection):
         return offset in self.nacked.get(group, {}).get((partition.topic.number, partition.index), ())
 
     def nacked_in(self, topic_numbers: Collection[int]) -> dict[tuple[str, int, int], list[tuple[int, int]]]:
-        """(group, topic number, partition) → (first offset, count), ascending, of these topics. A copy, for a thread."""
+        """(group, topic number, partition) → (first offset, count), ascending, of these topics."""
         return {
             (group, *place): runs.runs()
             for group, places in self.nacked.items()
