@@ -102,7 +102,7 @@ class Guard:
         if now - self._logged.get(key, -LOGGED_S) >= LOGGED_S:
             self._logged[key] = now
             log.warning(
-                "event=plugin_slow plugin=%s hook=%s took_ms=%d calls=%d: every client waits for it",
+                "event=plugin_slow plugin=%s hook=%s took_ms=%d calls=%d",
                 plugin, hook, took_s * 1_000, self.slow[key],
             )  # fmt: skip
 

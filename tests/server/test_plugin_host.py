@@ -71,7 +71,7 @@ async def test_append_and_read(tmp_path: Path) -> None:
             assert caught.value.fault is Fault.UNKNOWN_TOPIC_OR_PARTITION
         with pytest.raises(BrokerError) as caught:
             plugin.ctx.append("t", 0, b"no batch")
-        assert caught.value.fault is Fault.CORRUPT_MESSAGE
+        assert caught.value.fault is Fault.INVALID_RECORD
 
 
 @in_loop

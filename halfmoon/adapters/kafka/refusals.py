@@ -112,7 +112,8 @@ def quota_entry(response: Any, entry: Any, error: BrokerError) -> Any:
 
 
 def config_resource(response: Any, resource: Any, error: BrokerError) -> Any:
-    kind = getattr(response, "DescribeConfigsResult", None) or response.AlterConfigsResourceResponse
+    describes = response.name == "DescribeConfigsResponse"
+    kind = response.DescribeConfigsResult if describes else response.AlterConfigsResourceResponse
     made = kind(resource_type=resource.resource_type, resource_name=resource.resource_name)
     put_error(made, error)
     return made

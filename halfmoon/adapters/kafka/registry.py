@@ -186,7 +186,9 @@ class Api(Struct, frozen=True):
     own: bool
     """It is no API of Kafka's, and not advertised."""
     services: tuple[type[Any], ...] = ()
-    """It is offered only where these services are on."""
+    """It is offered only where these services are on, …"""
+    any_of: tuple[type[Any], ...] = ()
+    """… and one of these, if there are any."""
     flexible_since: int | None = None
     """Of a plugin's API: the first version whose headers end with tagged fields. Else kafka-python knows."""
 
@@ -215,14 +217,15 @@ def api(
     raw: bool = False,
     own: bool = False,
     service: type[Any] | tuple[type[Any], ...] = (),
+    any_of: tuple[type[Any], ...] = (),
 ) -> Callable[[Callable[[Context, Any], object]], Callable[[Context, Any], object]]:
-    """Register the decorated function for an API key. `service`: what it needs. Registering a key twice is a
-    programmer's error."""
+    """Register the decorated function for an API key. `service`: what it needs; `any_of`: of these, one at least.
+    Registering a key twice is a programmer's error."""
 
     def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
         assert key not in APIS, f"API {key} is registered twice"
         services = service if isinstance(service, tuple) else (service,)
-        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, services)
+        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, services, any_of)
         return handler
 
     return register
@@ -230,4 +233,10 @@ def api(
 
 def offered(apis: Mapping[int, Api], services: Services) -> dict[int, Api]:
     """Those whose services are on."""
-    return {key: each for key, each in apis.items() if all(services.find(kind) is not None for kind in each.services)}
+
+    def is_offered(each: Api) -> bool:
+        if each.any_of and all(services.find(kind) is None for kind in each.any_of):
+            return False
+        return all(services.find(kind) is not None for kind in each.services)
+
+    return {key: each for key, each in apis.items() if is_offered(each)}

@@ -33,7 +33,7 @@ log = logging.getLogger("halfmoon.kafka")
 _question = msgspec.json.Decoder(Find | Show | Nacked)
 
 
-@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True)
+@api(KEY, "HalfmoonMessages", 0, 0, raw=True, own=True, any_of=(Messages, NackedMessages))
 def handle(ctx: Context, body: memoryview) -> object:
     try:
         question = _question.decode(body)

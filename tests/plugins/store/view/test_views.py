@@ -550,7 +550,8 @@ def test_what_rot_has_taken_from_a_view_is_not_moved_again(
     assert partition.next_offset == 20
 
 
-def test_a_batch_that_nobody_can_read_is_left_out_and_counted(broker: BareNode) -> None:
+def test_a_batch_that_nobody_can_read_is_left_out_and_counted(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = open_broker(fs, clock, validate="header")
     broker.create_topic("t", 1)
     broker.create_topic("v", configs=view_of("t"))
     send(broker, "t", b"a1")
