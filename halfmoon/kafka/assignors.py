@@ -23,12 +23,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import kafka
 from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from kafka.structs import TopicPartition
 
 from halfmoon.kafka.consumer_protocol import Assignment, Member, Subscription, members_of
 from halfmoon.plugin import AnyAllocator, Queue, allocate, unowned
 from halfmoon.plugins.allocate import find_allocator
+
+MAKES_OBJECTS = int(kafka.__version__.partition(".")[0]) >= 3
 
 log = logging.getLogger("halfmoon.kafka")
 
@@ -45,6 +48,10 @@ class AllocatorAssignor(AbstractPartitionAssignor):  # type: ignore[misc,unused-
     def __init__(self) -> None:
         self._owned: list[TopicPartition] = []
         self._generation = -1
+
+    def __call__(self) -> AllocatorAssignor:
+        """Another one like this: what `assignor` gives is called, whatever it is."""
+        return type(self)()
 
     def metadata(self, topics: Iterable[str]) -> Subscription:
         """What this member tells the leader when it joins."""
@@ -97,8 +104,9 @@ def assignor(
     settings: Mapping[str, object] | None = None,
     plugin: str | None = None,
     name: str | None = None,
-) -> type[AllocatorAssignor]:
-    """A class for KafkaConsumer's `partition_assignment_strategy`.
+) -> Any:
+    """What KafkaConsumer's `partition_assignment_strategy` takes: a class; with kafka-python 2, which makes no objects
+    of classes, an object, which is for one consumer alone.
 
     `strategy`: the name of an allocator, built-in or of an installed package, or the function itself. `settings`: the
     section of the plugin that offers it, as in broker.yaml. `plugin`: that plugin, where it is not called like the
@@ -114,7 +122,8 @@ def assignor(
         raise ValueError("give the strategy a name: assignor(function, name=...)")
     # As a static method, or a plain function would be bound to the instance.
     attributes = {"name": protocol, "allocator": staticmethod(allocator), "__module__": __name__}
-    return type(f"AllocatorAssignor_{protocol}", (AllocatorAssignor,), attributes)
+    made = type(f"AllocatorAssignor_{protocol}", (AllocatorAssignor,), attributes)
+    return made if MAKES_OBJECTS else made()
 
 
 def _names(members: Sequence[Member]) -> dict[str, str]:

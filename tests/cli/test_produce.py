@@ -76,7 +76,7 @@ def test_json_that_is_no_record(broker_cli: CommandLine, topic: str, line: bytes
 
 
 def test_a_partition_that_is_not_there(broker_cli: CommandLine, topic: str) -> None:
-    assert "record 1: Unrecognized partition 7" in broker_cli("produce", topic, "x", "-p", "7").failed_with(1)
+    assert "record 1: Unrecognized partition" in broker_cli("produce", topic, "x", "-p", "7").failed_with(1)
 
 
 def test_a_record_too_large_is_refused_in_one_line(broker_cli: CommandLine, topic: str) -> None:
