@@ -12,6 +12,7 @@ from halfmoon.core.append import PRODUCER_ID_BLOCK
 from halfmoon.core.hold import Held
 from halfmoon.core.producer_state import SEQUENCES
 from halfmoon.core.records.batches import parse_header
+from halfmoon.core.storage.storage import Read
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -353,7 +354,7 @@ def test_where_reading_is_out_of_range(broker: BareNode) -> None:
         assert fails(lambda at=offset: broker.read(partition, at, 1000, min_one=True)) is Fault.OFFSET_OUT_OF_RANGE  # type: ignore[misc]
     assert len(broker.read(partition, 1, 1000, min_one=True).slices) == 2
     for offset in (3, 4):  # at the high watermark, and between it and the appended end
-        assert broker.read(partition, offset, 1000, min_one=True) == ((), 0, None)
+        assert broker.read(partition, offset, 1000, min_one=True) == Read((), 0, None)
 
 
 def test_a_read_gives_whole_batches_up_to_its_limit_and_the_first_in_any_case(broker: BareNode) -> None:
