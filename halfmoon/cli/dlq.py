@@ -59,7 +59,7 @@ def list_groups(
     bootstrap_server: BootstrapOption = DEFAULT_BOOTSTRAP_SERVER,
     result: OutputOption = Output.TEXT,
 ) -> None:
-    """List groups with dead letters; count these, and those of them that are replayed.
+    """List groups with dead letters, and count these and the replayed.
 
     In JSON the count is `dead_letters`; `letters` is its deprecated name.
     """
