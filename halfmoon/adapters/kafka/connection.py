@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 MAX_UNANSWERED = 1024
 """Requests of one connection that may wait for their answers."""
 
+MAX_IN_THREADS = 8
+"""What one connection may have done in threads at a time: all connections share these."""
 MAX_CONTROL_BYTES = 4 << 20
 """The largest request that is not Produce. Such requests become objects, many times the size of their bytes."""
 
@@ -244,7 +246,7 @@ class Connection(tcp.Connection):
             self._flush()
             if self._ready_bytes > WRITE_LIMIT_BYTES:
                 return True
-        if self._kept or self._loading_bytes > WRITE_LIMIT_BYTES:
+        if self._kept or self._loading_bytes > WRITE_LIMIT_BYTES or self._in_threads >= MAX_IN_THREADS:
             return True
         return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
 

@@ -75,6 +75,8 @@ class Connection(Receiving):
         self._idle_since_ms = 0
         self._stalled_since_ms = 0
         self._sent_before = 0
+        self._in_threads = 0
+        """So much is being done in threads for its requests."""
         self._loading_bytes = 0
         """Of answers that are being read from the disk, or wait for room."""
         self._holds_loaded = False
@@ -278,11 +280,13 @@ class Connection(Receiving):
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
 
         def done(future: asyncio.Future[object]) -> None:
+            self._in_threads -= 1
             if future.cancelled():
                 return
             error = future.exception()
             then(None if error is not None else future.result(), error)
 
+        self._in_threads += 1
         self._listener.loop.run_in_executor(self._listener.executor, work).add_done_callback(done)
 
 

@@ -11,7 +11,8 @@ from kafka_rig import Rig, batch
 from msgspec import structs
 
 from halfmoon.adapters.kafka import connection as module
-from halfmoon.adapters.kafka.protocol import FetchRequest, ProduceRequest
+from halfmoon.adapters.kafka.connection import MAX_IN_THREADS
+from halfmoon.adapters.kafka.protocol import FetchRequest, ListOffsetsRequest, ProduceRequest
 from halfmoon.adapters.kafka.registry import Deferred
 from halfmoon.adapters.tcp.listener import SWEEP_MS
 from halfmoon.adapters.tcp.receiving import CONTROL_TURN_BYTES
@@ -598,3 +599,19 @@ def test_a_stopping_server_lets_answers_out(rig):
     rig.turn()
     assert len(writes.answers()) == 1
     assert writes.transport.closed
+
+
+def test_one_connection_has_few_threads(rig):
+    """All connections share them. What it asks beyond that waits, and is answered in its turn."""
+    partition = rig.topic("t")[0]
+    rig.append(partition, b"x")
+    client = rig.client()
+    part = ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(partition_index=0, timestamp=0)
+    topics = [ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[part])]
+    asked = [client.encode(2, 5, replica_id=-1, isolation_level=0, topics=topics) for _ in range(30)]
+    client.feed(b"".join(asked))
+    assert len(rig.loop.threads) == MAX_IN_THREADS
+    for _ in range(30):
+        rig.loop.run_threads()
+        rig.loop.run()
+    assert len(client.answers()) == 30

@@ -16,6 +16,7 @@ The fields are those of services/keyindex/questions.py. The first two need servi
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 import msgspec
 
@@ -24,7 +25,7 @@ from halfmoon.adapters.tcp.steps import run_steps
 from halfmoon.core.steps import Steps
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.hooks.features import NackedMessages
-from halfmoon.services.keyindex.messages import Messages
+from halfmoon.services.keyindex.messages import MOST_BYTES, Messages
 from halfmoon.services.keyindex.questions import Answer, Find, Nacked, NackedOffsets, Show, Shown
 
 KEY = 18502
@@ -44,11 +45,21 @@ def handle(ctx: Context, body: memoryview) -> object:
     except BrokerError as error:
         return _refused(error)
     deferred = Deferred()
+    buffers = ctx.core.fetch_buffers
+
+    def in_thread(work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
+        ctx.peer.load(MOST_BYTES, work, then)
+
+    def answered(answer: bytes) -> None:
+        # As what a fetch has loaded: so that nobody fills the memory with answers that he does not read.
+        counted = buffers.take(len(answer))
+        counted[:] = answer
+        deferred.complete([counted])
 
     def failed(error: Exception) -> None:
         deferred.complete(_refused(error) if isinstance(error, BrokerError) else _failed(error))
 
-    run_steps(steps, ctx.peer.in_thread, deferred.complete, failed)
+    run_steps(steps, in_thread, answered, failed)
     return deferred
 
 
