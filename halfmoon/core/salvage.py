@@ -194,6 +194,7 @@ class Salvage:
             catalog.by_name.pop(topic.name, None)
             catalog.by_id.pop(topic.id, None)
             topic.name, topic.id, topic.internal, topic.view = said.name, said.id, said.internal, said.view
+            topic.hidden = said.hidden
             topic.configs, topic.rules = said.configs, said.rules
             have, said_to_have = len(topic.partitions), len(said.partitions)
             topic.partitions += [Partition(topic, index) for index in range(have, said_to_have)]

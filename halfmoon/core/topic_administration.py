@@ -69,7 +69,7 @@ class TopicAdministration:
         catalog = self._catalog
         check_topic_name(name)
         if not internal and self.policies.reserves(name):
-            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is reserved for scheduled messages")
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{name}' is reserved for the broker")
         if name in catalog.by_name:
             raise BrokerError(Fault.TOPIC_ALREADY_EXISTS, f"topic '{name}' exists")
         configs = dict(configs or {})

@@ -12,6 +12,8 @@ import re
 from halfmoon.errors import BrokerError, Fault
 
 MAX_LENGTH = 249
+KAFKAS_INTERNAL = frozenset(("__consumer_offsets", "__transaction_state"))
+"""Internal topics that clients may read, as in Kafka (Topic.INTERNAL_TOPICS)."""
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 

@@ -294,6 +294,33 @@ class Cleaned(Record, frozen=True, tag="cleaned"):
     lost: list[tuple[int, int, int, int]] = []
 
 
+OFFSET, CLASSIC, CONSUMER, TRANSACTION = "o", "g", "c", "t"
+"""Kinds of InternalKey: an offset, a classic group, a consumer group, a transactional id."""
+
+
+class InternalKey(msgspec.Struct, array_like=True, frozen=True):
+    """What one record of Kafka's internal topics is about."""
+
+    kind: str
+    name: str
+    """Of the group, or the transactional id."""
+    topic: str = ""
+    partition: int = -1
+
+
+class InternalWritten(Record, frozen=True, tag="internal-written"):
+    """These have been written as they were then, in the frame group that ends with this record."""
+
+    keys: list[InternalKey]
+
+
+class TopicRenamed(Record, frozen=True, tag="topic-renamed"):
+    """A topic that had a name which is reserved now."""
+
+    number: int
+    name: str
+
+
 class SnapshotPart(Record, frozen=True, tag="snapshot"):
     """A part of an encoded `snapshot.Snapshot`; the parts of one snapshot are one frame group."""
 
@@ -331,6 +358,8 @@ Any = (
     | QuotasSet
     | AclsChanged
     | Cleaned
+    | InternalWritten
+    | TopicRenamed
     | SnapshotPart
 )
 

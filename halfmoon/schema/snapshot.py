@@ -124,6 +124,8 @@ class Snapshot(msgspec.Struct, array_like=True):
     shares: msgspec.Raw = EMPTY
     """list[tuple[group, list[tuple[topic number, partition, start, list[tuple[first, end, state, count]]]]]]"""
     next_clean: int = CLEAN_BASE
+    unwritten: msgspec.Raw = EMPTY
+    """list[control.InternalKey]"""
 
 
 encode = msgspec.msgpack.Encoder().encode

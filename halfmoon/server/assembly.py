@@ -38,6 +38,8 @@ from halfmoon.services.groups.journal import GroupJournal
 from halfmoon.services.groups.names import GroupNames
 from halfmoon.services.groups.service import GroupService
 from halfmoon.services.groups.state import GroupsState
+from halfmoon.services.internal_topics.service import InternalTopics
+from halfmoon.services.internal_topics.state import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, InternalTopicsState
 from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.service import KeyIndex
 from halfmoon.services.quotas.service import Quotas
@@ -56,9 +58,13 @@ from halfmoon.services.transactions.state import TransactionsState
 from halfmoon.services.waiting.service import WaitingService
 from halfmoon.services.waiting.state import AttemptsState
 
+_INTERNAL_TOPICS = {OFFSETS_TOPIC: "groups", TRANSACTIONS_TOPIC: "transactions"}
+"""Kafka's internal topics, and the services whose state they show."""
+
 
 class Sections:
-    """Every section of the catalog, in the order in which records are applied to them."""
+    """Every section of the catalog, in the order in which records are applied to them. What is to be written into
+    Kafka's internal topics is noted before the others change: it must see what a record takes away."""
 
     def __init__(self, catalog: Catalog) -> None:
         self.groups = GroupsState(catalog)
@@ -67,14 +73,15 @@ class Sections:
         self.attempts = AttemptsState()
         self.cancels = CancelsState(catalog)
         self.transactions = TransactionsState(self.groups)
+        self.internal_topics = InternalTopicsState(catalog, self.groups, self.transactions)
         self.configs = ConfigsState(catalog.topic_configs)
         self.quotas = QuotasState()
         self.acls = AclsState()
         self.share = ShareState(catalog)
         catalog.register(
             (
-                self.transactions, self.groups, self.nacked, self.attempts, self.cancels, self.configs, self.quotas,
-                self.acls, self.share,
+                self.internal_topics, self.transactions, self.groups, self.nacked, self.attempts, self.cancels,
+                self.configs, self.quotas, self.acls, self.share,
             )
         )  # fmt: skip
         catalog.ends = self.transactions
@@ -135,6 +142,10 @@ class Node:
             logger,
         )  # fmt: skip
         self.shares = self._share_groups()
+        self.internal_topics = InternalTopics(
+            state.internal_topics, state.groups, state.transactions, catalog, appender, kernel.administration, relays,
+            clock, logger, frozenset(name for name, service in _INTERNAL_TOPICS.items() if service not in off),
+        )  # fmt: skip
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
         appender.finds_keys = finds_keys
         if "transactions" not in off:
@@ -151,6 +162,7 @@ class Node:
             "keyindex": (self.messages,),
             "share": (self.shares,),
         }
+        offered["internal_topics"] = (self.internal_topics,)
         self.services = Services(each for name, services in offered.items() if name not in off for each in services)
         """What requests are answered with."""
 
@@ -167,6 +179,7 @@ class Node:
             self.waiting.feature(),
             self.key_index.feature(),
             self.cleaner.feature(),
+            self.internal_topics.feature(),
         ]
 
     def _group_overrides(self, group: str) -> GroupOverrides:

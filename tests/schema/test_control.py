@@ -58,6 +58,8 @@ RECORDS: list[control.Any] = [
         10,
     ),
     control.GroupDeleted("g"),
+    control.InternalWritten([control.InternalKey("o", "g", "t", 3), control.InternalKey("t", "id")]),
+    control.TopicRenamed(7, "renamed.t"),
     control.ShareGroupSaved("g", 3),
     control.ShareChanged("g", 7, 0, 12, [(12, 15, 2, 0), (15, 1 << 40, 5, 3)]),
     control.ShareReset("g", [(7, 0, 1 << 40)]),
@@ -98,6 +100,12 @@ def test_the_bytes_of_a_record_are_an_array_that_begins_with_its_tag() -> None:
     view = control.TopicCreated(1, "t", b"i", 2, {}, False, control.Binding(3, [4, 5]))
     assert control.encode(view) == b"\x99\xa5topic\x01\xa1t\xc4\x01i\x02\x80\xc2\x92\x03\x92\x04\x05\xff"
     assert control.encode(control.Relayed([(1, 0, 9)])) == b"\x92\xa7relayed\x91\x93\x01\x00\x09"
+
+
+def test_the_bytes_of_what_was_written_into_internal_topics() -> None:
+    record = control.InternalWritten([control.InternalKey("o", "g", "t", 3), control.InternalKey("c", "h")])
+    assert control.encode(record) == (b"\x92\xb0internal-written\x92\x94\xa1o\xa1g\xa1t\x03\x94\xa1c\xa1h\xa0\xff")
+    assert control.encode(control.TopicRenamed(7, "n")) == b"\x93\xadtopic-renamed\x07\xa1n"
 
 
 def test_what_was_written_before_queues_had_numbers_is_read() -> None:

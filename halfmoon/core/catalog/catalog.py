@@ -189,6 +189,14 @@ class Catalog:
             section.topic_deleted(record.number, len(topic.partitions))
         self.changes += 1
 
+    def _topic_renamed(self, record: control.TopicRenamed) -> None:
+        topic = self.by_number.get(record.number)
+        if topic is not None and topic.name != record.name:
+            del self.by_name[topic.name]
+            topic.name = record.name
+            self.by_name[topic.name] = topic
+            self.changes += 1
+
     def _partitions_added(self, record: control.PartitionsAdded) -> None:
         """A topic has grown, and with it its views: their new partitions begin at the source's offset 0."""
         topic = self.by_number.get(record.number)
@@ -265,6 +273,7 @@ class Catalog:
 _APPLY: dict[type, Callable[[Catalog, Any], None]] = {
     control.TopicCreated: Catalog._topic_created,
     control.TopicDeleted: Catalog._topic_deleted,
+    control.TopicRenamed: Catalog._topic_renamed,
     control.PartitionsAdded: Catalog._partitions_added,
     control.ConfigsSet: Catalog._configs_set,
     control.StartOffsetsMoved: Catalog._starts_moved,

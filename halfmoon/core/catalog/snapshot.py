@@ -56,6 +56,7 @@ _SLOTS = (
     "consumer_groups",
     "share_groups",
     "shares",
+    "unwritten",
 )
 _ADMINISTRATION = ("configs", "quotas", "acls")
 

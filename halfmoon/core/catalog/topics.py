@@ -15,6 +15,7 @@ from halfmoon.core.pending import PendingSet
 from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batch_header import BatchHeader
 from halfmoon.core.storage.consume_queue import ConsumeQueue
+from halfmoon.core.topic_names import KAFKAS_INTERNAL
 from halfmoon.core.traffic import Traffic
 from halfmoon.core.transactions.aborted import AbortedBatches
 from halfmoon.core.transactions.partition import PartitionTransactions
@@ -171,13 +172,15 @@ class Partition:
 class Topic:
     """A topic as it is now; `rules` is what its configs mean."""
 
-    __slots__ = ("configs", "id", "internal", "name", "number", "partitions", "rules", "traffic", "view")
+    __slots__ = ("configs", "hidden", "id", "internal", "name", "number", "partitions", "rules", "traffic", "view")
 
     def __init__(self, record: control.TopicCreated, rules: TopicRules) -> None:
         self.number = record.number
         self.name = record.name
         self.id = record.id
         self.internal = record.internal
+        self.hidden = record.internal and record.name not in KAFKAS_INTERNAL
+        """Clients do not read it."""
         self.configs = record.configs
         self.rules = rules
         self.traffic: Traffic | None = None

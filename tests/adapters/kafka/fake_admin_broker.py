@@ -71,6 +71,10 @@ class FakeTopic:
     number: int = 0
     view: None = None
 
+    @property
+    def hidden(self) -> bool:
+        return self.internal
+
     def grow(self, total: int) -> None:
         while len(self.partitions) < total:
             self.partitions.append(FakePartition(self, len(self.partitions)))

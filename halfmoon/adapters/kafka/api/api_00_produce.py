@@ -220,7 +220,7 @@ def _append_all(
             try:
                 if access is not None:
                     _check_access(ctx, topic, key)
-                partition = _partition(topic, key, index)
+                partition = _partition(core, topic, key, index)
                 if owner_of(partition) != node_id:
                     raise BrokerError(Fault.NOT_LEADER_OR_FOLLOWER)
                 if records is None:
@@ -258,9 +258,11 @@ def _check_access(ctx: Context, topic: Topic | None, key: str | bytes) -> None:
         ctx.check("write", "topic", name)
 
 
-def _partition(topic: Topic | None, key: str | bytes, index: int) -> Partition:
+def _partition(core: Core, topic: Topic | None, key: str | bytes, index: int) -> Partition:
     """The partition to append to. Raises BrokerError."""
     if topic is None:
+        if isinstance(key, str) and core.administration.policies.reserves(key):
+            raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{key}' is internal")
         raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION if isinstance(key, str) else Fault.UNKNOWN_TOPIC_ID)
     if topic.internal:
         raise BrokerError(Fault.INVALID_TOPIC_EXCEPTION, f"topic '{topic.name}' is internal")

@@ -107,7 +107,7 @@ class Reading:
             if self.ctx.access is not None:
                 self.ctx.check("read", "topic", key if isinstance(key, str) else topic.name)  # type: ignore[union-attr]
             partition = partition_of(topic, wanted.index)
-            if partition.topic.internal:
+            if partition.topic.hidden:
                 return self._refused(wanted.index, TOPIC_AUTHORIZATION_FAILED)
             check_owner(core, partition)
             check_leader_epoch(core, wanted.leader_epoch)

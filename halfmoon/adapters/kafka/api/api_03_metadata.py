@@ -29,6 +29,7 @@ from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.kafka_wire.primitives import encode_array_size
+from halfmoon.services.internal_topics.service import InternalTopics
 
 KEY = 3
 
@@ -47,7 +48,7 @@ def metadata(ctx: Context, body: memoryview) -> object:
             [
                 _describe(ctx, topic, operations)
                 for topic in ctx.core.catalog.topics()
-                if not topic.internal and (access is None or ctx.allows("describe", "topic", topic.name))
+                if not topic.hidden and (access is None or ctx.allows("describe", "topic", topic.name))
             ],
         )
     position: int | None = None
@@ -61,7 +62,10 @@ def metadata(ctx: Context, body: memoryview) -> object:
         if access is not None and _is_hidden(ctx, topic, entry.name):
             asked[key] = error_bytes(version, code(Fault.TOPIC_AUTHORIZATION_FAILED), *key)
             continue
-        if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request, entry.name):
+        if fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and (offered := _offered(ctx, entry.name)) is not None:
+            topic, position = offered
+            created.append(key)
+        elif fault is Fault.UNKNOWN_TOPIC_OR_PARTITION and _may_create(ctx, request, entry.name):
             try:
                 ctx.check_either(("create", "cluster", CLUSTER), ("create", "topic", entry.name))
                 topic, position = ctx.core.administration.create_topic(entry.name, -1, {})
@@ -93,6 +97,15 @@ def _find(ctx: Context, version: int, name: str | None, topic_id: bytes) -> tupl
     if topic is not None:
         return topic, None
     return None, Fault.UNKNOWN_TOPIC_OR_PARTITION if is_legal(name) else Fault.INVALID_TOPIC_EXCEPTION
+
+
+def _offered(ctx: Context, name: str) -> tuple[Any, int] | None:
+    """An internal topic of Kafka's that is made when somebody asks for it first."""
+    internal = ctx.services.find(InternalTopics)
+    try:
+        return None if internal is None else internal.offer(name)
+    except BrokerError:
+        return None
 
 
 def _is_hidden(ctx: Context, topic: Any, name: str | None) -> bool:

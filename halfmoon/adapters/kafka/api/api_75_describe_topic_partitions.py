@@ -37,7 +37,7 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
     if cursor is not None and (cursor.partition_index < 0 or (asked and start not in asked)):
         return _response([_topic(name, code(Fault.INVALID_REQUEST)) for name in sorted(asked)], None)
     every = not asked
-    names = {topic.name for topic in ctx.core.catalog.topics() if not topic.internal} if every else asked
+    names = {topic.name for topic in ctx.core.catalog.topics() if not topic.hidden} if every else asked
     if every and ctx.access is not None:
         names = {name for name in names if ctx.allows("describe", "topic", name)}
     remaining = max(min(MAX_PARTITIONS, request.response_partition_limit), 1)
