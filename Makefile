@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench interop docs clean
+.PHONY: help demo test torture soak check bench interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -27,7 +27,13 @@ demo:  ## 336,776 flights of 2013 through the broker into Spark: tables and char
 test:  ## all tests
 	$(PREPARE) --java
 	$(ARCHIVE)
-	$(RUN) -m pytest -n 4 --dist loadfile -m "not interop" $(ARGS)
+	$(RUN) -m pytest -n 4 --dist loadfile -m "not interop and not torture" $(ARGS)
+
+SEEDS ?= 300
+torture:  ## SEEDS=300 scenarios with crashes and failing disks, from new seeds; then kill -9 of brokers and clients
+	$(PREPARE)
+	$(RUN) -m tests.torture --seeds $(SEEDS) $(ARGS)
+	$(RUN) -m pytest -m torture tests/torture
 
 check:  ## ruff, mypy --strict, who may import whom
 	$(PREPARE)

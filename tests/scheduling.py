@@ -34,6 +34,7 @@ EXPECTED_S = {
     "tests/spark/test_cluster.py": 60,
     "tests/spark/test_pipeline_commands.py": 60,
     "tests/crash/test_kill9.py": 50,
+    "tests/torture/test_torture.py": 45,
     "tests/services/cleaner/test_crash_compaction.py": 40,
     "tests/limits/test_rocketmq.py": 36,
     "tests/spark/test_connect.py": 35,

@@ -1,6 +1,7 @@
-"""Breaks one rule of the log at a time, in a copy, and says whether a test of the core notices.
+"""Breaks one rule at a time, in a copy, and says whether a test notices.
 
-    python tools/mutants.py [NAME …]
+    python tools/mutants.py [NAME …]            a rule of the log; the tests of the core
+    python tools/mutants.py --torture [NAME …]  a promise to clients; scenarios from seeds (tests/torture)
 
 Each mutant is a rule of storage (docs/decisions, 0001 to 0013), switched off. Exit 1 if one survives. Takes some
 minutes; run it after a change of recovery, of the frame, or of the crash tests.
@@ -127,6 +128,42 @@ MUTANTS = (
 )  # fmt: skip
 
 
+KAFKA, STORE, SERVICES = "adapters/kafka/api/", "plugins/store/", "services/"
+AFTER = "when_durable(ctx, position,"
+TORTURE_S = 120
+"""So long scenarios are played, at most."""
+
+OF_TORTURE = (
+    Mutant("duplicates-taken", CORE + "producer_state.py", "if batch.first_sequence == sequence and", "if False and"),
+    Mutant("ack-before-sync", CORE + "turn.py", "self._log.flushed if self._sync", "self._log.written if self._sync"),
+    Mutant("order-behind-refused", CORE + "append.py", "producers.refused(", "len(\"refused\") or producers.refused("),
+    Mutant(
+        "marker-forgotten", SERVICES + "transactions/ending.py",
+        "for place in entry.partitions if (partition", "for place in sorted(entry.partitions)[1:] if (partition",
+    ),
+    Mutant("end-unheard", KAFKA + "api_26_end_txn.py", "ctx.after(position,", "ctx.after(0,"),
+    Mutant("nack-twice", STORE + "retry/plugin.py", "or self._was_nacked(group, *place)", "or False"),
+    Mutant("one-retry-more", STORE + "retry/plugin.py", "if times >= limit or", "if times > limit or"),
+    Mutant(
+        "too-early", SERVICES + "waiting/due_times.py", "self._next_millis[0] <= now_ms and len(found)",
+        "self._next_millis[0] <= now_ms + 400 and len(found)",
+    ),
+    Mutant(
+        "cancel-forgotten", SERVICES + "waiting/cancels.py", "keys = self._state.cancels.get(target.number)",
+        "keys = None and self._state.cancels.get(target.number)",
+    ),
+    Mutant("accept-unheard", KAFKA + "api_79_share_acknowledge.py", "ctx.after(given.position,", "ctx.after(0,"),
+    Mutant("commit-unheard", KAFKA + "api_08_offset_commit.py", AFTER, "when_durable(ctx, None,"),
+    Mutant("delete-unheard", KAFKA + "api_20_delete_topics.py", AFTER, "when_durable(ctx, None,"),
+    Mutant("gone-unheard", KAFKA + "api_20_delete_topics.py", "if error.fault in GONE:", "if False:"),
+    Mutant("view-again", STORE + "view/updater.py", "range=dealt_with)", "range=None)"),
+    Mutant(
+        "half-a-group", STORAGE + "scan.py", "elif frame.parts == 1:", "elif True:",
+    ),
+    Mutant("tail-not-rewritten", STORAGE + "commitlog.py", "_write_again(segment, low, high)", "pass"),
+)  # fmt: skip
+
+
 def occurrences(mutant: Mutant, root: Path = ROOT) -> int:
     """How often its text stands in its file; once, or it mutates nothing. 0 where there is no such file."""
     path = root / PACKAGE / mutant.file
@@ -138,7 +175,9 @@ def quickest(root: Path, name: str) -> list[Path]:
 
 
 def main(names: list[str]) -> int:
-    wanted = [mutant for mutant in MUTANTS if not names or mutant.name in names]
+    by_torture = "--torture" in names
+    names = [name for name in names if name != "--torture"]
+    wanted = [mutant for mutant in (OF_TORTURE if by_torture else MUTANTS) if not names or mutant.name in names]
     survivors = []
     with tempfile.TemporaryDirectory(prefix="halfmoon-mutants-") as folder:
         copy = Path(folder)
@@ -155,7 +194,7 @@ def main(names: list[str]) -> int:
             if found != 1:
                 raise SystemExit(f"{mutant.name}: {mutant.old!r} stands {found} times in {path.name}")
             path.write_text(text.replace(mutant.old, mutant.new))
-            noticed = _noticed_by(copy)
+            noticed = _noticed_by_torture(copy) if by_torture else _noticed_by(copy)
             path.write_text(text)
             print(f"{mutant.name:20} {noticed or 'SURVIVES'}", flush=True)
             if noticed is None:
@@ -167,6 +206,16 @@ def _noticed_by(copy: Path) -> str | None:
     """The first test that fails; None if none does."""
     first = [str(path) for name in QUICKEST for path in quickest(copy, name)]
     return _failure(copy, first) or _failure(copy, ["tests/core", "tests/config", "tests/schema", "tests/services"])
+
+
+def _noticed_by_torture(copy: Path) -> str | None:
+    """What the first scenario that fails says."""
+    command = [sys.executable, "-m", "tests.torture", "--first", "0", "--seconds", str(TORTURE_S), "--stop"]
+    environment = {"PYTHONPATH": ".", "PATH": "", "PYTHONHASHSEED": "0"}
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+    if done.returncode == 0:
+        return None
+    return next((line[:150] for line in done.stdout.splitlines() if line.startswith("FAILED")), done.stderr[-300:])
 
 
 def _failure(copy: Path, tests: list[str]) -> str | None:

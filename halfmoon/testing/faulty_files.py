@@ -7,9 +7,9 @@ some sector; of the changes of names, the first few. `kill` returns what a proce
 the cache.
 
 Faults to be switched on: `free` (bytes left before ENOSPC), `sync_s` (what a sync takes), `fail_sync` and `fail_write`
-(EIO), `spoil` (one file's writes and syncs fail with EIO), `short_writes`, and `crash_at`: the process dies at the n-th
-operation that changes anything. After a failed sync the pages count as clean although the disk got only some of them,
-as on Linux.
+(EIO), `no_descriptors` (EMFILE), `spoil` (one file's writes and syncs fail with EIO), `short_writes`, and `crash_at`:
+the process dies at the n-th operation that changes anything. After a failed sync the pages count as clean although the
+disk got only some of them, as on Linux.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ class FaultyFile:
         inode = self._inode
         self._fs.operation()
         self._fs.syncs += 1
-        time.sleep(self._fs.sync_s)
+        if self._fs.sync_s:
+            time.sleep(self._fs.sync_s)
         pages, inode.dirty = sorted(inode.dirty), set()  # in a thread, while others are written
         if self._fs.fail_sync or inode.bad:
             for page in pages:
@@ -158,6 +159,8 @@ class FaultyFileSystem:
         """How long a sync of a file takes."""
         self.fail_sync = False
         self.fail_write = False
+        self.no_descriptors = False
+        """Opening a file fails with EMFILE."""
         self.short_writes = False
         self.cold = False
         """Pretend that nothing but the mapped window is in the page cache."""
@@ -210,6 +213,8 @@ class FaultyFileSystem:
         self._changes.append((path.rpartition("/")[0], path, inode))
 
     def open(self, path: str, *, create: bool = False) -> FaultyFile:
+        if self.no_descriptors:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         inode = self.names.get(path)
         if create:
             if inode is not None:

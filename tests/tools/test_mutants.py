@@ -25,7 +25,7 @@ def loaded() -> ModuleType:
 mutants: Any = loaded()
 
 
-@pytest.mark.parametrize("mutant", mutants.MUTANTS, ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*mutants.MUTANTS, *mutants.OF_TORTURE], ids=lambda mutant: mutant.name)
 def test_its_text_stands_once_in_its_file(mutant: Any) -> None:
     assert mutants.occurrences(mutant) == 1
     assert mutant.new != mutant.old
@@ -34,6 +34,8 @@ def test_its_text_stands_once_in_its_file(mutant: Any) -> None:
 def test_names_are_given_once() -> None:
     names = [mutant.name for mutant in mutants.MUTANTS]
     assert len(set(names)) == len(names) > 30
+    names = [mutant.name for mutant in mutants.OF_TORTURE]
+    assert len(set(names)) == len(names) > 10
 
 
 @pytest.mark.parametrize("name", mutants.QUICKEST)
