@@ -35,6 +35,11 @@ torture:  ## SEEDS=300 scenarios with crashes and failing disks, from new seeds;
 	$(RUN) -m tests.torture --seeds $(SEEDS) $(ARGS)
 	$(RUN) -m pytest -m torture tests/torture
 
+HOURS ?= 8
+soak:  ## HOURS=8 of a mixed load at half of the machine's speed: one page about memory, latencies and disk
+	$(PREPARE)
+	$(RUN) -m benchmarks.soak --hours $(HOURS) $(ARGS)
+
 check:  ## ruff, mypy --strict, who may import whom
 	$(PREPARE)
 	@code=0; for tool in "ruff check ." "ruff format --check ." mypy "lint-imports --no-logo"; do .venv/bin/$$tool || code=1; done; exit $$code

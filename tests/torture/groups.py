@@ -153,6 +153,8 @@ class Member:
         self._beats: Client = group.world.client(self._name + "-beats")
         self._id = ""
         self._epoch = 0
+        self._anew = False
+        """The answer to a heartbeat was lost."""
         self._owned: dict[Place, int] = {}
         """Partition → position."""
         self._producer: Producer
@@ -199,17 +201,22 @@ class Member:
         piece = struct_of(BEAT, "TopicPartitions")
         said = [piece(topic_id=key, partitions=owned[name]) for key, name in self._group.ids.items() if owned[name]]
         fields: dict[str, Any] = {"topic_partitions": said}
-        if not self._epoch:
+        if not self._epoch or self._anew:
+            # All of it. After an error or a lost answer too, as Kafka's clients do: only then the whole assignment is
+            # told again (KIP-848).
             fields |= {"rebalance_timeout_ms": 10_000, "subscribed_topic_names": [TOPIC, RETRY]}
         try:
             answer = await self._beats.ask(
                 BEAT, 1, group_id=GROUP, member_id=self._id, member_epoch=self._epoch, **fields
             )
         except LostError:
+            self._anew = True
             return True
+        self._anew = False
         if answer.error_code in REJOIN:
             return False
         if answer.error_code in LATER:
+            self._anew = True
             return True
         if answer.error_code:
             raise Violation(f"groups: a heartbeat got {answer.error_code} {answer.error_message}")

@@ -37,6 +37,32 @@ class Later(Actor):
         await self.world.create(self._client, TOPIC, PARTITIONS)
 
     async def play(self) -> None:
+        watchers = [self.world.loop.create_task(self._watch(index)) for index in range(PARTITIONS)]
+        await self._send()
+        for watcher in watchers:
+            watcher.cancel()
+
+    async def _watch(self, index: int) -> None:
+        """Sees what is delivered when it is delivered."""
+        client = self.world.client(f"later-watch-{index}")
+        place, at = (TOPIC, index), 0
+        while True:
+            try:
+                page = await fetch(client, place, at, wait_ms=500)
+            except LostError:
+                continue
+            except Violation as broken:
+                self.world.violate(str(broken))
+                return
+            for got in page.records:
+                try:
+                    self.model.read(place, got.offset, got.value or b"", self.world.loop.now_s)
+                except Violation as broken:
+                    self.world.violate(str(broken))
+            at = page.next_offset
+            await asyncio.sleep(0.05)
+
+    async def _send(self) -> None:
         world, dice = self.world, self.dice
         producer = await world.producer("later")
         cancels: list[asyncio.Task[None]] = []

@@ -32,6 +32,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         super().__init__()
         self.dice = dice
         self.now_s = BEGIN_S
+        self.slow = dice.choice((1.0, 1.0, 30.0, 200.0))
+        """How much longer threads take than on a quick machine, and what they do on a quick disk."""
         self.rounds = 0
         self._still = 0
         self._selector = self
@@ -103,7 +105,7 @@ class Seconds:
         self._looks_s = 0.0
 
     def perf_counter(self) -> float:
-        self._looks_s += self._loop.dice.uniform(1e-7, 4e-5)
+        self._looks_s += self._loop.dice.uniform(1e-7, 4e-5) * self._loop.slow
         return self._loop.now_s + self._looks_s
 
     monotonic = thread_time = process_time = perf_counter
@@ -192,7 +194,7 @@ class Pool:
         return future
 
     def _next(self) -> None:
-        self._process.call_later(self._loop.some_s(), self._run)
+        self._process.call_later(min(1.0, self._loop.some_s() * self._loop.slow), self._run)
 
     def _run(self) -> None:
         if self._waiting:
