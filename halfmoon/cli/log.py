@@ -6,15 +6,19 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from halfmoon.cli import output
 from halfmoon.cli.options import Output, OutputOption
 from halfmoon.errors import StartError
 
-app = typer.Typer(help="Inspect a data directory.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from halfmoon.server.repairing import Findings
+
+app = typer.Typer(help="Inspect and repair a data directory.", no_args_is_help=True)
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="DIR", help="A broker's data directory.")]
 
@@ -26,7 +30,7 @@ COLUMNS = (
 
 @app.callback()
 def _group() -> None:
-    """Inspect a data directory."""
+    """Inspect and repair a data directory."""
 
 
 @app.command()
@@ -47,6 +51,58 @@ def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> 
             output.line(f"problem: {problem}")
         output.line("whole" if report.ok else "damaged")
     return 0 if report.ok else 1
+
+
+@app.command()
+def repair(
+    directory: DirectoryArgument,
+    cluster_id: Annotated[
+        str | None, typer.Option("--cluster-id", help="For a DIR without meta.json; otherwise it gets a new one.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    result: OutputOption = Output.TEXT,
+) -> int:
+    """Show what DIR has lost, by topic and offset, and make it whole without that. The broker must be stopped.
+
+    The files as they were stay in DIR/damaged. Lost offsets are answered with CORRUPT_MESSAGE until they expire.
+    """
+    import time
+
+    from halfmoon.core.storage.files import OsFileSystem
+    from halfmoon.server import repairing
+
+    with _named(directory):
+        fs = OsFileSystem(directory)
+        fs.lock()
+        try:
+            with output.progress("reading") as progress:
+                findings = repairing.examine(directory, cluster_id, progress.update)
+            if result is Output.TEXT:
+                _show(findings)
+            kept: Path | None = None
+            if not findings.whole:
+                if not yes:
+                    typer.confirm("Repair it?", abort=True, err=True)
+                kept = repairing.repair(directory, findings, time.strftime("%Y%m%dT%H%M%SZ", time.gmtime()))
+        finally:
+            fs.unlock()
+    if result is Output.JSON:
+        facts = msgspec.to_builtins(findings)
+        output.json_document({"directory": str(directory), "kept": None if kept is None else str(kept), **facts})
+    else:
+        output.line("whole" if kept is None else f"repaired; the files as they were: {kept}")
+    return 0
+
+
+def _show(findings: Findings) -> None:
+    if findings.identity_lost:
+        output.line(f"meta.json: missing or unreadable; the cluster id will be {findings.cluster_id}")
+    for low, high in findings.missing:
+        output.line(f"missing: log positions {low} to {high}")
+    for low, high in findings.damaged:
+        output.line(f"damaged: log positions {low} to {high}")
+    for each in findings.lost:
+        output.line(f"lost: topic={each.topic} partition={each.partition} offsets={each.low}-{each.high - 1}")
 
 
 @app.command()

@@ -289,10 +289,12 @@ class Appender:
         before: Sequence[control.Any] = (),
         last: control.Any | None = None,
         keyed: bool = False,
+        small: bool = False,
     ) -> int:
         """Append batches, and the record `last` behind them, as one frame group: a crash leaves all of it or nothing.
 
         `before`: records that stand before the group in the same segment. `keyed`: one of the records may have a key.
+        `small`: markers, which are taken while the disk is nearly full.
         Returns the log position to wait for. Raises BrokerError; nothing has changed then.
         """
         proofs = [provenance.encode(piece.proof) for piece in pieces]
@@ -300,7 +302,7 @@ class Appender:
         if parts > 1:
             size = sum(len(proof) + len(piece.batch) for proof, piece in zip(proofs, pieces, strict=True))
             size += sum(len(control.encode(record)) for record in (*before, *(() if last is None else (last,))))
-            self._log.reserve(size + (parts + len(before)) * frame.HEADER_BYTES, now_ms)
+            self._log.reserve(size + (parts + len(before)) * frame.HEADER_BYTES, now_ms, small=small)
         for record in before:
             self.append_control(record)
         end = self._log.end
@@ -309,7 +311,7 @@ class Appender:
             end = self._store(
                 partition, piece.batch, header.record_count, piece.span, piece.due_ms or header.max_timestamp, now_ms,
                 original_span=piece.original_span, due_ms=piece.due_ms, part=part, parts=parts, provenance=proof,
-                keyed=keyed,
+                keyed=keyed, small=small,
             )  # fmt: skip
             if piece.due_ms:
                 partition.wait(first, piece.span)
@@ -359,6 +361,7 @@ class Appender:
         part: int = 0,
         parts: int = 1,
         keyed: bool = False,
+        small: bool = False,
     ) -> int:
         """Give a checked batch its place; returns the log position behind it.
 
@@ -373,6 +376,7 @@ class Appender:
             Kind.BATCH, partition.topic.number, partition.index, record_count, base_offset, span,
             span if original_span < 0 else original_span, now_ms, batch,
             flags=frame.INDEXED if indexed else 0, due_ms=due_ms, part=part, parts=parts, provenance=provenance,
+            small=small,
         )  # fmt: skip
         if indexed and self.indexed is not None:
             self._note_keys(

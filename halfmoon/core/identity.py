@@ -32,7 +32,8 @@ class Identity(msgspec.Struct, frozen=True):
         if data is None:
             if fs.listdir("log"):
                 raise StartError(
-                    f"{PATH} is missing from the data directory, but there is a log: the broker refuses to start"
+                    f"{PATH} is missing from the data directory, but there is a log: the broker refuses to start; "
+                    "`halfmoon log repair` makes a new one"
                 )
             # 16 bytes as 22 letters, as Kafka writes cluster ids.
             cluster_id = base64.urlsafe_b64encode(random_bytes(16)).decode().rstrip("=")

@@ -37,8 +37,9 @@ class IndexFiles:
         self._fs.make_directory(index.FOLDER)
         self._fs.sync_directory("")
 
-    def load(self, start: int, upto: int, segments: Sequence[Segment]) -> None:
-        """Open the files that lie wholly within [start, upto) and within one segment; remove all others.
+    def load(self, start: int, upto: int, segments: Sequence[Segment], void: Set[str] = frozenset()) -> None:
+        """Open the files that lie wholly within [start, upto) and within one segment; remove all others, but leave
+        those of `void` alone.
 
         Of two that overlap the longer one stays: a merge was cut off before it removed its sources.
         """
@@ -46,6 +47,8 @@ class IndexFiles:
         unwanted = list(index.leftovers(self._fs))
         found: list[IndexFile] = []
         for begin, end, path in sorted(index.listed(self._fs), key=lambda entry: (entry[0], -entry[1])):
+            if path in void:
+                continue
             if start <= begin < end <= upto and (not found or begin >= found[-1].end):
                 segment = segments[bisect_left(ends, end)]
                 if segment.start <= begin:
@@ -54,7 +57,7 @@ class IndexFiles:
                         continue
             unwanted.append(path)
         for path in unwanted:
-            self._fs.remove(path)
+            self._remove(path)
         self.files.update(found)
         self._look_for_merges = True
 
@@ -121,7 +124,12 @@ class IndexFiles:
             if file.path in self.named:
                 self._kept.append(file.path)
             else:
-                self._fs.remove(file.path)
+                self._remove(file.path)
+
+    def _remove(self, path: str) -> None:
+        """What somebody else has removed is gone, too. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.remove(path)
 
     def keep(self, paths: Set[str]) -> None:
         """Files that are to stay until `release`, or the next start, if they are merged meanwhile. What expires goes

@@ -234,6 +234,7 @@ class Kernel:
             found.append(f"writes are refused: {self.log.low_disk_reason()}")
         if self.log.no_segment:
             found.append(f"writes are refused: {self.log.no_segment}")
+        found += [f"log files are missing or cut short: positions {low} to {high}" for low, high in self.report.missing]
         found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]

@@ -37,6 +37,7 @@ from halfmoon.core.salvage import Salvage, ends_transaction
 from halfmoon.core.storage import index
 from halfmoon.core.storage.files import FileSystem, read_file, write_file
 from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
+from halfmoon.core.storage.index import Key
 from halfmoon.core.storage.scan import Scan, read_frame, read_provenance
 from halfmoon.core.storage.segment import Segment
 from halfmoon.core.storage.storage import WriteSide
@@ -62,6 +63,8 @@ class Report(Struct):
     """Bytes of the cut tail in which there was something."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Stretches lost to rot."""
+    missing: list[tuple[int, int]] = field(default_factory=list)
+    """Stretches whose files are gone or cut short; they are among those that are lost."""
     indexed_again: int = 0
     """Bytes of the log below the snapshot that had to be scanned for want of an index file."""
 
@@ -83,6 +86,9 @@ class Recovery:
         self._settings = settings
         self._progress = progress
         self.report = Report()
+        self._lost_runs: list[tuple[Key, int]] = []
+        self._void_indexes: set[str] = set()
+        """Index files of what is missing: they go when what they say is in a checkpoint."""
         self.dispatch = Dispatch(0)
         self._indexes = indexes
         self._clean_files = clean_files
@@ -100,14 +106,16 @@ class Recovery:
         """Raises StartError, OSError."""
         log, report = self._log, self.report
         self._indexes.open()
-        chosen = self._choose()
+        saved = snapshot.load(log.fs)
+        self._find_missing(saved)
+        chosen = self._choose(saved)
         position = chosen.position if chosen is not None else log.start
         generation = chosen.generation if chosen is not None else 0
         report.snapshot_position = position
         if chosen is not None:
             snapshot.restore(self._catalog, chosen)
             report.clean = chosen.clean and self._clean_mark() == position
-        indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)
+        indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)  # also by files of what is missing
         self._index_below(log.start, position)
         log.recover(position, log.segments[-1].end if log.segments else position)
         scan = Scan(log.segments, position, generation, max(position, indexed), ends_transaction, log.ceiling)
@@ -122,32 +130,72 @@ class Recovery:
         if any(partition.queue.reaches_below(partition.moved_upto) for partition in self._catalog.partitions()):
             self._freeze(scan.position)  # a tail's first rows cannot be taken away
         self._clean_files.open(self._catalog, after_rot=bool(report.damaged))
+        self._lose_runs()
         for partition in self._catalog.partitions():
             partition.queue.end_offset = partition.next_offset
         log.resume(scan.position, log.lease(scan.generation))
+        report.missing = [(low, high) for low, high in log.missing if low < scan.position]
+        if report.damaged:
+            self._note_damage(scan.position)
         self.dispatch.position = scan.position
         if not self.dispatch.last_store_ms and self._indexes.files:
             self.dispatch.last_store_ms = self._indexes.files[-1].newest_store_ms
 
     # -- 1: where to start -------------------------------------------------------------------------------------------
 
-    def _choose(self) -> Snapshot | None:
+    def _find_missing(self, saved: Snapshot | None) -> None:
+        """What files are gone before the first segment and behind the last, as notes and derived files know. What they
+        held is lost like rot: what the index says of it must not be believed."""
         log = self._log
-        saved = snapshot.load(log.fs)
-        if saved is not None:
-            top = log.segments[-1].end if log.segments else 0
-            if saved.position > top:
-                raise StartError(
-                    f"the log ends at {top}, but the checkpoint knows it up to {saved.position}: files are missing"
-                )
-            if saved.position >= log.start:
-                return saved
+        listed = list(index.listed(log.fs))
+        known_end = max([0 if saved is None else saved.position, *(end for _, end, _ in listed)])
+        floor, known_start = log.floor, log.start if log.segments else 0
+        if floor is not None and (saved is None or floor.generation >= saved.generation):
+            known_start = floor.position
+        if log.segments and known_start < log.start:
+            log.fill(known_start, log.start)
+        top = log.segments[-1].end if log.segments else known_start
+        if top < known_end:
+            log.fill(top, known_end)
+        for begin, end, path in listed:
+            if any(begin < high and low < end for low, high in log.missing):
+                with contextlib.suppress(ValueError):
+                    file = index.open_file(log.fs, path)
+                    self._lost_runs += [(key, run.end_offset) for key, run in file.runs.items()]
+                    file.close()
+                self._void_indexes.add(path)
+
+    def _note_damage(self, position: int) -> None:
+        """In a checkpoint: the next start may not find out again. Raises OSError, but not on a full disk."""
+        log = self._log
+        try:
+            snapshot.save(log.fs, snapshot.take(self._catalog, position, log.generation))
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            return
+        for path in self._void_indexes - {file.path for file in self._indexes.files}:
+            log.fs.remove(path)
+
+    def _lose_runs(self) -> None:
+        """Offsets that only an index of what is gone knows were given out once; not to be given out again."""
+        for key, end_offset in self._lost_runs:
+            partition = self._catalog.partition(*key)
+            if partition is not None and partition.next_offset < end_offset:
+                partition.queue.lose(partition.next_offset, end_offset)
+                partition.next_offset = end_offset
+
+    def _choose(self, saved: Snapshot | None) -> Snapshot | None:
+        log = self._log
+        if saved is not None and saved.position >= log.start:
+            return saved
         # A head counts only where it is known to have been flushed: an index file of what follows it proves that,
         # and so
         # does being the oldest. Else it may be what an earlier, cut tail left behind in a segment that came back.
         indexed = {begin for begin, _, _ in index.listed(log.fs)}
+        oldest = next((segment for segment in log.segments if (segment.start, segment.end) not in log.missing), None)
         for segment in reversed(log.segments):
-            if segment.start in indexed or segment is log.segments[0]:
+            if segment.start in indexed or segment is oldest:
                 log.recover(segment.start, segment.end)
                 found = snapshot_at_head(segment)
                 if found is not None:
@@ -169,7 +217,7 @@ class Recovery:
 
     def _index_below(self, start: int, position: int) -> None:
         self._proven = position
-        self._indexes.load(start, position, self._log.segments)
+        self._indexes.load(start, position, self._log.segments, self._void_indexes)
         for begin, end, before in list(self._indexes.gaps(start, position)):
             for file in before:
                 for key, run in file.runs.items():

@@ -8,14 +8,15 @@ from contextlib import contextmanager
 
 from halfmoon.core import clean_files
 from halfmoon.core.storage.files import FileSystem, read_file
-from halfmoon.core.storage.log_files import list_segments
+from halfmoon.core.storage.log_files import gaps, list_segments, missing_segment
 from halfmoon.core.storage.segment import Segment
 from halfmoon.errors import StartError
 
 
 @contextmanager
 def open_segments(fs: FileSystem) -> Iterator[list[Segment]]:
-    """The segments that are there, opened for reading. Raises StartError where this is no data directory."""
+    """The segments that are there, opened for reading; zeroes stand in for what is missing between them. Raises
+    StartError where this is no data directory."""
     if read_file(fs, "meta.json") is None:
         raise StartError("no data directory: there is no meta.json in it")
     segments: list[Segment] = []
@@ -30,6 +31,9 @@ def open_segments(fs: FileSystem) -> Iterator[list[Segment]]:
                 segments.append(Segment(start, size, file, file.map()))
             else:
                 file.close()
+        for low, high in gaps(segments):
+            segments.append(missing_segment(low, high))
+        segments.sort(key=lambda segment: segment.start)
         yield segments
     finally:
         for segment in segments:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import msgspec
 
@@ -21,11 +20,11 @@ from halfmoon.core import clean_files
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.records.batches import validate_records
 from halfmoon.core.recovery import CLEAN_MARK
-from halfmoon.core.storage import index
+from halfmoon.core.storage import bounds, index
 from halfmoon.core.storage.files import FileSystem, OsFileSystem, read_file
 from halfmoon.core.storage.frame import BadFrameError, Frame, Kind
 from halfmoon.core.storage.index import IndexFile, Key
-from halfmoon.core.storage.log_files import list_segments, segment_path
+from halfmoon.core.storage.log_files import MissingFile, list_segments, segment_path
 from halfmoon.core.storage.scan import Scan, read_frame
 from halfmoon.core.storage.segment import Segment
 from halfmoon.errors import BrokerError
@@ -104,10 +103,7 @@ class _Verification:
 
     def run(self) -> Report:
         report, segments = self._report, self._segments
-        for before, after in pairwise(segments):
-            if before.end != after.start:
-                report.problems.append(f"a gap: segment {before.start:020d} ends at {before.end}, not at {after.start}")
-                return report
+        self._missing()
         report.start = report.end = segments[0].start if segments else 0
         saved = self._checkpoint()
         files = self._index_files()
@@ -123,6 +119,18 @@ class _Verification:
         report.damaged = [stretch for stretch in scan.damaged if self._is_damaged(*stretch)]
         self._clean_files(set() if saved is None else _named(saved))
         return report
+
+    def _missing(self) -> None:
+        segments, found = self._segments, []
+        floor = bounds.load_floor(self._fs)
+        saved = snapshot.load(self._fs)
+        believed = floor is not None and (saved is None or floor.generation >= saved.generation)
+        if floor is not None and believed and segments and floor.position < segments[0].start:
+            found.append((floor.position, segments[0].start))
+        found += [(segment.start, segment.end) for segment in segments if isinstance(segment.file, MissingFile)]
+        self._report.problems += [
+            f"log files are missing or cut short: positions {low} to {high}" for low, high in found
+        ]
 
     def _checkpoint(self) -> Snapshot | None:
         report = self._report

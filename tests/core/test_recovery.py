@@ -572,21 +572,107 @@ def test_an_interrupted_merge_is_no_harm(fs: FaultyFileSystem, clock: VirtualClo
     assert len(indexes.files) > len(again.housekeeping.indexes.files)
 
 
-def test_a_log_that_lost_its_last_segments_is_not_taken_for_a_short_one(
-    fs: FaultyFileSystem, clock: VirtualClock
+@pytest.mark.parametrize("stop", ["clean", "killed"])
+@pytest.mark.parametrize("how", ["gone", "cut", "cut by a little", "empty"])
+@pytest.mark.parametrize("which", ["first", "middle", "last"])
+@pytest.mark.parametrize("lose", [(), ("checkpoint",)], ids=["with checkpoint", "without"])
+def test_missing_files_are_treated_like_rot(
+    fs: FaultyFileSystem, clock: VirtualClock, stop: str, how: str, which: str, lose: tuple[str, ...]
 ) -> None:
     broker = many_segments(fs, clock)
-    broker.close()
-    fs.remove(segment_path(broker.log.segments[-1].start))
-    with pytest.raises(StartError, match="files are missing"):
-        open_broker(fs, clock)
+    before = {index: dict(read_all(broker, "t", index)) for index in range(2)}
+    ends = [partition_of(broker, "t", index).next_offset for index in range(2)]
+    if stop == "clean":
+        broker.close()
+    else:
+        broker.log.close()
+    segments = broker.log.segments
+    at = {"first": 0, "middle": len(segments) // 2, "last": len(segments) - 1}[which]
+    path = segment_path(segments[at].start)
+    size = {"gone": 0, "cut": segments[at].size // 2, "cut by a little": segments[at].size - 10, "empty": 0}[how]
+    if how == "gone":
+        fs.remove(path)
+    else:
+        inode = fs.names[path]
+        inode.cache, inode.disk = inode.cache[:size], inode.disk[:size]
+        inode.dirty.clear()
+    for name in [name for name in fs.names if name in lose]:
+        fs.remove(name)
+    fs = fs.kill()
+    again = open_broker(fs, clock)
+    cut_tail = which == "last" and size > 100  # the rest of it is not missed, if what was written ends before
+    if not cut_tail:
+        assert again.report.missing
+        assert any("missing or cut short" in line for line in again.health())
+    lost = 0
+    for index, records in before.items():
+        partition = partition_of(again, "t", index)
+        left = dict(read_all(again, "t", index))
+        damaged = {offset for low, high in partition.queue.damaged for offset in range(low, high)}
+        for offset, value in records.items():
+            if offset in damaged:
+                with pytest.raises(BrokerError) as caught:
+                    again.read(partition, offset, 1 << 20, min_one=True)
+                assert caught.value.fault is Fault.CORRUPT_MESSAGE
+                lost += 1
+            elif not (which == "last" and offset >= partition.next_offset):
+                assert left.get(offset) == value, (index, offset, damaged)
+        if which != "last" or stop == "clean":  # else nothing that is left knows of the last batches
+            assert partition.next_offset >= ends[index], "no offset is given out twice"
+    if not cut_tail and not (which == "last" and lose) and how != "cut by a little":
+        assert lost
+    # It goes on, and the next start says the same.
+    offset = send(again, "t", b"later").base_offset
+    turn(again)
+    known = {index: partition_of(again, "t", index).queue.damaged for index in range(2)}
+    third = open_broker(fs.kill(), clock)
+    assert {index: partition_of(third, "t", index).queue.damaged for index in range(2)} == known
+    assert dict(read_all(third, "t"))[offset] == b"later"
 
 
-def test_a_log_that_lost_a_segment_in_the_middle_does_not_start(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+def test_a_missing_head_is_noticed_and_an_expired_one_is_none(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """The floor is noted before a file of the log goes."""
     broker = many_segments(fs, clock)
-    fs.remove(segment_path(broker.log.segments[1].start))
-    with pytest.raises(StartError, match="gap"):
-        open_broker(fs.kill(), clock)
+    for topic in ("t", "u"):
+        for index in range(2):
+            partition = partition_of(broker, topic, index)
+            broker.delete_records(partition, partition.next_offset // 2)
+    turn(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    broker.housekeeping.drop_segments()
+    turn(broker)
+    assert broker.log.start > 0
+    assert open_broker(fs.kill(), clock).report.missing == []
+    assert open_broker(fs.power_loss(), clock).report.missing == []
+    after = fs.kill()
+    start = broker.log.start
+    after.remove(segment_path(start))
+    again = open_broker(after, clock)
+    assert again.report.missing == [(start, broker.log.segments[1].start)]
+
+
+def test_a_floor_of_an_earlier_generation_is_not_believed(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """A version without it has removed segments since."""
+    broker = many_segments(fs, clock)
+    note = bytes(fs.names["bounds"].cache)
+    broker.close()
+    broker = open_broker(fs, clock)
+    for topic in ("t", "u"):
+        for index in range(2):
+            partition = partition_of(broker, topic, index)
+            broker.delete_records(partition, partition.next_offset // 2)
+    turn(broker)
+    while not broker.housekeeping.retain():
+        pass
+    turn(broker)
+    broker.housekeeping.drop_segments()
+    turn(broker)
+    broker.close()
+    fs.names["bounds"].cache[:] = note
+    again = open_broker(fs.kill(), clock)
+    assert (again.report.missing, again.report.damaged) == ([], [])
 
 
 # -- versions ----------------------------------------------------------------------------------------------------------

@@ -182,7 +182,7 @@ def test_an_unreadable_checkpoint_is_told(broker: BareNode, fs: FaultyFileSystem
 def test_a_gap_is_told(broker: BareNode, fs: FaultyFileSystem) -> None:
     fs.remove(segment_path(broker.log.segments[1].start))
     (problem,) = verified(fs).problems
-    assert problem.startswith("a gap: segment 00000000000000000000 ends at 65536")
+    assert problem == "log files are missing or cut short: positions 65536 to 131072"
 
 
 def test_progress_is_told(broker: BareNode, fs: FaultyFileSystem, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -269,7 +269,6 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     "with meta.json empty": (empty_meta, "meta.json in the data directory cannot be read: "),
     "with meta.json of another shape": (lambda folder: change_meta(folder, cluster_id=5), "meta.json in the data dir"),
     "without meta.json": (lambda folder: (folder / "meta.json").unlink(), "meta.json is missing from the data dir"),
-    "with a segment missing": (remove_a_segment, "the log has a gap: "),
 }
 
 
@@ -289,6 +288,13 @@ def test_a_directory(data: Path, tmp_path: Path, case: str):
     shutil.copy(good / "meta.json", data / "meta.json")
     (data / "log" / f"{4 << 20:020d}").unlink(missing_ok=True)
     assert stored(data) == VALUE
+
+
+def test_a_segment_of_another_place_is_dropped(data: Path):
+    """What is between it and the log's end was never written."""
+    remove_a_segment(data)
+    assert stored(data) == VALUE
+    assert not (data / "log" / f"{4 << 20:020d}").exists()
 
 
 def test_a_data_directory_that_is_a_file(tmp_path: Path):

@@ -36,16 +36,24 @@ import errno
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 from halfmoon.config.units import readable_size
-from halfmoon.core.storage import ceiling
-from halfmoon.core.storage.ceiling import Ceiling, Noted
+from halfmoon.core.storage import bounds
+from halfmoon.core.storage.bounds import Ceiling, Floor, Noted
 from halfmoon.core.storage.files import ASIDE, Buffer, File, FileSystem, write_all
 from halfmoon.core.storage.frame import HEADER_BYTES, Kind, control_crc, encode
-from halfmoon.core.storage.log_files import FOLDER, SPARE, Retired, SyncJob, list_segments, segment_path
+from halfmoon.core.storage.log_files import (
+    FOLDER,
+    SPARE,
+    Retired,
+    SyncJob,
+    gaps,
+    list_segments,
+    missing_segment,
+    segment_path,
+)
 from halfmoon.core.storage.segment import Removed, Segment, Sync
-from halfmoon.errors import BrokerError, Fault, StartError, StorageError
+from halfmoon.errors import BrokerError, Fault, StorageError
 from halfmoon.schema.snapshot import CLEAN_BASE
 
 MAX_FRAME_BYTES = 1 << 30
@@ -87,6 +95,10 @@ class CommitLog:
         self.cleaned: list[Segment] = []
         """The clean files, in the order of their positions."""
         self._cleaned_starts: list[int] = []
+        self.missing: list[tuple[int, int]] = []
+        """Log positions [from, to) whose files are gone or cut short; found at the start."""
+        self.floor: Floor | None = None
+        """Where the log began when it was written last, if that is known."""
         self.ceiling: Noted | None = None
         """How far the log was ever written before it was opened, if that is known."""
         self._ceiling = Ceiling(fs)
@@ -117,14 +129,14 @@ class CommitLog:
     # -- opening ---------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Find the segments. Does not look into them: see `recovery`. Raises StartError."""
+        """Find the segments. Does not look into them: see `recovery`. Raises StartError, OSError."""
         fs = self.fs
         fs.make_directory(FOLDER)
         fs.sync_directory("")  # or the folder itself would be gone with the power
         for name in fs.listdir(FOLDER):
             if name.endswith(ASIDE):  # a segment that was being moved
                 fs.remove(f"{FOLDER}/{name}")
-        self.ceiling = ceiling.load(fs)
+        self.ceiling, self.floor = bounds.load(fs), bounds.load_floor(fs)
         for start, path in list_segments(fs):
             file = fs.open(path)
             size = file.size()
@@ -133,17 +145,22 @@ class CommitLog:
                 fs.remove(path)
                 continue
             self._add(Segment(start, size, file, file.map()))
-        for before, after in pairwise(self.segments):
-            if before.end != after.start:
-                raise StartError(
-                    f"the log has a gap: segment {before.start:020d} ends at {before.end}, "
-                    f"the next begins at {after.start}"
-                )
+        for low, high in gaps(self.segments):
+            self.fill(low, high)
         if self.segments:
             self.end = self.written = self.flushed = self.segments[0].start
         if "spare" in fs.listdir(FOLDER):
             fs.sync_directory(FOLDER)  # it may have been a segment a moment before the end
             self._open_spare()
+
+    def fill(self, low: int, high: int) -> None:
+        """The files of these positions are gone: zeroes stand in for them, which recovery takes for rot."""
+        self.missing = sorted([*self.missing, (low, high)])
+        at = bisect_right(self._starts, low)
+        self.segments.insert(at, missing_segment(low, high))
+        self._starts.insert(at, low)
+        if not at:
+            self.end = self.written = self.flushed = low
 
     def resume(self, end: int, generation: int) -> None:
         """Go on appending at `end`; all below it is on disk.
@@ -158,7 +175,7 @@ class CommitLog:
             self.removed(remove())
         self.end = self.written = self.flushed = self._pending_at = end
         self.generation = generation
-        self._ceiling.begin(end, generation)
+        self._ceiling.begin(end, generation, self.segments[0].start if self.segments else end)
 
     def recover(self, begin: int, end: int) -> None:
         """All of it may be touched: what the page cache does not have is waited for where it is touched."""
@@ -253,19 +270,20 @@ class CommitLog:
         parts: int = 1,
         payload_crc: int = 0,
         provenance: bytes = b"",
+        small: bool = False,
     ) -> int:
         """Put a frame at the end; returns the log position of its payload. `payload` is kept, not copied, until
-        `write`.
+        `write`. `small`: a batch that may use what is kept back of the disk, as control frames do.
 
         Raises BrokerError(KAFKA_STORAGE_ERROR) where the log cannot grow; nothing has changed then.
         """
         length = HEADER_BYTES + len(provenance) + len(payload)
         if self.failed is not None:
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self.failed}")
-        if self.low_disk and kind == Kind.BATCH:
+        if self.low_disk and kind == Kind.BATCH and not small:
             raise self._disk_is_low()
         if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
-            self._roll(kind, length, store_ms)
+            self._roll(length, store_ms, small=small or kind != Kind.BATCH)
         position = self.end
         header = encode(
             kind, length, position, self.flushed, self.generation, topic_number, partition, record_count, base_offset,
@@ -278,24 +296,24 @@ class CommitLog:
         self.end = position + length
         return self.end - len(payload)
 
-    def reserve(self, length: int, store_ms: int) -> None:
+    def reserve(self, length: int, store_ms: int, *, small: bool = False) -> None:
         """Make sure that batch frames of so many bytes, headers and all, come to stand in one segment, and that they
-        will be taken: for a frame group. Raises BrokerError(KAFKA_STORAGE_ERROR) as `append`."""
+        will be taken: for a frame group. `small` and errors as of `append`."""
         if self.failed is not None:
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, f"the log accepts no more writes: {self.failed}")
-        if self.low_disk:
+        if self.low_disk and not small:
             raise self._disk_is_low()
         if not self.segments or self.end + length + HEADER_BYTES > self.segments[-1].end:
-            self._roll(Kind.BATCH, length, store_ms)
+            self._roll(length, store_ms, small=small)
 
-    def _roll(self, kind: int, length: int, store_ms: int) -> None:
+    def _roll(self, length: int, store_ms: int, *, small: bool) -> None:
         """Begin a new segment that has room for its head and for a frame of `length`."""
         if length > MAX_FRAME_BYTES:
             raise BrokerError(Fault.RECORD_LIST_TOO_LARGE)
         if self.no_segment:
             raise BrokerError(Fault.KAFKA_STORAGE_ERROR, self.no_segment)
         has_room = self.has_room(length)
-        if kind == Kind.BATCH and not has_room:
+        if not small and not has_room:
             self.low_disk = True
             raise self._disk_is_low()
         start = max(self.end, self.segments[-1].end) if self.segments else self.end
@@ -524,7 +542,9 @@ class CommitLog:
         retired = self._retired[0]
         segment = retired.segment
         reuse = segment.start < CLEAN_BASE and segment.size >= self.next_bytes and not self._has_next()
-        return lambda: retired.remove(self.fs, reuse=reuse)
+        expired = segment.start < self.start  # and is no tail that a start has cut
+        floor = Floor(self.start, self.generation) if expired else None
+        return lambda: retired.remove(self.fs, reuse=reuse, floor=floor)
 
     def removed(self, result: Removed) -> None:
         retired = self._retired.popleft()

@@ -31,7 +31,7 @@ from halfmoon.core.storage.frame import (
 from halfmoon.errors import StartError
 
 if TYPE_CHECKING:
-    from halfmoon.core.storage.ceiling import Noted
+    from halfmoon.core.storage.bounds import Noted
     from halfmoon.core.storage.segment import Segment
 
 _POSITION_AT = 16

@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from halfmoon.config.settings import Settings
-from halfmoon.core.storage.ceiling import Noted
+from halfmoon.core.storage.bounds import Floor, Noted
 from halfmoon.core.storage.fetch_buffers import FetchBuffers
 from halfmoon.core.storage.files import Buffer, File, FileSystem
 from halfmoon.core.storage.frame_reading import WholeFrame
@@ -114,6 +114,10 @@ class WriteSide(Protocol):
     """Record batches are refused for want of room; the caller takes it back when there is room again."""
     no_segment: str
     """Why the log cannot grow, though there is room; the caller empties it to have it tried again."""
+    missing: list[tuple[int, int]]
+    """Log positions [from, to) of `segments` whose bytes are gone, found at the start."""
+    floor: Floor | None
+    """Where the log began when it was written last; None where that is not known."""
     ceiling: Noted | None
     """How far the log was ever written before it was opened; None where that is not known."""
     end: int
@@ -145,6 +149,10 @@ class WriteSide(Protocol):
 
     def open(self) -> None:
         """Find the segments. Raises StartError, OSError."""
+        ...
+
+    def fill(self, low: int, high: int) -> None:
+        """These positions, before or behind `segments`, must have been there once: let them be read as zeroes."""
         ...
 
     def recover(self, begin: int, end: int) -> None:
@@ -187,12 +195,14 @@ class WriteSide(Protocol):
         parts: int = 1,
         payload_crc: int = 0,
         provenance: bytes = b"",
+        small: bool = False,
     ) -> int:
-        """Put a frame at the end; the log position of its payload, which is kept, not copied, until `write`. Raises
+        """Put a frame at the end; the log position of its payload, which is kept, not copied, until `write`. `small`: a
+        batch that is taken while record batches are refused for want of room. Raises
         BrokerError; nothing has changed then. A frame group is `reserve` and an append for each of its parts."""
         ...
 
-    def reserve(self, length: int, store_ms: int) -> None:
+    def reserve(self, length: int, store_ms: int, *, small: bool = False) -> None:
         """Make sure that frames of so many bytes come to stand in one segment, and are taken. Raises BrokerError."""
         ...
 

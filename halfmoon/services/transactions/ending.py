@@ -53,7 +53,7 @@ class TransactionEndings:
         groups = tuple(entry.groups)
         offsets = [partition.next_offset for partition in written]
         pieces = [_marker(partition, batch) for partition in written]
-        position = self._appender.append_group(pieces, now_ms, last=record)
+        position = self._appender.append_group(pieces, now_ms, last=record, small=True)
         for piece, offset in zip(pieces, offsets, strict=True):
             _marked(piece, offset, now_ms, committed=commit)
         self._of_group |= dict.fromkeys(groups, position)
@@ -89,7 +89,7 @@ class TransactionEndings:
     def _append_abort(self, partition: Partition, producer_id: int, epoch: int, now_ms: int) -> int:
         batch = marker.build(producer_id, epoch, self._log.generation, now_ms, committed=False)
         piece, offset = _marker(partition, batch), partition.next_offset
-        position = self._appender.append_group([piece], now_ms)
+        position = self._appender.append_group([piece], now_ms, small=True)
         _marked(piece, offset, now_ms, committed=False)
         return position
 

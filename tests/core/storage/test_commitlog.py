@@ -373,11 +373,25 @@ def test_a_failed_sync_is_never_tried_again(fs: FaultyFileSystem, log: CommitLog
 # -- opening -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_gap_between_segments_stops_the_start(fs: FaultyFileSystem, log: CommitLog) -> None:
+def test_a_gap_between_segments_reads_as_zeroes(fs: FaultyFileSystem, log: CommitLog) -> None:
     fill(log, 3)
     flush(log)
     fs.remove(segment_path(log.segments[1].start))
-    with pytest.raises(StartError, match=r"gap: segment 00000000000000000000 ends at 65536, the next begins at 131072"):
+    again = CommitLog(fs, SEGMENT, 0)
+    again.open()
+    assert again.missing == [(SEGMENT, 2 * SEGMENT)]
+    assert [(segment.start, segment.end) for segment in again.segments][1] == (SEGMENT, 2 * SEGMENT)
+    assert not any(again.segments[1].view)
+    assert not fs.names.get(segment_path(SEGMENT)), "nothing is written in its place"
+    assert again.segments[1].mapping.release()
+
+
+def test_segments_that_overlap_stop_the_start(fs: FaultyFileSystem, log: CommitLog) -> None:
+    fill(log, 3)
+    flush(log)
+    log.close()
+    fs.open(segment_path(0)).pwritev([b"x"], SEGMENT + 10)
+    with pytest.raises(StartError, match="segment 00000000000000000000 ends at 65547, but the next begins at 65536"):
         CommitLog(fs, SEGMENT, 0).open()
 
 

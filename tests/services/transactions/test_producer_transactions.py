@@ -15,7 +15,7 @@ from halfmoon.schema.transactions import LAST_EPOCH, TransactionState
 from halfmoon.services.waiting.types import PutInterceptor, Redirect, Redirected
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-from tests.core.bench import VirtualClock, batch, open_broker, partition_of, send, sync, turn, values
+from tests.core.bench import VirtualClock, batch, fill, open_broker, partition_of, send, sync, turn, values
 from tests.services.transactions.transaction_bench import TxnClient, committed_values, fault_of, markers, read_committed
 
 STYLES = pytest.mark.parametrize("bumps", [True, False], ids=["epoch bumped", "older"])
@@ -607,17 +607,48 @@ def test_what_nobody_would_end_is_aborted_at_the_next_start(
     assert committed_values(broker, "t") == []
 
 
-def test_an_end_that_cannot_be_written_changes_nothing(broker: BareNode, clock: VirtualClock) -> None:
+@pytest.mark.parametrize("commit", [True, False])
+def test_while_the_disk_is_nearly_full_transactions_can_be_ended(
+    fs: FaultyFileSystem, clock: VirtualClock, commit: bool
+) -> None:
+    """What is kept back of the disk is there for markers too, also where they need another segment."""
+    broker = open_broker(fs, clock, low_disk_bytes=4 << 16)
+    broker.create_topic("t", 1)
+    turn(broker)
+    one = client(broker)
+    fs.free = 5 << 16
+    while not broker.log.low_disk:
+        try:
+            one.send("t", b"x" * 9_000)
+        except BrokerError:
+            break
+        turn(broker)
+    assert broker.log.low_disk
+    ended = broker.log.segments[-1].start
+    (one.commit if commit else one.abort)()
+    for number in range(8):  # until the active segment is full
+        broker.groups.commit("g", -1, "", None, [(partition_of(broker, "t"), number, -1, "m" * 4_000)])
+    assert broker.log.segments[-1].start >= ended
+    turn(broker)
+    assert state(broker) is (TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
+    assert partition_of(broker, "t").stable_offset == partition_of(broker, "t").high_watermark
+    with pytest.raises(BrokerError):
+        send(broker, "t", b"y")
+
+
+def test_an_end_that_cannot_be_written_changes_nothing(
+    fs: FaultyFileSystem, broker: BareNode, clock: VirtualClock
+) -> None:
     one = client(broker, timeout_ms=5_000)
     one.send("t", b"a")
-    turn(broker)
-    broker.log.low_disk = True
+    fill(broker, fs)
     assert fault_of(one.commit) is Fault.KAFKA_STORAGE_ERROR
     assert state(broker) is TransactionState.ONGOING
     clock.now_ms += 5_000
     broker.transactions.expire(clock.mono_ms())
     assert state(broker) is TransactionState.ONGOING
     assert broker.transactions.next_deadline() == clock.mono_ms() + 10_000
+    fs.free = 1 << 40
     broker.log.low_disk = False
     clock.now_ms += 10_000
     broker.transactions.expire(clock.mono_ms())

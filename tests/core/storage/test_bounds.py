@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from halfmoon.core.storage import ceiling
-from halfmoon.core.storage.ceiling import Noted
+from halfmoon.core.storage import bounds
+from halfmoon.core.storage.bounds import Noted
 from halfmoon.core.storage.commitlog import CommitLog
 from halfmoon.core.storage.frame import Kind
 from halfmoon.core.storage.log_files import segment_path
@@ -22,8 +22,8 @@ AHEAD = 8 << 10
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ceiling, "AHEAD_BYTES", AHEAD)
-    monkeypatch.setattr(ceiling, "SLACK_BYTES", AHEAD)
+    monkeypatch.setattr(bounds, "AHEAD_BYTES", AHEAD)
+    monkeypatch.setattr(bounds, "SLACK_BYTES", AHEAD)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_nothing_written_is_above_it_and_nothing_flushed_is_above_the_disks(seed
             log.finish_sync(job, None)
             job = None
         if offset % 10 == 0:
-            killed, lost = ceiling.load(fs.kill()), ceiling.load(fs.power_loss())
+            killed, lost = bounds.load(fs.kill()), bounds.load(fs.power_loss())
             assert killed is not None
             assert killed.position >= log.written
             assert log.flushed == 0 or (lost is not None and lost.position >= log.flushed)
@@ -97,7 +97,7 @@ def recycled_with_a_torn_tail(fs: FaultyFileSystem, log: CommitLog) -> int:
 def test_the_search_behind_a_torn_tail_ends_at_the_note(fs: FaultyFileSystem, log: CommitLog) -> None:
     recycled_with_a_torn_tail(fs, log)
     with_note = searched_bytes(fs.kill())
-    fs.remove(ceiling.PATH)
+    fs.remove(bounds.PATH)
     without = searched_bytes(fs.kill())
     assert with_note <= 3 * AHEAD
     assert without > SEGMENT * 3 // 4
@@ -106,16 +106,16 @@ def test_the_search_behind_a_torn_tail_ends_at_the_note(fs: FaultyFileSystem, lo
 @pytest.mark.parametrize("spoil", ["missing", "damaged", "short", "empty", "of another kind"])
 def test_a_note_that_cannot_be_read_says_nothing(fs: FaultyFileSystem, log: CommitLog, spoil: str) -> None:
     recycled_with_a_torn_tail(fs, log)
-    cache = fs.names[ceiling.PATH].cache
+    cache = fs.names[bounds.PATH].cache
     if spoil == "missing":
-        fs.remove(ceiling.PATH)
+        fs.remove(bounds.PATH)
     elif spoil == "damaged":
         cache[9] ^= 1
     elif spoil == "of another kind":
         cache[0] ^= 1
     else:
         del cache[0 if spoil == "empty" else 19 :]
-    assert ceiling.load(fs) is None
+    assert bounds.load(fs) is None
     assert searched_bytes(fs) > SEGMENT * 3 // 4
 
 
@@ -123,7 +123,7 @@ def test_a_note_of_an_earlier_generation_says_nothing(fs: FaultyFileSystem, log:
     """A version before the note has written behind it."""
     append_batch(log, 0)
     flush(log)
-    before = bytes(fs.names[ceiling.PATH].cache)
+    before = bytes(fs.names[bounds.PATH].cache)
     end = log.end
     later = opened(fs)
     later.resume(end, 2)
@@ -131,7 +131,7 @@ def test_a_note_of_an_earlier_generation_says_nothing(fs: FaultyFileSystem, log:
     flush(later)
     append_batch(later, 50)
     flush(later)
-    fs.names[ceiling.PATH].cache[:] = before
+    fs.names[bounds.PATH].cache[:] = before
     noted = opened(fs).ceiling
     assert noted is not None
     assert noted.generation == 1
@@ -171,17 +171,17 @@ def test_what_a_start_proves_is_below_a_note_that_is_on_the_disk(fs: FaultyFileS
     """The disk took no sync for long before the power went, and the bytes came there all the same."""
     append_batch(log, 0)
     flush(log)
-    old = bytes(fs.names[ceiling.PATH].disk)
+    old = bytes(fs.names[bounds.PATH].disk)
     end = 0
     for offset in range(1, 30):
         append_batch(log, offset, b"x" * 900)
         end = log.end
     flush(log)
-    fs.names[ceiling.PATH].disk[:] = fs.names[ceiling.PATH].cache[:] = old
+    fs.names[bounds.PATH].disk[:] = fs.names[bounds.PATH].cache[:] = old
     again = opened(fs.power_loss())
     again.prove(0, end)
     assert isinstance(again.fs, FaultyFileSystem)
-    noted = ceiling.load(again.fs.power_loss())
+    noted = bounds.load(again.fs.power_loss())
     assert noted is not None
     assert noted.position >= end
 
@@ -189,18 +189,18 @@ def test_what_a_start_proves_is_below_a_note_that_is_on_the_disk(fs: FaultyFileS
 def test_a_full_disk_has_no_note_and_writes_all_the_same(fs: FaultyFileSystem, log: CommitLog) -> None:
     append_batch(log, 0)
     flush(log)
-    fs.remove(ceiling.PATH)
+    fs.remove(bounds.PATH)
     fs.free = 0
     again = open_log(fs, generation=2)
     with pytest.raises(BrokerError):
         append_batch(again, 1, b"x" * SEGMENT)
-    assert ceiling.load(fs) is None
+    assert bounds.load(fs) is None
 
 
 def test_a_disk_that_refuses_the_note_has_failed(fs: FaultyFileSystem, log: CommitLog) -> None:
     append_batch(log, 0)
     flush(log)
-    fs.spoil(ceiling.PATH)
+    fs.spoil(bounds.PATH)
     for offset in range(1, 30):
         append_batch(log, offset, b"x" * 900)
     with pytest.raises(StorageError):
