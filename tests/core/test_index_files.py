@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
 from halfmoon.core.index_files import IndexFiles
 from halfmoon.core.storage import index
+from halfmoon.core.storage.files import OsFileSystem
 from halfmoon.core.storage.segment import Segment
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
-from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, read_all, send, sync
+from tests.core.bench import VirtualClock, jobs, open_broker, partition_of, read_all, send, sync, turn
 from tests.core.log_bench import new_fs
 
 SIZE = 1000
@@ -177,3 +180,51 @@ def test_a_segment_stays_while_its_files_are_merged() -> None:
     assert broker.log.start > first.start
     assert all(start >= broker.log.start for start, _ in on_disk(fs))
     assert all(file.start >= broker.log.start for file in indexes.files)
+
+
+def test_files_of_deleted_topics_are_closed_without_a_collection(tmp_path: Path, clock: VirtualClock) -> None:
+    broker = open_broker(OsFileSystem(tmp_path), clock)
+    gc.collect()
+    gc.disable()
+    try:
+        for number in range(12):
+            topic, _ = broker.create_topic(f"t{number}", 2)
+            for index in range(2):
+                send(broker, f"t{number}", b"x" * 20_000, index=index)
+            turn(broker)
+            broker.housekeeping.freeze()
+            turn(broker)
+            broker.delete_topic(topic)
+            del topic
+            turn(broker)
+        while not broker.housekeeping.retain():
+            pass
+        turn(broker)
+        broker.housekeeping.drop_segments()
+        turn(broker)
+        gone = [path for path in mapped(tmp_path) if path.endswith("(deleted)")]
+        assert not gone
+    finally:
+        gc.enable()
+
+
+def mapped(folder: Path) -> list[str]:
+    """The index files that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line.split(maxsplit=5)[5] for line in lines if f"{folder}/index/" in line]
+
+
+def test_a_file_that_somebody_has_removed_is_no_error(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = open_broker(fs, clock)
+    broker.create_topic("t", 1)
+    for number in range(12):
+        send(broker, "t", b"%d" % number + b"x" * 9_000)
+        broker.write()
+        sync(broker)
+        broker.settle()
+        broker.housekeeping.plan()
+        for path in [path for path in fs.names if path.startswith("index/")]:
+            fs.remove(path)
+        jobs(broker)
+    assert broker.housekeeping.problems == []
+    assert [value[:2].strip(b"x") for _, value in read_all(broker, "t")] == [b"%d" % number for number in range(12)]

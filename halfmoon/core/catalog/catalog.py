@@ -176,6 +176,7 @@ class Catalog:
         del self.by_name[topic.name], self.by_id[topic.id]
         for partition in topic.partitions:
             self.by_queue_number.pop(partition.queue_number, None)
+            partition.queue.drop_runs()
         self.traffic.deleted(topic)
         self.deleted[topic.number] = topic.name
         if len(self.deleted) > DELETED_KNOWN:

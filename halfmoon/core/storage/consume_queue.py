@@ -76,6 +76,10 @@ class ConsumeQueue:
         self._runs = [run for run in self._runs if run.file is not file]
         self._firsts = [run.first_offset for run in self._runs]
 
+    def drop_runs(self) -> None:
+        """Nobody reads it any more: do not keep files open until the collector comes."""
+        self._runs, self._firsts = [], []
+
     def reaches_below(self, offset: int) -> bool:
         """Whether the growing tail does."""
         return self.tail is not None and self.tail.base[0] < offset
