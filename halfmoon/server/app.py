@@ -42,6 +42,7 @@ from halfmoon.server.assembly import Node
 from halfmoon.server.build import build
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
 from halfmoon.server.loop_lag import LoopLag
 from halfmoon.server.needs import check_needs
 from halfmoon.server.observing import Observing
@@ -68,6 +69,7 @@ a second beside 1,000 consumers that wait, for 1 to 20 ms."""
 
 class Listener(Protocol):
     async def start(self, bind: Address) -> tuple[str, int]: ...
+
     async def stop(self) -> None: ...
 
 
@@ -113,6 +115,7 @@ class App:
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
         if settings.listeners.rocketmq is not None:
             await self._listen_rocketmq(settings.listeners.rocketmq, access)
+        self._limit_connections(raise_limit())
         self.services = Services(self.plugins.services)
         if settings.listeners.http is not None:
             from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
@@ -135,6 +138,8 @@ class App:
         fs = OsFileSystem(settings.node.data_dir)
         fs.lock()
         self._undo.append(fs.unlock)
+        raise_limit()
+        fs.held_back.hold(HELD_BACK)
         off = [name for name in OF_PLUGINS if name not in on]
         self.node = node = Node(
             fs, settings, SystemClock(), os.urandom, off=off, more_topic_configs=self.plugins.topic_configs
@@ -155,6 +160,8 @@ class App:
                 "event=recovered frames=%d end=%d torn_bytes=%d damaged=%s",
                 report.frames, report.end, report.torn_bytes, report.damaged,
             )  # fmt: skip
+        for problem in kernel.problems():
+            logger.error("event=damaged problem=%s", problem)
         buffers = kernel.fetch_buffers
 
         def freed() -> None:
@@ -198,6 +205,13 @@ class App:
         self.access = Access(self.plugins.verdict) if self.plugins.authorizers else None
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
         self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis)
+
+    def _limit_connections(self, descriptors: int) -> None:
+        """The listeners of both protocols share what descriptors there are."""
+        listeners = [self.kafka, *([] if self.rocketmq is None else [self.rocketmq])]
+        fit = connections_that_fit(descriptors, self.settings.limits.max_connections * len(listeners))
+        for listener in listeners:
+            listener.most_connections = fit // len(listeners)
 
     def _follow(self) -> None:
         """Plugins follow the log. Raises StartError."""

@@ -87,6 +87,8 @@ class Listener:
         self.max_request_bytes = limits.max_request_bytes
         self.round_time = RoundTime(loop.call_soon)
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
+        self.most_connections: int | None = None
+        """So many have file descriptors; None: any number."""
         self._connections: set[Accepted] = set()
         self._listeners: list[asyncio.Server] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -130,11 +132,14 @@ class Listener:
     def admit(self, connection: Accepted) -> bool:
         """Take a new connection in, unless there are too many."""
         counters = self.counters
-        if len(self._connections) >= self._limits.max_connections:
+        most, fit = self._limits.max_connections, self.most_connections
+        too_few = fit is not None and fit < most
+        if len(self._connections) >= (fit if too_few and fit is not None else most):
             counters.refused += 1
             if not self._refusals_logged:
                 self._refusals_logged = True
-                self.log.warning("event=connection_refused peer=%s reason=max_connections", connection.peer_host)
+                reason = "file_descriptors" if too_few else "max_connections"
+                self.log.warning("event=connection_refused peer=%s reason=%s", connection.peer_host, reason)
             return False
         self._connections.add(connection)
         counters.accepted += 1

@@ -14,10 +14,11 @@ import mmap
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from halfmoon.errors import StartError
 
+T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 LOCK = "lock"
 """The file of a data directory that its broker holds locked."""
@@ -106,9 +107,55 @@ class FileSystem(Protocol):
         """The most memory that its files may take as page cache."""
 
 
+class HeldBack:
+    """Descriptors that are kept for the files of the broker: where connections have used up all others, a file that
+    must be opened takes one of these. What was taken is put back as soon as there are some again. For any thread."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._held: list[int] = []
+
+    def hold(self, count: int) -> None:
+        """As many as can be had."""
+        self._count = count
+        self._refill()
+
+    def run(self, use: Callable[[], T]) -> T:
+        """What takes a descriptor. Raises OSError."""
+        while True:
+            try:
+                result = use()
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE) or not self._give():
+                    raise
+            else:
+                if len(self._held) < self._count:
+                    self._refill()
+                return result
+
+    def release(self) -> None:
+        self._count = 0
+        while self._give():
+            pass
+
+    def _give(self) -> bool:
+        try:
+            os.close(self._held.pop())
+        except IndexError:
+            return False
+        return True
+
+    def _refill(self) -> None:
+        with contextlib.suppress(OSError):
+            while len(self._held) < self._count:
+                self._held.append(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC))
+
+
 class OsMapping:
-    def __init__(self, fd: int, size: int) -> None:
-        self._map = mmap.mmap(fd, size, access=mmap.ACCESS_READ)
+    def __init__(self, fd: int, size: int, held: HeldBack | None = None) -> None:
+        held = held or HeldBack()
+        # It keeps a descriptor of its own.
+        self._map = held.run(lambda: mmap.mmap(fd, size, access=mmap.ACCESS_READ))
         self.view = memoryview(self._map)
         self._address = 0
 
@@ -134,8 +181,9 @@ class OsMapping:
 class OsFile:
     """A file of this machine."""
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, held: HeldBack | None = None) -> None:
         self._fd = fd
+        self._held = held
         # Reads ask for all they want at once; read-ahead beyond that would stand before our fdatasyncs in the disk's
         # queue (a cold reader at full speed: p50 of a synced produce 26 ms with it, 2 ms without).
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -208,7 +256,7 @@ class OsFile:
         return os.fstat(self._fd).st_size
 
     def map(self) -> OsMapping:
-        return OsMapping(self._fd, self.size())
+        return OsMapping(self._fd, self.size(), self._held)
 
     def close(self) -> None:
         os.close(self._fd)
@@ -221,6 +269,7 @@ class OsFileSystem:
         """Makes the directory where there is none; with `read_only` that is a StartError, and files open for
         reading."""
         self.root = Path(root)
+        self.held_back = HeldBack()
         self._lock: int | None = None
         self._access = os.O_RDONLY if read_only else os.O_RDWR
         if read_only:
@@ -256,10 +305,11 @@ class OsFileSystem:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+        self.held_back.release()
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = self._access | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
-        return OsFile(os.open(self.root / path, flags, 0o644))
+        return OsFile(self.held_back.run(lambda: os.open(self.root / path, flags, 0o644)), self.held_back)
 
     def rename(self, source: str, target: str) -> None:
         (self.root / source).rename(self.root / target)
@@ -280,7 +330,7 @@ class OsFileSystem:
         return (self.root / path).stat().st_nlink
 
     def sync_directory(self, path: str) -> None:
-        fd = os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fd = self.held_back.run(lambda: os.open(self.root / path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         try:
             os.fsync(fd)
         finally:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
+import resource
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -273,3 +275,53 @@ def test_file_systems_that_know_nothing_of_holes(
     monkeypatch.setattr("halfmoon.core.storage.files.os.lseek", lseek)
     assert file.written(10) == found
     file.close()
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[Callable[[], list[int]]]:
+    """A function that takes all descriptors there are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken: list[int] = []
+
+    def take() -> list[int]:
+        used = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 8, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        return taken
+
+    yield take
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    for fd in taken:
+        os.close(fd)
+
+
+def test_files_are_opened_though_connections_have_all_descriptors(
+    tmp_path: Path, few_descriptors: Callable[[], list[int]]
+) -> None:
+    fs = OsFileSystem(tmp_path)
+    fs.held_back.hold(6)
+    taken = few_descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        os.open(os.devnull, os.O_RDONLY)
+    file = fs.open("segment", create=True)
+    file.allocate(4096)
+    mapping = file.map()
+    fs.sync_directory("")
+    assert mapping.release()
+    file.close()
+    # What was taken of the reserve comes back when there is room again.
+    os.close(taken.pop())
+    for _ in range(20):
+        file = fs.open("segment")
+        file.map()
+        file.close()
+    fs.held_back.release()
+
+
+def test_without_a_reserve_the_reason_is_told(tmp_path: Path, few_descriptors: Callable[[], list[int]]) -> None:
+    fs = OsFileSystem(tmp_path)
+    few_descriptors()
+    with pytest.raises(OSError, match="Too many open files"):
+        fs.open("segment", create=True)
