@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from halfmoon.config.settings import load_settings
+from halfmoon.config.settings import NEW_NODE, load_settings
 from halfmoon.core import identity
 from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Kernel
@@ -103,7 +103,7 @@ def repair(directory: Path, findings: Findings, stamp: str) -> Path:
     fs = OsFileSystem(directory)
     meta = _identity(directory)
     if meta is None:
-        meta = Identity(identity.FORMAT, findings.cluster_id, _node_id())
+        meta = Identity(identity.FORMAT, findings.cluster_id, NEW_NODE)
         write_file(fs, identity.PATH, [msgspec.json.encode(meta)])
     _forget_indexes(directory, findings.damaged)
     kernel = _recovered(directory, meta)
@@ -116,10 +116,6 @@ def repair(directory: Path, findings: Findings, stamp: str) -> Path:
 
 def _new_cluster_id() -> str:
     return base64.urlsafe_b64encode(os.urandom(16)).decode().rstrip("=")
-
-
-def _node_id() -> int:
-    return load_settings({}, {}, {}).node.id
 
 
 def _identity(directory: Path) -> Identity | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 from collections.abc import Sequence
 from itertools import pairwise
@@ -40,8 +41,14 @@ class MissingFile:
     def pread(self, length: int, position: int) -> bytes:
         return bytes(max(0, min(length, self._size - position)))
 
-    def pread_cached(self, length: int, position: int) -> bytes:
-        return self.pread(length, position)
+    def pread_into(self, buffer: memoryview, position: int) -> None:
+        if position + len(buffer) > self._size:
+            raise OSError(errno.EIO, f"the file ends at {self._size}")
+        buffer[:] = bytes(len(buffer))
+
+    def pread_cached_into(self, buffer: memoryview, position: int) -> bool:
+        self.pread_into(buffer, position)
+        return True
 
     def expect(self, length: int, position: int) -> bool:
         return False
