@@ -3,4 +3,4 @@
 ARCHITECTURE.md shows the package's parts and who may import whom.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.3.0.dev0"
