@@ -31,7 +31,7 @@ def connections_that_fit(limit: int, max_connections: int) -> int:
         logger.warning(
             "event=few_descriptors max_connections=%d descriptors=%d accepted_connections=%d reason=%s",
             max_connections, limit, fit,
-            "the limit of file descriptors is lower than limits.max_connections needs: raise it by ulimit -n, LimitNOFILE",
+            "the limit of file descriptors is lower than limits.max_connections needs: raise it (ulimit -n)",
         )  # fmt: skip
         return fit
     return max_connections

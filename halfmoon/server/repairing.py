@@ -76,7 +76,7 @@ def examine(directory: Path, cluster_id: str | None = None, progress: Progress |
     """What a repair would do; the directory stays as it is. Its broker must not run. `cluster_id`: for a directory
     without meta.json; None: a new one. Raises StartError, OSError."""
     known = _identity(directory)
-    meta = known or Identity(identity.FORMAT, cluster_id or _new_cluster_id(), _node_id())
+    meta = known or Identity(identity.FORMAT, cluster_id or _new_cluster_id(), NEW_NODE)
     with tempfile.TemporaryDirectory(prefix=".repair-", dir=directory) as clone:
         copy = Path(clone)
         _clone(directory, copy, meta)
