@@ -66,7 +66,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         def run() -> None:
             try:
                 done.set_result(func(*args))
-            except Exception as error:
+            except BaseException as error:  # the death of the process, too
                 done.set_exception(error)
 
         self.call_later(self.some_s(), run)

@@ -61,3 +61,12 @@ def test_a_log_that_loses_it(client, broker):
     pending = client.send(KEY, 2, DeleteRecordsRequest(topics=before((0, 20))))
     broker.flush(BrokerError(Fault.KAFKA_STORAGE_ERROR))
     assert told(pending.answer) == [(0, 56, -1)]
+
+
+def test_what_is_deleted_already_is_told_once_that_is_durable(client, broker):
+    """Who asks again, since the first answer was lost, must not believe in what a power loss would undo."""
+    client.send(KEY, 2, DeleteRecordsRequest(topics=before((0, 20)), timeout_ms=1))
+    again = client.send(KEY, 2, DeleteRecordsRequest(topics=before((0, 20)), timeout_ms=1))
+    assert again.answer is None
+    broker.flush(BrokerError(Fault.KAFKA_STORAGE_ERROR, "the disk broke"))
+    assert told(again.answer) == [(0, 56, -1)]

@@ -39,7 +39,8 @@ def delete_records(ctx: Context, request: Any) -> object:
             except BrokerError as error:
                 _fail(result, error)
                 continue
-            position = later(position, written)
+            # Where they were deleted before: once that is durable.
+            position = later(position, written or ctx.core.log.end)
             moved.append(result)
         topics.append(_TopicResult(name=topic.name, partitions=results))
     return when_durable(ctx, position, DeleteRecordsResponse(throttle_time_ms=0, topics=topics), moved, _fail)
