@@ -130,7 +130,7 @@ MUTANTS = (
 
 KAFKA, STORE, SERVICES = "adapters/kafka/api/", "plugins/store/", "services/"
 AFTER = "when_durable(ctx, position,"
-TORTURE_S = 120
+TORTURE_S = 300
 """So long scenarios are played, at most."""
 
 OF_TORTURE = (
