@@ -91,7 +91,7 @@ class InternalTopics:
             while self._catalog.topic(new) is not None:
                 new, more = f"{RENAMED}{more}.{name}", more + 1
             self._appender.append_control(TopicRenamed(topic.number, new))
-            self._logger.warning("event=topic_renamed topic=%s name=%s reason=the name is reserved", name, new)
+            self._logger.warning("event=topic_renamed topic=%s name=%s reason=reserved_name", name, new)
 
     def _start(self) -> None:
         self._relays.add(self, self)
