@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -76,6 +77,7 @@ class Machine:
     def _disk(self, _: object) -> FaultyFileSystem:
         fs: Any = self.fs
         fs.root, fs.lock, fs.unlock = Path("torture"), lambda: None, lambda: None
+        fs.held_back = SimpleNamespace(hold=lambda count: None)
         return self.fs
 
     async def start(self) -> None:
