@@ -60,7 +60,7 @@ MUTANTS = (
     Mutant("index-before-tail", CORE + "recovery.py", "self._prove(frozen.end)", "pass"),
     Mutant(
         "head-unproven", CORE + "recovery.py",
-        "if segment.start in indexed or segment is log.segments[0]:", "if True:",
+        "if segment.start in indexed or segment is oldest:", "if True:",
     ),
     Mutant("clean-mark-stays", CORE + "recovery.py", "fs.remove(CLEAN_MARK)", "pass"),
     Mutant("same-generation", STORAGE + "commitlog.py", "return generation + 1", "return generation"),
