@@ -381,13 +381,16 @@ def test_a_dead_letter_of_java_is_replayed_by_the_command_line(
     assert (dead.getMsgId(), dead.getReconsumeTimes()) == (sent.getMsgId(), 2)
     assert dead.getProperty("ORIGIN_MESSAGE_ID") == sent.getOffsetMsgId()
 
-    row = {"group": group, "dead_letters": 1, "letters": 1, "topic": dead_letter_topic(group)}
+    row = {
+        "group": group, "dead_letters": 1, "letters": 1, "replayed": 0, "topic": dead_letter_topic(group),
+    }  # fmt: skip
     assert cli.ok("dlq", "list", group, "-o", "json").json() == [row]
     (shown,) = cli.ok("dlq", "show", group, "--tag", "paid", "-o", "json").json_lines()
     assert (shown["value"], shown["key"], shown["offset"]) == ("bad", "order-1", 0)
     is_mended = True
-    for _ in range(2):  # Each letter is handed back once.
-        assert cli.ok("dlq", "replay", group).out == f"1 dead letter replayed to {retry_topic(group)}\n"
+    target = retry_topic(group)
+    assert cli.ok("dlq", "replay", group).out == f"1 dead letter replayed to {target}\n"
+    assert cli.ok("dlq", "replay", group).out == f"0 dead letters replayed to {target}; 1 replayed already\n"
     got.exactly(3)
     again = got.messages[2]
     assert (again.getTopic(), body(again), again.getTags(), again.getKeys()) == (topic, "bad", "paid", "order-1")
