@@ -62,8 +62,9 @@ def repair(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     result: OutputOption = Output.TEXT,
 ) -> int:
-    """Show what DIR has lost, by topic and offset, and make it whole without that. The broker must be stopped.
+    """Show what DIR has lost, and make it whole without that.
 
+    The loss is shown by topic and offset. The broker must be stopped.
     The files as they were stay in DIR/damaged. Lost offsets are answered with CORRUPT_MESSAGE until they expire.
     """
     import time
