@@ -608,7 +608,8 @@ def ask_own(world: World, question: dict[str, Any]) -> Any:
     for _ in range(3):
         world.rig.turn()
         world.rig.loop.run_threads()
-    return json.loads(answer.value if isinstance(answer, Deferred) else answer)
+    body = answer.value if isinstance(answer, Deferred) else answer
+    return json.loads(body if isinstance(body, bytes) else b"".join(body))
 
 
 def test_an_api_of_a_plugin_guards_itself() -> None:

@@ -226,7 +226,7 @@ def test_rot_is_stepped_over(fs: FaultyFileSystem, clock: VirtualClock) -> None:
 
 def test_a_batch_that_is_none_stops_nothing(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     """Where headers do not act nobody has looked into it before."""
-    broker = reopen(fs, clock, segment_bytes=1 << 20)
+    broker = reopen(fs, clock, segment_bytes=1 << 20, validate="header")
     settings = {"halfmoon.headers.enable": "false", "halfmoon.key.index": "true"}
     bad = broker.create_topic("bad", 1, settings)[0].partitions[0]
     broker.create_topic("t", 1)

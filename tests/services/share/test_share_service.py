@@ -546,6 +546,8 @@ def test_letters_do_not_go_round_in_circles() -> None:
 
 def test_a_batch_that_cannot_be_read_has_no_letter() -> None:
     bench = Bench()
+    bench.log["validate"] = "header"
+    bench.restart()
     made = bytearray(batch(b"x" * 100))
     made[-30:] = b"\xff" * 30
     header = parse_header(made)
