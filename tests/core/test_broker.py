@@ -22,8 +22,8 @@ Answers = list[tuple[str, Fault | None]]
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "halfmoon.broker")
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from tests.core.bench import VirtualClock, flip, jobs, open_broker, partition_of
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "halfmoon.broker")
 
 
 @pytest.fixture

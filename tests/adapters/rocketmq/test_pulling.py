@@ -336,7 +336,7 @@ class TestWhatKafkaClientsProduced:
         assert properties_of(message)["UNIQ_KEY"] == "u" * min(size, 20_000)
 
     def test_a_batch_without_readable_records_is_passed_over(self) -> None:
-        rig = Rig()
+        rig = Rig(log__validate="header")
         (partition,) = rig.topic("orders")
         good = build_batch([(None, b"x", 1, ())])
         bad = bytearray(build_batch([(None, b"xyz", 1, ())]))

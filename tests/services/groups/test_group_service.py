@@ -17,8 +17,8 @@ DAY_MS = 86_400_000
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "halfmoon.broker")
 
 
 @pytest.fixture

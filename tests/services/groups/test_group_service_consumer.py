@@ -26,8 +26,8 @@ ALLOCATORS: Mapping[str, AnyAllocator] = {
 
 
 @pytest.fixture(autouse=True)
-def quiet() -> None:
-    logging.getLogger("halfmoon.services.groups.consumer.targets").setLevel(logging.CRITICAL + 1)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL + 1, "halfmoon.services.groups.consumer.targets")
 
 
 def opened(fs: FaultyFileSystem, clock: VirtualClock, **groups: object) -> BareNode:
@@ -88,9 +88,9 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing(broker: BareNode) -> No
 
 
 def test_a_group_that_could_not_be_written_harms_no_other_and_is_written_later(
-    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode
+    fs: FaultyFileSystem, clock: VirtualClock, broker: BareNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    logging.getLogger("halfmoon.broker").setLevel(logging.CRITICAL + 1)
+    caplog.set_level(logging.CRITICAL + 1, "halfmoon.broker")
     beat(broker, group="other")
     fill(broker, fs)
     unwritten = Fault.COORDINATOR_NOT_AVAILABLE

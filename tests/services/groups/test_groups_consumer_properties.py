@@ -12,7 +12,6 @@ Consumers are heard of more often than their sessions last: one that is not is t
 from __future__ import annotations
 
 import itertools
-import logging
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -27,8 +26,6 @@ from halfmoon.services.groups.messages import GroupSettings, Persist
 from tests.chance import trying
 from tests.services.groups.consumer_clients import NewClient, OldClient, World
 from tests.services.groups.consumer_script import FakeTopics, Remembered, breakable
-
-logging.getLogger("halfmoon.services.groups.consumer.targets").setLevel(logging.CRITICAL)
 
 ALLOCATORS = {"averagely": averagely, "range": range_, "sticky": sticky, "uniform": uniform}
 TOPICS = st.sampled_from([("t",), ("t",), ("t", "u"), ("u",), ("later",), ()])

@@ -9,11 +9,13 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import pytest
+
 from tests.services.groups.consumer_script import Script
 from tests.transcript import check, transcripts
 
 
 @transcripts("consumer", __file__)
-def test_transcript(path: Path) -> None:
-    logging.getLogger("halfmoon.services.groups.consumer.targets").setLevel(logging.CRITICAL)
+def test_transcript(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL, "halfmoon.services.groups.consumer.targets")
     check(path, Script().run)
