@@ -258,13 +258,15 @@ class KeyIndex:
                 position, length = self._noted[self._done], self._noted[self._done + 1]
                 seen: Frame | None = None
                 known = self._hashed.pop(position, None)
-                if known is not None:
+                if position < self._log.start:
+                    pass  # it has expired before it was looked at
+                elif known is not None:
                     seen = known[0]
                     if self._close_at <= position and self._may_close_at(seen):
                         yield from self._close_upto(position)
                     self._tail.saw(seen.store_ms)
                     self._tail.add_all(known[1], position)
-                elif position >= self._log.start:  # else it has expired
+                else:
                     read = self._reader.read_at([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
                     seen = yield from self._take(position, memoryview(data))

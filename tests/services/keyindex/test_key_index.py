@@ -250,6 +250,26 @@ def test_many_keys_in_records_that_have_none_of_their_own(broker: BareNode) -> N
 
 
 @pytest.mark.parametrize("dropped", [1, 2, 5])
+def test_segments_that_go_before_they_are_followed(fs: FaultyFileSystem, clock: VirtualClock, dropped: int) -> None:
+    """Found by torture: the index could not be written for a while, and then knew of frames that were gone."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    ends = []
+    for at in range(400):
+        send(broker, "t", (b"." * 1_000, {"KEYS": f"a{at}"}))
+        ends.append(broker.log.end)
+    for _ in range(dropped):
+        broker.housekeeping._drop_oldest()
+    jobs(broker)
+    relay(broker)
+    assert broker.relays.problems() == []
+    there = [at for at in range(1, 400) if ends[at - 1] > broker.log.start]
+    assert 50 < len(there) < 400
+    for at in there:
+        assert places(broker, "t", f"a{at}".encode()) == {("t", at)}
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 5])
 def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: VirtualClock, dropped: int) -> None:
     broker = reopen(fs, clock)
     broker.create_topic("t", 1)
