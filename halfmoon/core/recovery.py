@@ -25,13 +25,13 @@ import msgspec
 from msgspec import Struct, field
 
 from halfmoon.config.settings import Settings
+from halfmoon.core import recovered_producers
 from halfmoon.core.catalog import snapshot
 from halfmoon.core.catalog.catalog import Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clean_files import CleanFiles
 from halfmoon.core.dispatch import Appended, Dispatch, adopt, write_index
 from halfmoon.core.index_files import IndexFiles
-from halfmoon.core.producer_state import Producers
 from halfmoon.core.records.batches import CONTROL, HEADER, TRANSACTIONAL, BatchHeader
 from halfmoon.core.salvage import Salvage, ends_transaction
 from halfmoon.core.storage import index
@@ -115,6 +115,8 @@ class Recovery:
         if chosen is not None:
             snapshot.restore(self._catalog, chosen)
             report.clean = chosen.clean and self._clean_mark() == position
+            if chosen is not saved:
+                recovered_producers.remember(log, self._catalog, position)
         indexed = max((end for _, end, _ in index.listed(log.fs)), default=0)  # also by files of what is missing
         self._index_below(log.start, position)
         log.recover(position, log.segments[-1].end if log.segments else position)
@@ -298,14 +300,7 @@ class Recovery:
             partition.began_epoch(frame.generation, frame.base_offset)
             if batch.attributes & TRANSACTIONAL:
                 self._apply_transactional(partition, frame, batch, payload)
-        if batch.producer_id >= 0 and frame.original_span:
-            sent_to = self._origin or partition
-            if sent_to.producers is None:
-                sent_to.producers = Producers()
-            sent_to.producers.appended(
-                batch.producer_id, batch.producer_epoch, batch.base_sequence, frame.original_span,
-                frame.base_offset if sent_to is partition else -1, frame.end, frame.store_ms,
-            )  # fmt: skip
+        recovered_producers.appended(frame, batch, partition, self._origin or partition)
         self._index(frame, frame.due_ms or batch.max_timestamp)
 
     def _apply_transactional(self, partition: Partition, frame: Frame, batch: BatchHeader, payload: memoryview) -> None:

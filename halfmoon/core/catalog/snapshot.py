@@ -6,7 +6,7 @@ snapshot and read on from its position. It is kept in two places:
 - `checkpoint`, a small file, replaced atomically now and then: so that a restart reads little of the log;
 - control frames at the head of each segment, as one frame group: so that the segments before it may expire, and so
   that the checkpoint can be lost. Of producers' sequences it has those with an open transaction: the rest would make
-  each head large, and a producer that is forgotten may go on with any sequence.
+  each head large, and stands in the log before (`core.recovered_producers`).
 
 `checkpoint` is magic "HMcp", version u32, CRC-32C of the rest u32, then msgpack. A file that does not check counts
 as lost.
