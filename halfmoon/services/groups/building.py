@@ -78,4 +78,6 @@ class CatalogTopics:
         return 0 if topic is None else len(topic.partitions)
 
     def names(self) -> Iterable[str]:
-        return (name for name, topic in self._catalog.by_name.items() if not topic.internal)
+        # Kafka's patterns find its internal topics (TopicRegexResolver), and its clients rely on it. Those of our own
+        # hold other topics' messages before their time.
+        return (name for name, topic in self._catalog.by_name.items() if not topic.internal or name.startswith("__"))

@@ -70,7 +70,7 @@ def test_members_make_up_their_ids_from_version_1_on(client):
     assert (refused.error_code, refused.error_message) == (42, "MemberId can't be empty.")
 
 
-def test_patterns_find_topics_that_come_later_and_no_internal_ones(client):
+def test_patterns_find_topics_that_come_later_and_no_internal_ones_of_our_own(client):
     client.broker.create_topic("u.inside", 1, internal=True)
     joined = beat(client, subscribed_topic_names=None, subscribed_topic_regex="u.*")
     assert share(joined) == {topic_id(client, "u"): [0]}
@@ -80,6 +80,13 @@ def test_patterns_find_topics_that_come_later_and_no_internal_ones(client):
     refused = beat(client, "n", subscribed_topic_names=None, subscribed_topic_regex="(a")
     assert refused.error_code == 128
     assert "missing )" in refused.error_message
+
+
+def test_patterns_find_kafkas_internal_topics(client):
+    """As Kafka's TopicRegexResolver: franz-go's suite expects it."""
+    client.broker.create_topic("__consumer_offsets", 1, internal=True)
+    joined = beat(client, subscribed_topic_names=None, subscribed_topic_regex="__consumer_.*")
+    assert share(joined) == {topic_id(client, "__consumer_offsets"): [0]}
 
 
 def test_what_is_refused(client):

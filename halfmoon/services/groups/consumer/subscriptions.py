@@ -1,7 +1,8 @@
 """Which topics members read: names as they are, patterns by the topics that there are.
 
 A topic that does not exist yet counts from its creation on, without anybody asking again: who looks here looks at the
-topics of that moment, and `Topics.changes` says when it is worth looking. Internal topics are not found by patterns.
+topics of that moment, and `Topics.changes` says when it is worth looking. Patterns do not find Halfmoon's own
+internal topics.
 
 A pattern may be a costly one, and topics many, so who has patterns looks at so many names at once only; the others come
 with the next heartbeats.
