@@ -20,12 +20,12 @@ HEAD = """\
 
 Every command has `--help`, which says the same as this page.
 
-- **Which broker.** The address is `-b HOST:PORT`, else `HALFMOON_BOOTSTRAP_SERVER`, else `127.0.0.1:9092`. The commands work with
-  Apache Kafka too. `produce` and `consume` also speak [RocketMQ's protocol](rocketmq.md#from-the-command-line)
-  (`--protocol rocketmq`); the name server is `--namesrv HOST:PORT`, else `HALFMOON_NAMESRV`, else `NAMESRV_ADDR`, else
-  `127.0.0.1:9876`.
-- **Output.** Results go to stdout, as text for people or with `-o json` for programs; everything else goes to stderr. The text
-  may change. JSON fields keep their names; a field that is renamed appears under both names for one version.
+- **Which broker.** The address is `-b HOST:PORT`, else `HALFMOON_BOOTSTRAP_SERVER`, else `127.0.0.1:9092`. The commands
+  work with Apache Kafka too. `produce` and `consume` also speak [RocketMQ's
+  protocol](rocketmq.md#from-the-command-line) (`--protocol rocketmq`); the name server is `--namesrv HOST:PORT`, else
+  `HALFMOON_NAMESRV`, else `NAMESRV_ADDR`, else `127.0.0.1:9876`.
+- **Output.** Results go to stdout, as text for people or with `-o json` for programs; everything else goes to stderr.
+  The text may change. JSON fields keep their names; a field that is renamed appears under both names for one version.
 - **Exit codes.** 0 success, 1 failure or refusal, 2 invalid command line, 130 interrupted by Ctrl-C.
 - **Shell completion.** `halfmoon --install-completion`.
 
