@@ -1,4 +1,4 @@
-"""docs/delays.md: its commands and its programs do what it says."""
+"""docs/delays.md and docs/views.md: their commands and programs do what they say."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ import halfmoon.testing
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
-BLOCKS = BLOCK.findall((ROOT / "docs/delays.md").read_text(encoding="utf-8"))
+
+
+def blocks(page: str, mark: str) -> list[str]:
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    return [block for found, block in BLOCK.findall(text) if found == mark]
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +32,9 @@ def broker() -> Iterator[halfmoon.testing.Broker]:
         yield running
 
 
-def test_the_commands(broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
-    (commands,) = (text for mark, text in BLOCKS if mark == "run")
+@pytest.mark.parametrize(("page", "last_line"), [("delays", "remind me"), ("views", "order 7")])
+def test_the_commands(page: str, last_line: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
+    (commands,) = blocks(page, "run")
     script = tmp_path / "halfmoon"
     script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m halfmoon "$@"\n')
     script.chmod(0o755)
@@ -39,15 +44,15 @@ def test_the_commands(broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
         "PYTHONPATH": str(ROOT),
         "HALFMOON_BOOTSTRAP_SERVER": broker.bootstrap_servers,
     }
-    shell = ["/bin/sh", "-e", "-c", commands.replace("orders", "commands")]
+    shell = ["/bin/sh", "-e", "-c", commands.replace("orders", page)]
     done = subprocess.run(shell, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "remind me"
+    assert done.stdout.splitlines()[-1] == last_line
 
 
 def test_the_programs(broker: halfmoon.testing.Broker) -> None:
     """What is due soon arrives, in the order of the delays; what is cancelled, or due tomorrow, does not."""
     space: dict[str, Any] = {}
-    programs = [text for mark, text in BLOCKS if mark == "python"]
+    programs = blocks("delays", "python")
     assert "TIMER_DEL_UNIQKEY" in programs[1]
     for program in programs:
         exec(program.replace("127.0.0.1:9092", broker.bootstrap_servers), space)
