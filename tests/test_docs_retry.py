@@ -13,12 +13,13 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kafka import KafkaProducer
 
 import halfmoon.testing
-from halfmoon.kafka import NotStoredError, attempts
+from halfmoon.kafka import NotStoredError, TransactionalOutbox, attempts
 
 ROOT = Path(__file__).parents[1]
 PROGRAM = re.compile(r"<!-- test: ([a-z -]+) -->\n```python\n(.*?)```", re.DOTALL)
 RETRY = dict(PROGRAM.findall((ROOT / "docs/retry.md").read_text(encoding="utf-8")))
 OUTBOX = dict(PROGRAM.findall((ROOT / "docs/transactions.md").read_text(encoding="utf-8")))
+CHECK_BACK = OUTBOX.pop("check-back")
 CLIENTS = ["confluent-kafka", "kafka-python", "aiokafka"]
 
 
@@ -28,7 +29,8 @@ class StopLoop(BaseException):
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[halfmoon.testing.Broker]:
-    with halfmoon.testing.Broker(config={"plugins": {"delay": {"levels": "1ms 1ms 1ms"}}}) as running:
+    plugins = {"delay": {"levels": "1ms 1ms 1ms"}, "transaction": {"timeout": "500ms", "check_interval": "500ms"}}
+    with halfmoon.testing.Broker(config={"plugins": plugins}) as running:
         yield running
 
 
@@ -155,3 +157,32 @@ def test_the_outbox_does_not_commit_what_was_refused(client: str, broker: halfmo
     program = next(text for clients, text in OUTBOX.items() if client in clients.split())
     with pytest.raises(NotStoredError, match="half message"):
         run(program.replace('"order-7"', '"' + "n" * 2_000 + '"'), broker, database=Database())
+
+
+def test_check_backs_are_answered(broker: halfmoon.testing.Broker) -> None:
+    """The database knows two of four transactions. At the fourth check-back the answers to the others are stored."""
+    group, topic = f"shop-{uuid.uuid4().hex}", f"orders-{uuid.uuid4().hex}"
+    asked: list[str] = []
+
+    class Database:
+        def __contains__(self, name: str) -> bool:
+            if name not in asked and len(asked) == 3:
+                raise StopLoop
+            if name not in asked:
+                asked.append(name)
+            return name.startswith("paid")
+
+    outbox = TransactionalOutbox(group, Producer({"bootstrap.servers": broker.bootstrap_servers}))
+    for name in ("paid 1", "lost 1", "paid 2", "lost 2"):
+        outbox.prepare(topic, name.encode(), transaction=name)
+    outbox.close(10)
+    assert CHECK_BACK.count('"shop') == 2
+    with pytest.raises(StopLoop):
+        run(CHECK_BACK.replace('"shop', f'"{group}'), broker, database=Database())
+    paid = sorted(name.encode() for name in asked if name.startswith("paid"))
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "docs"})
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    delivered = [message.value() for message in consumer.consume(len(paid), timeout=30)]
+    assert sorted(delivered) == paid
+    assert consumer.poll(0.2) is None
+    consumer.close()

@@ -16,23 +16,36 @@ from halfmoon.cli.main import command_line
 HEAD = """\
 # The command line
 
-`make docs` generates this page from the commands. Change the commands, not the page.
+<!-- `make docs` generates this page from the commands. Change the commands, not the page. -->
 
-Every command accepts `--help`. Commands that connect to a broker work with Apache Kafka too. The address is
-`-b HOST:PORT`, else `HALFMOON_BOOTSTRAP_SERVER`, else `127.0.0.1:9092`. `produce` and `consume` also speak
-[RocketMQ's protocol](rocketmq.md#from-the-command-line) (`--protocol rocketmq`). The name server is
-`--namesrv HOST:PORT`, else `HALFMOON_NAMESRV`, else `NAMESRV_ADDR`, else `127.0.0.1:9876`. Results go to stdout, as
-text for people or with `-o json` for programs; everything else goes to stderr. Exit codes: 0 success, 1 failure or
-refusal, 2 invalid command line, 130 interrupted by Ctrl-C. Shell completion: `halfmoon --install-completion`.
+Every command has `--help`, which says the same as this page.
 
-The text output may change. JSON fields keep their names; a field that is renamed appears under both names for one
-version.
+- **Which broker.** The address is `-b HOST:PORT`, else `HALFMOON_BOOTSTRAP_SERVER`, else `127.0.0.1:9092`. The commands
+  work with Apache Kafka too. `produce` and `consume` also speak [RocketMQ's
+  protocol](rocketmq.md#from-the-command-line) (`--protocol rocketmq`); the name server is `--namesrv HOST:PORT`, else
+  `HALFMOON_NAMESRV`, else `NAMESRV_ADDR`, else `127.0.0.1:9876`.
+- **Output.** Results go to stdout, as text for people or with `-o json` for programs; everything else goes to stderr.
+  The text may change. JSON fields keep their names; a field that is renamed appears under both names for one version.
+- **Exit codes.** 0 success, 1 failure or refusal, 2 invalid command line, 130 interrupted by Ctrl-C.
+- **Shell completion.** `halfmoon --install-completion`.
+
 """
 
 
 def reference() -> str:
     """The whole document."""
-    return HEAD + "".join(_sections(typer.main.get_command(command_line()), "halfmoon"))
+    command = typer.main.get_command(command_line())
+    listed = "".join(f"{row}\n" for row in _listed(command, "halfmoon"))
+    return f"{HEAD}| command | |\n|---|---|\n{listed}" + "".join(_sections(command, "halfmoon"))
+
+
+def _listed(command: Any, path: str) -> list[str]:
+    """A row for each command, which leads to its section."""
+    commands = getattr(command, "commands", None)
+    if commands:
+        return [row for name, child in commands.items() for row in _listed(child, f"{path} {name}")]
+    first_sentence = command.help.partition("\n")[0].partition(". ")[0].removesuffix(".")
+    return [f"| [{path}](#{path.replace(' ', '-')}) | {first_sentence}. |"]
 
 
 def _sections(command: Any, path: str) -> list[str]:
@@ -40,13 +53,17 @@ def _sections(command: Any, path: str) -> list[str]:
     if commands:
         return [text for name, child in commands.items() for text in _sections(child, f"{path} {name}")]
     arguments = [param for param in command.params if param.param_type_name == "argument"]
-    options = [param for param in command.params if param.param_type_name == "option" and param.name != "help"]
+    options = [param for param in command.params if param.param_type_name == "option" and _is_shown(param)]
     usage = " ".join([path, "[OPTIONS]", *(argument.metavar or argument.name for argument in arguments)])
     text = f"\n## {path}\n\n```\n{usage}\n```\n\n{command.help}\n"
     rows = [_row(param) for param in [*arguments, *options] if getattr(param, "help", None) or param in options]
     if rows:
         text += "\n| option | | default |\n|---|---|---|\n" + "\n".join(rows) + "\n"
     return [text]
+
+
+def _is_shown(option: Any) -> bool:
+    return option.name != "help" and not option.hidden
 
 
 def _row(param: Any) -> str:

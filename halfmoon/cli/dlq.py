@@ -27,7 +27,7 @@ from halfmoon.cli.errors import CliError, describe_code
 from halfmoon.cli.formats import as_json, in_short
 from halfmoon.cli.options import DEFAULT_BOOTSTRAP_SERVER, BootstrapOption, Output, OutputOption, SqlOption, TagOption
 from halfmoon.cli.topic import TOPIC_ALREADY_EXISTS
-from halfmoon.schema.group_topics import DEAD_LETTER_PREFIX, dead_letter_topic, giving_up_group, retry_topic
+from halfmoon.schema.group_topics import dead_letter_topic, giving_up_group, retry_topic
 from halfmoon.services.keyindex.questions import Nacked
 
 if TYPE_CHECKING:
@@ -213,7 +213,8 @@ def _letters(
     with consumer(bootstrap_server) as client:
         there = [topic for topic in sorted(topics) if client.partitions_for_topic(topic)]
         if not there:
-            raise CliError(f"{group}: the group has no dead letters; there is no topic {DEAD_LETTER_PREFIX}…")
+            missing = " and no topic ".join(sorted(topics))
+            raise CliError(f"{group}: the group has no dead letters; there is no topic {missing}")
         found = _read(client, there, lambda letter: _whose(letter) == group and keep(letter), from_offset, to_offset)
         return sorted(found, key=lambda letter: (letter.topic, letter.partition, letter.offset))
 

@@ -151,7 +151,9 @@ def reset_offsets(
         output.json_document({"group": group, "executed": execute, "partitions": rows})
         return
     output.table(rows, PLANNED)
-    if not execute:
+    if execute:
+        output.note("The new offsets are committed.")
+    else:
         output.note("This is the plan; nothing was changed. --execute applies it.")
 
 

@@ -314,6 +314,8 @@ README = """\
 
 A plugin for the message broker Halfmoon. {does}
 
+In this directory, and in the Python environment where Halfmoon is installed:
+
 ```console
 $ pip install .
 $ cat broker.yaml

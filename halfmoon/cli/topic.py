@@ -141,6 +141,9 @@ def delete(
     with admin(bootstrap_server) as client:
         refused = _allow_deletion(client, topics) if force else {}
         outcome = refused | delete_topics(client, [name for name in topics if name not in refused])
+    for name, problem in outcome.items():
+        if problem is not None and FORCE in problem and not force:
+            outcome[name] = f"{problem} (halfmoon topic delete --force)"
     outcomes.report([outcomes.row("topic", name, outcome[name], "deleted") for name in dict.fromkeys(topics)], result)
 
 

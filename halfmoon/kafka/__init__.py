@@ -19,11 +19,14 @@ For confluent-kafka, kafka-python and aiokafka, against Halfmoon:
 from __future__ import annotations
 
 import warnings
+from typing import TYPE_CHECKING, Any
 
-from halfmoon.kafka.assignors import AllocatorAssignor, assignor
 from halfmoon.kafka.nacking import Nack, attempts, original_topic
 from halfmoon.kafka.outbox import TransactionalOutbox
 from halfmoon.kafka.sending import NotStoredError, Sent
+
+if TYPE_CHECKING:
+    from halfmoon.kafka.assignors import AllocatorAssignor, assignor
 
 __all__ = [
     "AllocatorAssignor",
@@ -37,8 +40,14 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> type[Nack]:
-    """`HandBack`, the name of `Nack` until 0.1; goes with the next version."""
+def __getattr__(name: str) -> Any:
+    """The assignors, imported when they are asked for: they need kafka-python, which takes half of the import, and
+    a program with another client has no use for it. And `HandBack`, the name of `Nack` until 0.1, which goes with the
+    next version."""
+    if name in {"AllocatorAssignor", "assignor"}:
+        from halfmoon.kafka import assignors
+
+        return getattr(assignors, name)
     if name == "HandBack":
         warnings.warn("halfmoon.kafka.HandBack is called Nack now", DeprecationWarning, stacklevel=2)
         return Nack

@@ -137,7 +137,7 @@ def test_a_replay_takes_its_time(broker_cli: CommandLine, group: str) -> None:
 def test_a_group_without_dead_letters(broker_cli: CommandLine, name: str) -> None:
     for command in ("show", "replay"):
         said = broker_cli("dlq", command, name).failed_with(1)
-        assert said.startswith(f"halfmoon: {name}: the group has no dead letters")
+        assert said == f"halfmoon: {name}: the group has no dead letters; there is no topic dlq.{name}"
 
 
 def test_a_filter_that_cannot_be_read(broker_cli: CommandLine, group: str) -> None:

@@ -81,6 +81,7 @@ def test_reset_plans_then_executes(broker_cli: CommandLine, group: str, flags: l
 
 def test_a_plan_says_that_it_is_one(broker_cli: CommandLine, group: str) -> None:
     assert "--execute applies it" in broker_cli.ok("group", "reset", group, "--to-latest").err
+    assert broker_cli.ok("group", "reset", group, "--to-latest", "--execute").err == "The new offsets are committed.\n"
 
 
 def test_a_new_group_can_be_given_a_place(broker_cli: CommandLine, topic: str) -> None:

@@ -39,7 +39,7 @@ def test_the_broker_says_which_views_are_in_the_way(broker_cli: CommandLine, vie
     assert said.startswith(
         f"halfmoon: {viewed}: POLICY_VIOLATION: topic '{viewed}' is the source of the view '{viewed}-paid'"
     )
-    assert "halfmoon.delete.force=true" in said
+    assert said.endswith("set halfmoon.delete.force=true on it (halfmoon topic delete --force)")
     assert settings(broker_cli, viewed) == set()
 
 

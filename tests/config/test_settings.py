@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -314,6 +316,22 @@ def test_the_documentation_says_every_setting_with_its_default() -> None:
     assert set(table) == set(settings)
     for path, leaf in settings.items():
         assert _read(leaf.kind, table[path]) == leaf.default, path
+
+
+PAGES_WITH_FILES = ["configuration", "metrics", "views"]
+
+
+@pytest.mark.parametrize("page", PAGES_WITH_FILES)
+def test_what_the_pages_show_as_broker_yaml_is_valid(page: str, tmp_path: Path) -> None:
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    shown = re.findall(r"<!-- test: valid -->\n```yaml\n(.*?)```", text, re.DOTALL)
+    assert shown
+    for number, content in enumerate(shown):
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(content, encoding="utf-8")
+        command = [sys.executable, "-m", "halfmoon", "config", "check", str(path)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, ""), content
 
 
 def _paths(tree: dict[str, object], prefix: str = "") -> list[str]:

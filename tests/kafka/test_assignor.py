@@ -37,6 +37,19 @@ else:
 HALFMOON = Path(halfmoon.__file__).parents[1]
 
 
+def test_the_other_helpers_do_without_kafka_python() -> None:
+    """It takes 0.2 s to import. Programs with confluent-kafka or aiokafka have no use for it."""
+    program = """
+import sys
+from halfmoon.kafka import Nack, NotStoredError, Sent, TransactionalOutbox, attempts, original_topic
+assert "kafka" not in sys.modules
+import halfmoon.kafka
+assert all(hasattr(halfmoon.kafka, name) for name in halfmoon.kafka.__all__)
+assert "kafka" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=HALFMOON)
+
+
 class Cluster:
     """The part of kafka-python's ClusterMetadata that assignors look at."""
 

@@ -1,0 +1,69 @@
+"""docs/delays.md and docs/views.md: their commands and programs do what they say."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from confluent_kafka import Consumer
+
+import halfmoon.testing
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"<!-- test: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
+
+
+def blocks(page: str, mark: str) -> list[str]:
+    text = (ROOT / f"docs/{page}.md").read_text(encoding="utf-8")
+    return [block for found, block in BLOCK.findall(text) if found == mark]
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[halfmoon.testing.Broker]:
+    config = {"plugins": {"delay": {"levels": "5ms 5ms 5ms"}}, "listeners": {"http": {"bind": "127.0.0.1:0"}}}
+    with halfmoon.testing.Broker(config=config) as running:
+        yield running
+
+
+@pytest.mark.parametrize(("page", "last_line"), [("delays", "remind me"), ("views", "order 7")])
+def test_the_commands(page: str, last_line: str, broker: halfmoon.testing.Broker, tmp_path: Path) -> None:
+    (commands,) = blocks(page, "run")
+    script = tmp_path / "halfmoon"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m halfmoon "$@"\n')
+    script.chmod(0o755)
+    environment = {
+        **os.environ,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "HALFMOON_BOOTSTRAP_SERVER": broker.bootstrap_servers,
+    }
+    shell = ["/bin/sh", "-e", "-c", commands.replace("orders", page)]
+    done = subprocess.run(shell, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == last_line
+
+
+def test_the_programs(broker: halfmoon.testing.Broker) -> None:
+    """What is due soon arrives, in the order of the delays; what is cancelled, or due tomorrow, does not."""
+    space: dict[str, Any] = {}
+    programs = blocks("delays", "python")
+    assert "TIMER_DEL_UNIQKEY" in programs[1]
+    for program in programs:
+        exec(program.replace("127.0.0.1:9092", broker.bootstrap_servers), space)
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "docs", "auto.offset.reset": "earliest"}
+    )
+    consumer.subscribe(["orders"])
+    messages = consumer.consume(2, timeout=30)
+    assert [message.value() for message in messages] == [b"in 10 s", b"in 1.5 s"]
+    consumer.close()
+    with urlopen(f"http://{broker.http}/metrics", timeout=30) as answer:
+        metrics = answer.read().decode()
+    assert "\nhalfmoon_cancelled_messages_total 1.0\n" in metrics
+    assert "\nhalfmoon_scheduled_messages 1.0\n" in metrics, "what is due tomorrow waits"
