@@ -45,6 +45,8 @@ def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> 
         output.json_document({"directory": str(directory), "ok": report.ok, **facts})
     else:
         problems = facts.pop("problems")
+        for name in ("unreadable_at", "rebuildable"):  # the problems say it
+            del facts[name]
         facts["damaged"] = [f"{low}-{high}" for low, high in report.damaged]
         output.facts(facts)
         for problem in problems:
@@ -59,6 +61,9 @@ def repair(
     cluster_id: Annotated[
         str | None, typer.Option("--cluster-id", help="For a DIR without meta.json; otherwise it gets a new one.")
     ] = None,
+    node_id: Annotated[
+        int | None, typer.Option("--node-id", min=0, max=2**31 - 1, help="For a DIR without meta.json; otherwise 1.")
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     result: OutputOption = Output.TEXT,
 ) -> int:
@@ -66,6 +71,7 @@ def repair(
 
     The loss is shown by topic and offset. The broker must be stopped.
     The files as they were stay in DIR/damaged. Lost offsets are answered with CORRUPT_MESSAGE until they expire.
+    Batches that nobody can read are taken out; readers skip their offsets. Wrong index files are made again.
     """
     import time
 
@@ -77,7 +83,7 @@ def repair(
         fs.lock()
         try:
             with output.progress("reading") as progress:
-                findings = repairing.examine(directory, cluster_id, progress.update)
+                findings = repairing.examine(directory, cluster_id, node_id, progress.update)
             if result is Output.TEXT:
                 _show(findings)
             kept: Path | None = None
@@ -97,13 +103,18 @@ def repair(
 
 def _show(findings: Findings) -> None:
     if findings.identity_lost:
-        output.line(f"meta.json: missing or unreadable; the cluster id will be {findings.cluster_id}")
+        ids = f"the cluster id will be {findings.cluster_id}, the node id {findings.node_id}"
+        output.line(f"meta.json: missing or unreadable; {ids}")
     for low, high in findings.missing:
         output.line(f"missing: log positions {low} to {high}")
     for low, high in findings.damaged:
         output.line(f"damaged: log positions {low} to {high}")
     for each in findings.lost:
         output.line(f"lost: topic={each.topic} partition={each.partition} offsets={each.low}-{each.high - 1}")
+    for each in findings.unreadable:
+        output.line(f"unreadable: topic={each.topic} partition={each.partition} offsets={each.low}-{each.high - 1}")
+    for path in findings.rebuildable:
+        output.line(f"to be made again: {path}")
 
 
 @app.command()

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, field
 
+from halfmoon.config.disk_settings import CleanerSettings, ScrubberSettings
 from halfmoon.config.listener_settings import ListenerSettings
 from halfmoon.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
 from halfmoon.config.share_settings import ShareSettings
@@ -56,26 +57,6 @@ class NodeSettings(Section, frozen=True, kw_only=True):
     data_dir: Annotated[str, Meta(min_length=1)] = "./data"
 
 
-class CleanerSettings(Section, frozen=True, kw_only=True):
-    """Compaction, and copying what lives out of files that are mostly dead."""
-
-    enable: bool = True
-    interval_ms: PositiveDuration = 15_000
-    """How often it is looked whether there is something to clean (Kafka: log.cleaner.backoff.ms)."""
-    memory_bytes: PositiveSize = 128 << 20
-    """For the keys of the partition that is being compacted; more keys take more passes."""
-    bytes_per_second: PositiveSize | None = None
-    """So much is read and written at most; None does not limit it."""
-    min_dead_ratio: Annotated[float, Meta(ge=0.1, le=1)] = 0.5
-    """Files of which this part is dead are emptied."""
-    min_dirty_ratio: Annotated[float, Meta(ge=0, le=1)] = 0.5
-    """Per topic `min.cleanable.dirty.ratio`."""
-    delete_retention_ms: Duration = 86_400_000
-    """Per topic `delete.retention.ms`."""
-    min_compaction_lag_ms: Duration = 0
-    """Per topic `min.compaction.lag.ms`."""
-
-
 class LogSettings(Section, frozen=True, kw_only=True):
     """The commitlog: files, durability, retention."""
 
@@ -98,6 +79,7 @@ class LogSettings(Section, frozen=True, kw_only=True):
     cold_bytes: Size | None = None
     """So much of what was read from the disk stays in the page cache; None means a quarter of the memory."""
     cleaner: CleanerSettings = CleanerSettings()
+    scrubber: ScrubberSettings = ScrubberSettings()
 
 
 class LoggingSettings(Section, frozen=True, kw_only=True):
@@ -222,6 +204,7 @@ class ServiceSettings(Section, frozen=True, kw_only=True):
     groups: bool = True
     keyindex: bool = True
     quotas: bool = True
+    scrubber: bool = True
     share: bool = True
     transactions: bool = True
     waiting: bool = True

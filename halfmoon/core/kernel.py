@@ -225,6 +225,12 @@ class Kernel:
         """Raised at every start; the leader epoch of all partitions."""
         return self.log.generation
 
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """Log positions [from, to) that a start has found no file for, as long as they have not expired."""
+        start = self.log.start
+        return [(max(low, start), high) for low, high in self.report.missing if high > start]
+
     def problems(self) -> list[str]:
         """What is wrong with the log and its data, a sentence each."""
         found = []
@@ -234,8 +240,9 @@ class Kernel:
             found.append(f"writes are refused: {self.log.low_disk_reason()}")
         if self.log.no_segment:
             found.append(f"writes are refused: {self.log.no_segment}")
-        found += [f"log files are missing or cut short: positions {low} to {high}" for low, high in self.report.missing]
-        found += [f"the log is damaged from position {low} to {high}" for low, high in self.report.damaged]
+        damaged = [(low, high) for low, high in self.report.damaged if high > self.log.start]
+        found += [f"log files are missing or cut short: positions {low} to {high}" for low, high in self.gaps]
+        found += [f"the log is damaged from position {low} to {high}" for low, high in damaged]
         for partition in self.catalog.partitions():
             found += [f"{partition!r} has lost offsets {low} to {high - 1}" for low, high in partition.queue.damaged]
         found += [f"compacted segment {start} is missing" for start in self.clean_files.lost]

@@ -45,9 +45,10 @@ class IndexCheck:
         ):  # fmt: skip
             self._complain(file, f"does not have the batch at {frame.position}")
 
-    def finish(self, end: int) -> list[str]:
+    def finish(self, end: int) -> dict[str, str]:
+        """A sentence for each wrong file, by its path."""
         self._advance(end + 1)
-        return [f"index file {path} {what}; it can be rebuilt from the log" for path, what in self._wrong.items()]
+        return {path: f"index file {path} {what}; it can be rebuilt from the log" for path, what in self._wrong.items()}
 
     def _advance(self, position: int) -> None:
         while self._files and self._files[-1].end <= position:

@@ -59,6 +59,8 @@ class Report:
     unreadable: int = 0
     """Batches whose records are not what their header says: a version before 0.3, or `log.validate: header`, took them
     from a producer."""
+    unreadable_at: list[tuple[int, int]] = field(default_factory=list)
+    """Their frames."""
     damaged: list[tuple[int, int]] = field(default_factory=list)
     """Stretches lost to rot."""
     torn_bytes: int = 0
@@ -70,6 +72,8 @@ class Report:
     """The position that the checkpoint is true for; None where there is none to be trusted."""
     clean: bool = False
     """The broker was stopped cleanly; nothing follows the checkpoint."""
+    rebuildable: list[str] = field(default_factory=list)
+    """Paths of files that are wrong, and that a start makes again where there are none."""
     problems: list[str] = field(default_factory=list)
     """What else is wrong, a sentence each."""
 
@@ -138,6 +142,7 @@ class _Verification:
         if saved is None:
             if read_file(self._fs, snapshot.PATH) is not None:
                 report.problems.append("the checkpoint cannot be read; the next start will do without")
+                report.rebuildable.append(snapshot.PATH)
             return None
         report.checkpoint = saved.position
         mark = read_file(self._fs, CLEAN_MARK)
@@ -158,7 +163,7 @@ class _Verification:
             except FileNotFoundError:  # merged or expired meanwhile
                 continue
             except ValueError as error:
-                self._report.problems.append(f"index file {path}: {error}; it can be rebuilt from the log")
+                self._wrong(path, f"index file {path}: {error}; it can be rebuilt from the log")
                 continue
             self._report.index_files += 1
             if not files or file.start >= files[-1].end:
@@ -173,7 +178,7 @@ class _Verification:
             except FileNotFoundError:  # expired meanwhile
                 continue
             except ValueError as error:
-                self._report.problems.append(f"key file {path}: {error}; it can be rebuilt from the log")
+                self._wrong(path, f"key file {path}: {error}; it can be rebuilt from the log")
                 continue
             self._report.key_files += 1
 
@@ -209,9 +214,8 @@ class _Verification:
                             f"compacted segment {start:020d} has no index; the next start rebuilds it"
                         )
                 except ValueError as error:
-                    report.problems.append(
-                        f"index of compacted segment {start:020d}: {error}; it can be rebuilt from the segment"
-                    )
+                    problem = f"index of compacted segment {start:020d}: {error}; it can be rebuilt from the segment"
+                    self._wrong(clean_files.index_path(start), problem)
 
     def _walk(self, scan: Scan, files: Sequence[IndexFile]) -> None:
         report = self._report
@@ -234,7 +238,8 @@ class _Verification:
                     report.problems.append(
                         f"the control record at {frame.position} is unknown to this version: {error}"
                     )
-        report.problems += check.finish(scan.position)
+        for path, problem in check.finish(scan.position).items():
+            self._wrong(path, problem)
         if self._progress is not None:
             self._progress(total, total)
 
@@ -247,11 +252,16 @@ class _Verification:
             validate_records(payload)
         except BrokerError as error:
             report.unreadable += 1
+            report.unreadable_at.append((frame.position, frame.end))
             if report.unreadable <= MOST_NAMED:
                 report.problems.append(
                     f"the batch at {frame.position}, offset {frame.base_offset} of partition {frame.partition} of "
                     f"topic number {frame.topic_number}, cannot be read: {error.message}"
                 )
+
+    def _wrong(self, path: str, problem: str) -> None:
+        self._report.problems.append(problem)
+        self._report.rebuildable.append(path)
 
     def _is_damaged(self, low: int, high: int) -> bool:
         """Whether what looked damaged still does: it may have been written, or have expired, since."""

@@ -44,6 +44,7 @@ from halfmoon.services.keyindex.messages import Messages
 from halfmoon.services.keyindex.service import KeyIndex
 from halfmoon.services.quotas.service import Quotas
 from halfmoon.services.quotas.state import QuotasState
+from halfmoon.services.scrubber.service import Scrubber
 from halfmoon.services.share.dead_letters import DeadLetters
 from halfmoon.services.share.delivery import ShareDelivery
 from halfmoon.services.share.options import ShareOptions
@@ -147,6 +148,10 @@ class Node:
             clock, logger, frozenset(name for name, service in _INTERNAL_TOPICS.items() if service not in off),
         )  # fmt: skip
         self.cleaner = Cleaner(log, catalog, kernel.clean_files, kernel.housekeeping, appender, live, clock, logger)
+        self.scrubber = Scrubber(
+            log, kernel.reader, catalog, kernel.indexes, kernel.clean_files, lambda: kernel.report.damaged, timers.arm,
+            live, clock, logger,
+        )  # fmt: skip
         appender.finds_keys = finds_keys
         if "transactions" not in off:
             appender.transaction_guard = self.transactions
@@ -180,6 +185,7 @@ class Node:
             self.key_index.feature(),
             self.cleaner.feature(),
             self.internal_topics.feature(),
+            self.scrubber.feature(),
         ]
 
     def _group_overrides(self, group: str) -> GroupOverrides:

@@ -31,6 +31,8 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_log_flushed_position", "gauge", "Log position below which everything survives power loss."),
         Family("halfmoon_log_written_position", "gauge", "Log position below which everything survives a kill."),
         Family("halfmoon_log_end_position", "gauge", "Log position of the next frame."),
+        Family("halfmoon_log_gaps", "gauge", "Stretches of the log that the start found no file for."),
+        Family("halfmoon_log_gap_bytes", "gauge", "Bytes of these stretches."),
         Family("halfmoon_disk_log_bytes", "gauge", "Bytes of disk that the log's segments take."),
         Family("halfmoon_disk_segments", "gauge", "Segments of the log."),
         Family(

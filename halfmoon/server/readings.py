@@ -214,6 +214,8 @@ def _read_log(kernel: Kernel, readings: Readings) -> None:
     put("halfmoon_log_flushed_position", log.flushed)
     put("halfmoon_log_written_position", log.written)
     put("halfmoon_log_end_position", log.end)
+    put("halfmoon_log_gaps", len(kernel.gaps))
+    put("halfmoon_log_gap_bytes", sum(high - low for low, high in kernel.gaps))
     put("halfmoon_disk_log_bytes", sum(segment.size for segment in log.segments))
     put("halfmoon_disk_segments", len(log.segments))
     put("halfmoon_disk_compacted_bytes", kernel.clean_files.bytes)

@@ -24,6 +24,8 @@ RELOADABLE = (
     "log.cleaner.min_dirty_ratio",
     "log.cleaner.delete_retention",
     "log.cleaner.min_compaction_lag",
+    "log.scrubber.interval",
+    "log.scrubber.bytes_per_second",
     "topics.auto_create",
     "topics.partitions",
     "topics.headers",

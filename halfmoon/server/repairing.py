@@ -6,6 +6,9 @@ read, and what is damaged in a stretch that has an index is indexed again.
 
 Afterwards one frame that says "nothing here" stands in for each lost stretch. It is a frame of every version. Lost
 offsets stay lost: they are answered with CORRUPT_MESSAGE until they expire. The files as they were are kept.
+
+Batches that nobody can read go the same way, but nothing is lost with them: their offsets are a hole, as compaction
+leaves them, and readers go on behind it. Index files that are wrong are made again.
 """
 
 from __future__ import annotations
@@ -23,29 +26,30 @@ import msgspec
 from msgspec import Struct
 
 from halfmoon.config.settings import NEW_NODE, load_settings
-from halfmoon.core import identity
+from halfmoon.core import clean_files, identity
+from halfmoon.core.catalog import snapshot
 from halfmoon.core.identity import Identity
 from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage import index
-from halfmoon.core.storage.files import ASIDE, OsFileSystem, write_file
-from halfmoon.core.storage.frame import HEADER_BYTES, BadFrameError, Kind, encode
-from halfmoon.core.storage.log_files import FOLDER, MissingFile, list_segments, segment_path
-from halfmoon.core.storage.scan import candidates, read_frame
-from halfmoon.core.storage.segment import Segment
+from halfmoon.core.storage.files import OsFileSystem, write_file
+from halfmoon.core.storage.log_files import FOLDER, list_segments
+from halfmoon.core.storage.scan import read_header
 from halfmoon.errors import StartError
 from halfmoon.hooks.plugins import load_plugins
 from halfmoon.offline.opening import open_segments
 from halfmoon.offline.verifying import verify
 from halfmoon.plugins import BUILT_IN
+from halfmoon.schema.snapshot import CLEAN_BASE
 from halfmoon.server.assembly import Node
 from halfmoon.server.clock import SystemClock
+from halfmoon.server.standing_in import stand_in, stand_in_compacted
 
 KEPT = "damaged"
 """The folder of a data directory in which the files stay as they were; a folder in it for each repair."""
-_LINKED = (FOLDER, index.FOLDER, "cleaned")
-_LARGEST = 1 << 30
+_LINKED = (FOLDER, index.FOLDER, clean_files.FOLDER)
 
 Progress = Callable[[int, int], None]
+_Stretches = list[tuple[int, int]]
 
 
 class Lost(Struct):
@@ -60,38 +64,56 @@ class Lost(Struct):
 class Findings(Struct):
     cluster_id: str
     """That of meta.json, or the one it is to get."""
+    node_id: int
+    """The same."""
     identity_lost: bool
     missing: list[tuple[int, int]]
     """Log positions whose files are gone or cut short."""
     damaged: list[tuple[int, int]]
     """Log positions of all that is lost."""
+    unreadable_at: list[tuple[int, int]]
+    """Log positions of batches that nobody can read: their records are not what their header says."""
+    rebuildable: list[str]
+    """Files that are wrong and can be made again."""
     lost: list[Lost]
+    unreadable: list[Lost]
+    """Offsets of the batches at `unreadable_at`."""
 
     @property
     def whole(self) -> bool:
-        return not self.identity_lost and not self.damaged and not self.missing
+        return not (self.identity_lost or self.damaged or self.missing or self.unreadable_at or self.rebuildable)
 
 
-def examine(directory: Path, cluster_id: str | None = None, progress: Progress | None = None) -> Findings:
-    """What a repair would do; the directory stays as it is. Its broker must not run. `cluster_id`: for a directory
-    without meta.json; None: a new one. Raises StartError, OSError."""
+def examine(
+    directory: Path, cluster_id: str | None = None, node_id: int | None = None, progress: Progress | None = None
+) -> Findings:
+    """What a repair would do; the directory stays as it is. Its broker must not run. `cluster_id`, `node_id`: for a
+    directory without meta.json; None: a new one, and NEW_NODE. Raises StartError, OSError."""
     known = _identity(directory)
-    meta = known or Identity(identity.FORMAT, cluster_id or _new_cluster_id(), NEW_NODE)
+    if known is not None:
+        _refuse_other("cluster id", cluster_id, known.cluster_id)
+        _refuse_other("node id", node_id, known.node_id)
+    new_id = NEW_NODE if node_id is None else node_id
+    meta = known or Identity(identity.FORMAT, cluster_id or _new_cluster_id(), new_id)
     with tempfile.TemporaryDirectory(prefix=".repair-", dir=directory) as clone:
         copy = Path(clone)
         _clone(directory, copy, meta)
-        damaged = verify(copy, progress).damaged
-        _forget_indexes(copy, damaged)
+        report = verify(copy, progress)
+        _forget_derived(copy, report.damaged, report.rebuildable)
         kernel = _recovered(copy, meta)
         missing = kernel.report.missing
-        damaged = _joined([*damaged, *kernel.report.damaged])
+        damaged = _joined([*report.damaged, *kernel.report.damaged])
         lost = [
             Lost(partition.topic.name, partition.index, low, high)
             for partition in kernel.catalog.partitions()
             for low, high in partition.queue.damaged
         ]
+        unreadable = [_offsets_at(kernel, position) for position, _ in report.unreadable_at]
         kernel.log.close()
-    return Findings(meta.cluster_id, known is None, missing, damaged, lost)
+    return Findings(
+        meta.cluster_id, meta.node_id, known is None, missing, damaged, report.unreadable_at, report.rebuildable, lost,
+        unreadable,
+    )  # fmt: skip
 
 
 def repair(directory: Path, findings: Findings, stamp: str) -> Path:
@@ -103,15 +125,34 @@ def repair(directory: Path, findings: Findings, stamp: str) -> Path:
     fs = OsFileSystem(directory)
     meta = _identity(directory)
     if meta is None:
-        meta = Identity(identity.FORMAT, findings.cluster_id, NEW_NODE)
+        meta = Identity(identity.FORMAT, findings.cluster_id, findings.node_id)
         write_file(fs, identity.PATH, [msgspec.json.encode(meta)])
-    _forget_indexes(directory, findings.damaged)
+    _forget_derived(directory, findings.damaged, findings.rebuildable)
     kernel = _recovered(directory, meta)
     generation = kernel.report.generation
+    # What a start cannot find out any more, once it finds nothing where these frames are.
+    snapshot.save(fs, snapshot.take(kernel.catalog, kernel.log.end, kernel.log.generation))
     kernel.log.close()
+    replaced = _joined([*findings.damaged, *findings.unreadable_at])
     with open_segments(fs) as segments:
-        _replace(fs, segments, findings.damaged, generation)
+        stand_in(fs, segments, [each for each in replaced if each[0] < CLEAN_BASE], generation)
+    stand_in_compacted(fs, [each for each in replaced if each[0] >= CLEAN_BASE])
+    _forget_derived(directory, findings.unreadable_at, [])
+    _recovered(directory, meta).log.close()
     return kept
+
+
+def _refuse_other(what: str, given: object, known: object) -> None:
+    if given is not None and given != known:
+        raise StartError(f"meta.json is whole and says that the {what} is {known}, not {given}")
+
+
+def _offsets_at(kernel: Kernel, position: int) -> Lost:
+    """Of the batch whose frame begins there. Raises StartError, OSError."""
+    frame = read_header(kernel.log.segment_at(position), position, 0)
+    topic = kernel.catalog.by_number.get(frame.topic_number)
+    name = f"(deleted topic {frame.topic_number})" if topic is None else topic.name
+    return Lost(name, frame.partition, frame.base_offset, frame.base_offset + frame.span)
 
 
 def _new_cluster_id() -> str:
@@ -155,11 +196,30 @@ def _recovered(directory: Path, meta: Identity) -> Kernel:
     return node.kernel
 
 
-def _forget_indexes(directory: Path, damaged: list[tuple[int, int]]) -> None:
-    """So that a start looks into these stretches."""
-    for begin, end, path in index.listed(OsFileSystem(directory)):
-        if any(begin < high and low < end for low, high in damaged):
-            (directory / path).unlink()
+def _forget_derived(directory: Path, stretches: _Stretches, paths: list[str]) -> None:
+    """Remove these files, and the indexes of these stretches: so that a start looks into the log, and makes them
+    again."""
+    for path in {*paths, *_indexes_of(directory, stretches)}:
+        (directory / path).unlink(missing_ok=True)
+
+
+def _indexes_of(directory: Path, stretches: _Stretches) -> list[str]:
+    fs = OsFileSystem(directory, read_only=True)
+    found = [path for begin, end, path in index.listed(fs) if _meets(begin, end, stretches)]
+    compacted = _compacted(directory)
+    return found + [clean_files.index_path(begin) for begin, end, _ in compacted if _meets(begin, end, stretches)]
+
+
+def _compacted(directory: Path) -> list[tuple[int, int, str]]:
+    """(from, to, path) of the compacted segments."""
+    paths = [
+        (start, clean_files.data_path(start)) for start in clean_files.listed(OsFileSystem(directory, read_only=True))
+    ]
+    return [(start, start + (directory / path).stat().st_size, path) for start, path in paths]
+
+
+def _meets(begin: int, end: int, stretches: _Stretches) -> bool:
+    return any(begin < high and low < end for low, high in stretches)
 
 
 def _joined(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -174,81 +234,8 @@ def _joined(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def _touched(directory: Path, findings: Findings) -> list[str]:
     """The files that a repair changes or removes, but for those that it only adds."""
-    found = [name for name in (identity.PATH, "checkpoint", "bounds") if (directory / name).exists()]
-    fs = OsFileSystem(directory, read_only=True)
-    stretches = [(start, start + (directory / path).stat().st_size, path) for start, path in list_segments(fs)]
-    for begin, end, path in [*stretches, *index.listed(fs)]:
-        if any(begin < high and low < end for low, high in findings.damaged):
-            found.append(path)
-    return found
-
-
-def _replace(fs: OsFileSystem, segments: list[Segment], damaged: list[tuple[int, int]], generation: int) -> None:
-    """A frame of nothing for each damaged stretch, within each file."""
-    if segments and damaged and damaged[0][0] < segments[0].start:  # the oldest files
-        _make_file(fs, damaged[0][0], segments[0].start, _generation_at(segments, segments[0].start, generation))
-    last = segments[-1].end if segments else 0
-    for low, high in damaged:
-        after = _generation_at(segments, high, generation)
-        if high > last:
-            _make_file(fs, max(low, last), high, after)
-        for at, segment in enumerate(segments):
-            begin, end = max(low, segment.start), min(high, segment.end)
-            if begin >= end:
-                continue
-            if isinstance(segment.file, MissingFile):
-                if end - begin >= HEADER_BYTES:
-                    _make_file(fs, begin, end, after)
-                continue
-            behind = segments[at + 1] if at + 1 < len(segments) else None
-            if behind is not None and isinstance(behind.file, MissingFile) and behind.size < HEADER_BYTES:
-                end = behind.end  # too little for a file of its own
-            _write_nothing(fs, segment_path(segment.start), segment.start, begin, end, after)
-
-
-def _generation_at(segments: list[Segment], position: int, last: int) -> int:
-    """That of the next whole frame: what stands between two frames is of neither's more than the second's."""
-    for segment in segments:
-        for at in candidates(segment, position, segment.end):
-            with contextlib.suppress(BadFrameError):
-                return read_frame(segment, at, 0)[0].generation
-    return last
-
-
-def _nothing(begin: int, end: int, generation: int) -> bytes:
-    return encode(Kind.END, end - begin, begin, 0, generation, -1, -1, 0, 0, 0, 0, 0)
-
-
-def _make_file(fs: OsFileSystem, begin: int, end: int, generation: int) -> None:
-    for start in range(begin, end, _LARGEST):
-        upto = min(start + _LARGEST, end)
-        if end - upto < HEADER_BYTES:
-            upto = end
-        path = segment_path(start)
-        with contextlib.suppress(FileNotFoundError):
-            fs.remove(path + ASIDE)
-        file = fs.open(path + ASIDE, create=True)
-        file.pwritev([_nothing(start, upto, generation)], 0)
-        file.pwritev([b"\0"], upto - start - 1)
-        file.sync()
-        file.close()
-        fs.rename(path + ASIDE, path)
-        fs.sync_directory(FOLDER)
-        if upto == end:
-            break
-
-
-def _write_nothing(fs: OsFileSystem, path: str, start: int, begin: int, end: int, generation: int) -> None:
-    """Into a file that is there; into a copy of it, since a backup may share it."""
-    if end - begin < HEADER_BYTES:
-        return
-    aside = path + ASIDE
-    shutil.copyfile(fs.root / path, fs.root / aside)
-    file = fs.open(aside)
-    if end - start > file.size():
-        file.pwritev([b"\0"], end - start - 1)
-    file.pwritev([_nothing(begin, end, generation)], begin - start)
-    file.sync()
-    file.close()
-    fs.rename(aside, path)
-    fs.sync_directory(FOLDER)
+    fs, stretches = OsFileSystem(directory, read_only=True), [*findings.damaged, *findings.unreadable_at]
+    segments = [(start, start + (directory / path).stat().st_size, path) for start, path in list_segments(fs)]
+    files = [path for begin, end, path in [*segments, *_compacted(directory)] if _meets(begin, end, stretches)]
+    found = {identity.PATH, "checkpoint", "bounds", *files, *_indexes_of(directory, stretches), *findings.rebuildable}
+    return sorted(path for path in found if (directory / path).exists())

@@ -653,6 +653,26 @@ def test_a_missing_head_is_noticed_and_an_expired_one_is_none(fs: FaultyFileSyst
     assert again.report.missing == [(start, broker.log.segments[1].start)]
 
 
+def test_a_gap_is_forgotten_when_it_expires(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    broker = many_segments(fs, clock)
+    broker.close()
+    low, high = broker.log.segments[1].start, broker.log.segments[1].end
+    fs.remove(segment_path(low))
+    again = open_broker(fs.kill(), clock)
+    assert again.kernel.gaps == [(low, high)]
+    for topic in ("t", "u"):
+        for index in range(2):
+            partition = partition_of(again, topic, index)
+            again.delete_records(partition, partition.next_offset)
+    turn(again)
+    for _ in range(2):
+        again.housekeeping.drop_segments()
+        turn(again)
+    assert again.log.start >= high
+    assert again.kernel.gaps == []
+    assert again.health() == []
+
+
 def test_a_floor_of_an_earlier_generation_is_not_believed(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     """A version without it has removed segments since."""
     broker = many_segments(fs, clock)

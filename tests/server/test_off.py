@@ -61,6 +61,7 @@ APIS = {
     },
     "keyindex": set(),  # HalfmoonMessages remains, which plugins.retry answers too
     "quotas": {"DescribeClientQuotas", "AlterClientQuotas"},
+    "scrubber": set(),
     "share": {
         "ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge", "DescribeShareGroupOffsets",
         "AlterShareGroupOffsets", "DeleteShareGroupOffsets",
@@ -77,6 +78,7 @@ METRICS = {
     "groups": ("halfmoon_group", "kafka_consumergroup"),
     "keyindex": "halfmoon_key_index_",
     "quotas": "halfmoon_throttle",
+    "scrubber": "halfmoon_scrubber_",
     "share": "halfmoon_share_",
     "transactions": "halfmoon_transaction",
     "waiting": "halfmoon_deliver",
@@ -86,6 +88,7 @@ CONFIGS = {
     "groups": {"group.max.size", "offsets.retention.minutes", "group.consumer.session.timeout.ms"},
     "keyindex": {"halfmoon.key.index"},
     "quotas": {"quota.window.num"},
+    "scrubber": set(),
     "share": {"group.share.max.size", "group.share.delivery.count.limit"},
     "transactions": {"transaction.max.timeout.ms"},
     "waiting": {"halfmoon.headers.enable"},

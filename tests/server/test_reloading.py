@@ -65,7 +65,7 @@ def test_each_of_them_changes(path: str) -> None:
         "groups.default_assignor": "uniform", "groups.share.auto_offset_reset": "earliest",
         "groups.share.isolation_level": "read_committed", "groups.max_size": "99",
         "log.cleaner.min_dirty_ratio": "0.9", "log.retention_bytes": "1GiB",
-        "log.cleaner.min_compaction_lag": "1ms", "groups.share.session_timeout": "46s",
+        "log.cleaner.min_compaction_lag": "1ms", "log.scrubber.interval": "5m", "groups.share.session_timeout": "46s",
         "groups.share.heartbeat_interval": "6s", "groups.consumer_heartbeat_min": "201ms",
         "groups.share.record_lock_duration": "31s",
         "groups.share.delivery_count_limit": "6", "groups.share.partition_max_record_locks": "2001",

@@ -107,6 +107,11 @@ class ConsumeQueue:
                 merged.append((begin, end))
         self.damaged = merged
 
+    def regain(self, low: int, high: int) -> None:
+        """What stands at the offsets [low, high) is whole again."""
+        left = [part for begin, end in self.damaged for part in ((begin, min(end, low)), (max(begin, high), end))]
+        self.damaged = [(begin, end) for begin, end in left if begin < end]
+
     def forget_damage(self, start_offset: int) -> None:
         """Nobody asks for offsets below `start_offset` any more."""
         self.damaged = [(low, high) for low, high in self.damaged if high > start_offset]

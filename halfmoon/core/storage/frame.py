@@ -145,8 +145,9 @@ def encode(
     return fields + _pack_crc(crc32c(fields))
 
 
-def decode(view: memoryview, position: int, base: int) -> Frame:
-    """The frame at log position `position` in `view`, whose first byte is log position `base`.
+def decode(view: memoryview, position: int, base: int, end: int | None = None) -> Frame:
+    """The frame at log position `position` in `view`, whose first byte is log position `base`. `end`: where its segment
+    ends, if `view` is only a part of that and may lack the payload.
 
     Checks the header only. Raises BadFrameError, or UnknownVersionError where the header is whole but newer.
     """
@@ -168,7 +169,8 @@ def decode(view: memoryview, position: int, base: int) -> Frame:
         raise BadFrameError("header checksum")
     if version not in READABLE_VERSIONS:
         raise UnknownVersionError(f"frame version {version} at {position}, this program knows up to {VERSION}")
-    if not HEADER_BYTES + frame.provenance_length <= frame.length <= len(view) - at:
+    room = len(view) - at if end is None else end - position
+    if not HEADER_BYTES + frame.provenance_length <= frame.length <= room:
         raise BadFrameError("length runs out of the segment")
     return frame
 
@@ -181,6 +183,12 @@ def length_at(data: bytes, position: int) -> int:
     return length if magic == MAGIC and said == position else 0
 
 
+def provenance_length_at(data: memoryview, at: int) -> int:
+    """What the header that begins at byte `at` says of its provenance list, whether that is true or not."""
+    return int.from_bytes(data[at + _PROVENANCE_LENGTH_AT : at + _PROVENANCE_LENGTH_AT + 4], "little")
+
+
+_PROVENANCE_LENGTH_AT = 12
 _STORE_MS = struct.Struct("<q")
 _STORE_MS_AT = 64
 _POSITION_AT = 16

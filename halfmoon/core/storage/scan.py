@@ -32,6 +32,7 @@ from halfmoon.errors import StartError
 
 if TYPE_CHECKING:
     from halfmoon.core.storage.bounds import Noted
+    from halfmoon.core.storage.files import Buffer
     from halfmoon.core.storage.segment import Segment
 
 _POSITION_AT = 16
@@ -233,7 +234,20 @@ def _candidates_within(segment: Segment, low: int, high: int) -> Iterator[int]:
     """Those in [low, high), which share the upper bytes of their positions."""
     # A header may reach over the end by what follows its first byte.
     reach = min(high - 1 + HEADER_BYTES, segment.end)
-    data = segment.file.pread(reach - low, low - segment.start)
+    yield from _found_in(segment.file.pread(reach - low, low - segment.start), low)
+
+
+def candidates_in(data: memoryview, low: int, position: int) -> Iterator[int]:
+    """As `candidates`, from `position` on in what was read: `data`, from log position `low` on."""
+    end = low + len(data)
+    while position < end:
+        piece_end = min(((position >> _SHIFT) + 1) << _SHIFT, end)
+        reach = min(piece_end - 1 + HEADER_BYTES, end)
+        yield from _found_in(data[position - low : reach - low], position)
+        position = piece_end
+
+
+def _found_in(data: Buffer, low: int) -> Iterator[int]:
     upper = (low >> _SHIFT).to_bytes(8 - _LOW_BYTES, "little")
     between = b"." * (_POSITION_AT - len(MAGIC) + _LOW_BYTES)
     search = re.compile(re.escape(MAGIC) + between + re.escape(upper), re.DOTALL).search
