@@ -331,7 +331,7 @@ class Appender:
         if indexed is not None:
             indexed.note(position - frame.HEADER_BYTES, frame.HEADER_BYTES + len(payload))
         self._catalog.apply(record)
-        self._turn.appended()
+        self._turn.changed(self._log.end)
         return self._log.end
 
     def allocate_producer_id(self) -> tuple[int, int]:

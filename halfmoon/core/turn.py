@@ -58,6 +58,8 @@ class Turn:
         """Told of each turn, also those without batches."""
         self.flushed: tuple[Callable[[], None], ...] = ()
         """Told of each fdatasync."""
+        self.state_position = 0
+        """Behind the last control record. What anybody is told of the broker's state rests on what is before it."""
         self.arrived: tuple[Callable[[Arrivals], None], ...] = ()
 
     @property
@@ -69,6 +71,11 @@ class Turn:
         if not self.dirty:
             self.dirty = True
             self.on_dirty()
+
+    def changed(self, position: int) -> None:
+        """A control record was put at the end of the log, which is `position` now."""
+        self.state_position = position
+        self.appended()
 
     # -- writing and syncing -----------------------------------------------------------------------------------------
 

@@ -34,6 +34,7 @@ class Actor:
 async def cast(world: World) -> list[Actor]:
     from tests.torture.groups import Groups
     from tests.torture.halves import Halves
+    from tests.torture.kept import Kept
     from tests.torture.keyed import Keyed
     from tests.torture.later import Later
     from tests.torture.plain import Plain
@@ -41,7 +42,7 @@ async def cast(world: World) -> list[Actor]:
     from tests.torture.topics import Topics
     from tests.torture.transactions import Pipeline, Transactions
 
-    everybody: list[type[Actor]] = [Plain, Keyed, Later, Halves, Transactions, Pipeline, Groups, Share, Topics]
+    everybody: list[type[Actor]] = [Plain, Keyed, Later, Halves, Transactions, Pipeline, Groups, Share, Topics, Kept]
     chosen = [each for each in everybody if not world.only or each.name in world.only.split(",")]
     if not world.only:
         # Mostly a few: a short scenario leaves time for others.

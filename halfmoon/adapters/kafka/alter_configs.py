@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
 from halfmoon.adapters.kafka.duplicates import duplicates
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, Resource, resource
 from halfmoon.errors import BrokerError, Fault
@@ -22,14 +22,13 @@ Loggers: TypeAlias = Callable[[Context, Any, bool], None]
 def alter(
     ctx: Context, request: Any, response_class: Any, overrides_after: OverridesAfter, loggers: Loggers | None = None
 ) -> object:
-    """Answer an alter request. `overrides_after(resource, asked)` says what the resource's overrides are to become.
+    """The answer to an alter request. `overrides_after(resource, asked)` says what a resource is to override.
 
     It raises BrokerError where something wrong is asked for, and must do so for a missing topic too, so that a wrong
     configuration is named before a missing topic, as Kafka does. `loggers(ctx, asked, validate_only)` changes levels.
     """
     twice = duplicates((asked.resource_type, asked.resource_name) for asked in request.resources)
-    position: int | None = None
-    results, changed = [], []
+    results = []
     for asked in request.resources:
         result = response_class.AlterConfigsResourceResponse(
             error_code=0,
@@ -46,24 +45,19 @@ def alter(
             if asked.resource_type == BROKER_LOGGER_TYPE and loggers is not None:
                 loggers(ctx, asked, bool(request.validate_only))
                 continue
-            written = _alter(ctx, asked, bool(request.validate_only), overrides_after)
+            _alter(ctx, asked, bool(request.validate_only), overrides_after)
         except BrokerError as error:
             refuse(result, error)
-            continue
-        if written is not None:
-            position = later(position, written)
-            changed.append(result)
-    return when_durable(ctx, position, response_class(throttle_time_ms=0, responses=results), changed)
+    return response_class(throttle_time_ms=0, responses=results)
 
 
-def _alter(ctx: Context, asked: Any, validate_only: bool, overrides_after: OverridesAfter) -> int | None:
-    """Alter one resource; the log position of the change, None if there was nothing to change."""
+def _alter(ctx: Context, asked: Any, validate_only: bool, overrides_after: OverridesAfter) -> None:
+    """Alter one resource, if there is anything to change. Raises BrokerError."""
     found = resource(ctx, asked.resource_type, asked.resource_name)
     found.check_name()
     overrides = overrides_after(found, asked)
     unchanged = overrides == found.overrides()
-    written = found.alter(overrides, validate_only=validate_only or unchanged)
-    return None if validate_only or unchanged else written
+    found.alter(overrides, validate_only=validate_only or unchanged)
 
 
 def refuse_nulls(names: Collection[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from halfmoon.adapters.kafka.durable import later
 from halfmoon.adapters.kafka.errors import TOPIC_AUTHORIZATION_FAILED, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.registry import Context
@@ -94,7 +93,7 @@ class Acknowledging:
         except BrokerError as error:
             return Outcome.of(error)
         if position:
-            self.position = later(self.position, position)
+            self.position = position
             self.written.append(key)
         return DONE
 

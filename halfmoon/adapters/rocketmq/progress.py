@@ -42,17 +42,18 @@ class Progress:
         self._is_due = False
         self.write()
 
-    def write(self, group: str | None = None) -> int:
-        """Write down what was noted: of one group, or of all; the log position to wait for."""
-        position = 0
+    def write(self, group: str | None = None) -> None:
+        """Write down what was noted: of one group, or of all."""
         for each in [group] if group is not None else list(self._noted):
-            noted = self._noted.pop(each, None)
-            if noted:
-                position = max(position, self._write(each, noted))
-        return position
+            try:
+                self.write_or_refuse(each)
+            except BrokerError as error:
+                log.error("event=offsets_not_written group=%s error=%s", each, error)
 
-    def _write(self, group: str, noted: dict[Partition, int]) -> int:
+    def write_or_refuse(self, group: str) -> None:
+        """The same, for who waits for it. Raises BrokerError."""
         core = self._core
+        noted = self._noted.pop(group, {})
         known = self._groups.all_offsets.get(group, {})
         entries = []
         for partition, offset in noted.items():
@@ -61,11 +62,7 @@ class Progress:
             if exists and (place not in known or known[place].offset != offset):
                 entries.append((partition, offset, -1, ""))
         if entries:
-            try:
-                return self._groups.record(group, entries, reset=False)
-            except BrokerError as error:
-                log.error("event=offsets_not_written group=%s error=%s", group, error)
-        return 0
+            self._groups.record(group, entries, reset=False)
 
     def set(self, group: str, partition: Partition, offset: int) -> int:
         """Set progress from outside; the log position to wait for. Raises BrokerError."""

@@ -171,6 +171,10 @@ class Call:
 
         self.node.core.when_durable(position, durable)
 
+    def when_known(self, answer: Answer) -> None:
+        """Answer how something is, changed or not, once all is durable that this rests on (docs/decisions/0131)."""
+        self.after(self.core.turn.state_position, answer)
+
     def work_out(self, steps: Slices[Any], answered: Callable[[Any], Answer | None]) -> None:
         """Answer what `answered` makes of the result; it may raise as a handler does."""
         connection = self.connection

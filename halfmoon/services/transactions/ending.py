@@ -9,7 +9,7 @@ Knows no requests and no time-outs: it is told which identity the producer has a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from halfmoon.core.append import Appender, Piece
 from halfmoon.core.catalog.catalog import Catalog
@@ -38,8 +38,6 @@ class TransactionEndings:
         self._turn = turn
         self._hold = hold
         self._clock = clock
-        self._of_group: dict[str, int] = {}
-        """Group → the position of the last end that commits offsets of it, until that is durable."""
 
     def end(self, entry: TransactionalId, identity: Identity, *, commit: bool) -> int:
         """End a transaction; `identity` is its producer's from then on. Raises BrokerError(KAFKA_STORAGE_ERROR);
@@ -50,14 +48,12 @@ class TransactionEndings:
             entry.producer_id, rules.marker_epoch(entry, identity), self._log.generation, now_ms, committed=commit
         )
         record = control.TransactionEnded(entry.name, identity, commit, now_ms)
-        groups = tuple(entry.groups)
         offsets = [partition.next_offset for partition in written]
         pieces = [_marker(partition, batch) for partition in written]
         position = self._appender.append_group(pieces, now_ms, last=record, small=True)
         for piece, offset in zip(pieces, offsets, strict=True):
             _marked(piece, offset, now_ms, committed=commit)
-        self._of_group |= dict.fromkeys(groups, position)
-        self._turn.when_durable(position, lambda error: None if error else self._counts(written, groups, position))
+        self._turn.when_durable(position, lambda error: None if error else self._hold.look_at(written))
         return position
 
     def _open_at(self, place: tuple[int, int], entry: TransactionalId) -> Partition | None:
@@ -66,17 +62,6 @@ class TransactionEndings:
         if partition is None or partition.transactions is None:
             return None
         return partition if entry.producer_id in partition.transactions.open else None
-
-    def _counts(self, written: Iterable[Partition], groups: Iterable[str], position: int) -> None:
-        """An end is durable."""
-        self._hold.look_at(written)
-        for group in groups:
-            if self._of_group.get(group) == position:
-                del self._of_group[group]
-
-    def position_of(self, group: str) -> int:
-        """The position of the last end that commits offsets of the group; 0 if that is durable."""
-        return self._of_group.get(group, 0)
 
     # -- in one partition ----------------------------------------------------------------------------------------------
 

@@ -244,11 +244,6 @@ class TransactionService:
             self.aborted += 1
         return position
 
-    def offsets_position(self, group: str) -> int:
-        """The position to wait for before a client is answered with a group's committed offsets: the end that counts in
-        them could still be lost, and what was made of the messages with it."""
-        return self._endings.position_of(group)
-
     def abort_in(self, partition: Partition, producer_id: int, epoch: int) -> int:
         """End what a producer has open in one partition, as an operator asks who found it hanging. Raises BrokerError:
         INVALID_PRODUCER_EPOCH where the producer has a newer one by now."""

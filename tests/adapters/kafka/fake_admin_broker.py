@@ -115,7 +115,7 @@ class FakeAdminBroker:
         self.services = Services(
             (self.group_configs, self.dynamic_configs, self.client_metrics, self.quotas, self.acls, GroupNames())
         )
-        self.catalog = self.administration = self.log = self
+        self.catalog = self.administration = self.turn = self
         self.topic_defaults = configs.topic_defaults
 
     @property
@@ -123,8 +123,8 @@ class FakeAdminBroker:
         return self.live.current
 
     @property
-    def end(self) -> int:
-        """Of the log."""
+    def state_position(self) -> int:
+        """Behind the last change."""
         return self.position
 
     def add(self, name: str, partitions: int = 1, *, internal: bool = False, **configs: str) -> FakeTopic:

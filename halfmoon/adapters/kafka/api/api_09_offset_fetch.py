@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import OffsetFetchResponse
-from halfmoon.adapters.kafka.registry import Close, Context, api
+from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.groups.service import GroupService
-from halfmoon.services.transactions.service import TransactionService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Partition, Topic
@@ -43,6 +43,7 @@ class _Topic(NamedTuple):
 
 
 @api(9, "OffsetFetch", 1, 10, service=GroupService)
+@tells_state()
 def offset_fetch(ctx: Context, request: Any) -> object:
     if ctx.api_version >= 8:
         # A group that is named twice is answered once: null topics stand for all that it has.
@@ -50,8 +51,7 @@ def offset_fetch(ctx: Context, request: Any) -> object:
             _group(ctx, group, request.require_stable)
             for group in {each.group_id: each for each in request.groups}.values()
         ]
-        names = [group.group_id for group in request.groups]
-        return _answer(ctx, OffsetFetchResponse(throttle_time_ms=0, groups=groups), names)
+        return OffsetFetchResponse(throttle_time_ms=0, groups=groups)
     topics = [
         OffsetFetchResponse.OffsetFetchResponseTopic(
             name=topic.name,
@@ -59,17 +59,7 @@ def offset_fetch(ctx: Context, request: Any) -> object:
         )
         for topic in _topics(ctx, request.group_id, request.topics, request.require_stable)
     ]
-    return _answer(ctx, OffsetFetchResponse(throttle_time_ms=0, error_code=NONE, topics=topics), [request.group_id])
-
-
-def _answer(ctx: Context, response: object, groups: list[str]) -> object:
-    """At once, or when all of it is durable that was committed by transactions: what was made of the messages goes with
-    the commit, and whoever reads on behind them must not be told before."""
-    transactions = ctx.services.find(TransactionService)
-    position = max((transactions.offsets_position(group) for group in groups), default=0) if transactions else 0
-    if position <= ctx.core.turn.durable_position:
-        return response
-    return ctx.after(position, response, lambda error: Close(f"progress was not written: {error}"))
+    return OffsetFetchResponse(throttle_time_ms=0, error_code=NONE, topics=topics)
 
 
 def _group(ctx: Context, group: Any, require_stable: bool) -> object:

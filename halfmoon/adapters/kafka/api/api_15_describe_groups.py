@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed
 from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
@@ -22,6 +23,7 @@ _Group = DescribeGroupsResponse.DescribedGroup
 
 
 @api(15, "DescribeGroups", 0, 6, service=GroupService)
+@tells_state()
 def describe_groups(ctx: Context, request: Any) -> object:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.

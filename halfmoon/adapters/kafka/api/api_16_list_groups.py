@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.protocol import ListGroupsResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -14,6 +15,7 @@ from halfmoon.services.groups.names import GroupNames
 
 
 @api(16, "ListGroups", 0, 5, service=GroupNames)
+@tells_state()
 def list_groups(ctx: Context, request: Any) -> object:
     groups = [
         ListGroupsResponse.ListedGroup(

@@ -13,7 +13,7 @@ from uuid import UUID
 from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.config_entries import topic_entries
 from halfmoon.adapters.kafka.duplicates import duplicates
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
@@ -33,12 +33,12 @@ STRICT_SINCE = 6
 
 
 @api(19, "CreateTopics", 0, 7)
+@tells_state(each_of("topics"))
 def create_topics(ctx: Context, request: Any) -> object:
     twice = duplicates(topic.name for topic in request.topics)
     validate_only = bool(request.validate_only)
     mutations = Mutations(ctx, STRICT_SINCE)
-    position: int | None = None
-    results, created = [], []
+    results = []
     # Topics that are created together mostly look alike: what is told of their configurations is made once.
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}
     for topic in request.topics:
@@ -51,14 +51,9 @@ def create_topics(ctx: Context, request: Any) -> object:
             ctx.check_either(("create", "cluster", CLUSTER), ("create", "topic", topic.name))
             partitions, configs = _wanted(ctx, topic)
             mutations.take(ctx.core.settings.topics.partitions if partitions == -1 else partitions)
-            made, written = ctx.core.administration.create_topic(
-                topic.name, partitions, configs, validate_only=validate_only
-            )
+            made, _ = ctx.core.administration.create_topic(topic.name, partitions, configs, validate_only=validate_only)
         except BrokerError as error:
             refuse(result, error)
-            if error.fault is Fault.TOPIC_ALREADY_EXISTS:  # once its creation, perhaps asked for before, is durable
-                position = later(position, ctx.core.log.end)
-                created.append(result)
             continue
         if ctx.allows("describe_configs", "topic", topic.name):
             result.num_partitions = len(made.partitions)
@@ -71,14 +66,11 @@ def create_topics(ctx: Context, request: Any) -> object:
             result.topic_config_error_code = code(Fault.TOPIC_AUTHORIZATION_FAILED)
         if not validate_only:
             result.topic_id = UUID(bytes=made.id)
-            position = later(position, written)
-            created.append(result)
     for name in twice:
         result = _Result(name=name, topic_id=UUID(int=0), configs=[])
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)
-    response = CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=results)
-    return when_durable(ctx, position, response, created)
+    return CreateTopicsResponse(throttle_time_ms=mutations.wait_ms, topics=results)
 
 
 def _wanted(ctx: Context, topic: Any) -> tuple[int, dict[str, str]]:

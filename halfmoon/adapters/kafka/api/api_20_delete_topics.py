@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from halfmoon.adapters.kafka.duplicates import duplicates
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Topic
 
 
-GONE = frozenset({Fault.UNKNOWN_TOPIC_OR_PARTITION, Fault.UNKNOWN_TOPIC_ID})
 STRICT_SINCE = 5
 """From this version on, clients know what it means that their quota of changes is used up."""
 
@@ -38,13 +37,13 @@ class _Target(NamedTuple):
 
 
 @api(20, "DeleteTopics", 1, 6)
+@tells_state(each_of("responses"))
 def delete_topics(ctx: Context, request: Any) -> object:
     targets = list(_targets(request))
     twice = duplicates(targets)
     by_name = {_id_of_name(ctx.core, target) for target in targets if target.topic_id is None}
     both_ways = by_name & {target.topic_id.bytes for target in targets if target.topic_id is not None}
-    position: int | None = None
-    results, deleted = [], []
+    results = []
     found: list[tuple[Topic, Any]] = []
     for target in dict.fromkeys(targets):
         result = DeleteTopicsResponse.DeletableTopicResult(
@@ -63,20 +62,15 @@ def delete_topics(ctx: Context, request: Any) -> object:
             found.append((topic, result))
         except BrokerError as error:
             refuse(result, error)
-            if error.fault in GONE:  # for good once its deletion, perhaps asked for before, is durable
-                position = later(position, ctx.core.log.end)
-                deleted.append(result)
     mutations = Mutations(ctx, STRICT_SINCE)
     # A view was created after its source, so its number is higher.
     for topic, result in sorted(found, key=lambda pair: -pair[0].number):
         try:
             mutations.take(len(topic.partitions))
-            position = later(position, ctx.core.administration.delete_topic(topic))
-            deleted.append(result)
+            ctx.core.administration.delete_topic(topic)
         except BrokerError as error:
             refuse(result, error)
-    response = DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=results)
-    return when_durable(ctx, position, response, deleted)
+    return DeleteTopicsResponse(throttle_time_ms=mutations.wait_ms, responses=results)
 
 
 def _targets(request: Any) -> Iterator[_Target]:

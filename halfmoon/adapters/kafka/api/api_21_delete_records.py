@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.durable import later, when_durable
+from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse
@@ -22,10 +22,24 @@ HIGH_WATERMARK = -1
 """In the place of an offset: delete all that is visible."""
 
 
+def _fail(result: Any, error: Exception) -> None:
+    result.error_code = code_of(error)
+    result.low_watermark = -1
+
+
+def _fail_all(answer: Any, error: Exception) -> object:
+    for topic in answer.topics:
+        _fail_parts(topic, error)
+    return answer
+
+
+_fail_parts = each_of("partitions", _fail)
+
+
 @api(21, "DeleteRecords", 0, 2)
+@tells_state(_fail_all)
 def delete_records(ctx: Context, request: Any) -> object:
-    position: int | None = None
-    topics, moved = [], []
+    topics = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
@@ -35,17 +49,8 @@ def delete_records(ctx: Context, request: Any) -> object:
                 partition = partition_of(changeable(ctx.core, topic.name), wanted.partition_index)
                 if wanted.offset < HIGH_WATERMARK:
                     raise BrokerError(Fault.OFFSET_OUT_OF_RANGE)
-                result.low_watermark, written = ctx.core.administration.delete_records(partition, wanted.offset)
+                result.low_watermark, _ = ctx.core.administration.delete_records(partition, wanted.offset)
             except BrokerError as error:
                 _fail(result, error)
-                continue
-            # Where they were deleted before: once that is durable.
-            position = later(position, written or ctx.core.log.end)
-            moved.append(result)
         topics.append(_TopicResult(name=topic.name, partitions=results))
-    return when_durable(ctx, position, DeleteRecordsResponse(throttle_time_ms=0, topics=topics), moved, _fail)
-
-
-def _fail(result: Any, error: Exception) -> None:
-    result.error_code = code_of(error)
-    result.low_watermark = -1
+    return DeleteRecordsResponse(throttle_time_ms=0, topics=topics)

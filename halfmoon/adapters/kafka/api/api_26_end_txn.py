@@ -38,7 +38,10 @@ def end_txn(ctx: Context, request: Any) -> object:
             commit=request.committed, bumps=version >= BUMPS_EPOCH,
         )  # fmt: skip
     except BrokerError as error:
-        return refused(error)
+        if error.fault is not Fault.INVALID_TXN_STATE:
+            return refused(error)
+        # It says how the transaction ended: once that end is durable.
+        return ctx.after(ctx.core.turn.state_position, refused(error), refused)
     response = EndTxnResponse(
         throttle_time_ms=0, error_code=NONE, producer_id=identity.producer_id, producer_epoch=identity.epoch
     )

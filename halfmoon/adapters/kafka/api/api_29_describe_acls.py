@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.durable import refuse
+from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
@@ -18,6 +18,7 @@ _Resource = DescribeAclsResponse.DescribeAclsResource
 
 
 @api(29, "DescribeAcls", 1, 3, service=AccessRules)
+@tells_state()
 def describe_acls(ctx: Context, request: Any) -> object:
     response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
     try:

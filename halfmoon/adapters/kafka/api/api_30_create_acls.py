@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import CreateAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
@@ -17,9 +17,9 @@ from halfmoon.services.acls.service import AccessRules
 
 
 @api(30, "CreateAcls", 1, 3, service=AccessRules)
+@tells_state(each_of("results"))
 def create_acls(ctx: Context, request: Any) -> object:
-    position: int | None = None
-    results, kept = [], []
+    results = []
     for asked in request.creations:
         result = CreateAclsResponse.AclCreationResult(error_code=0, error_message=None)
         results.append(result)
@@ -34,11 +34,7 @@ def create_acls(ctx: Context, request: Any) -> object:
         )
         try:
             rules.check(rule)
-            written = ctx.services.get(AccessRules).change([rule])
+            ctx.services.get(AccessRules).change([rule])
         except BrokerError as error:
             refuse(result, error)
-            continue
-        if written is not None:
-            position = later(position, written)
-            kept.append(result)
-    return when_durable(ctx, position, CreateAclsResponse(throttle_time_ms=0, results=results), kept)
+    return CreateAclsResponse(throttle_time_ms=0, results=results)

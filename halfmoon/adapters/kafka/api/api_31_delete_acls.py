@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.api.api_29_describe_acls import acl_filter
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DeleteAclsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
@@ -14,16 +14,21 @@ from halfmoon.services.acls.service import AccessRules
 _Result = DeleteAclsResponse.DeleteAclsFilterResult
 
 
+def _kept(result: Any, error: Exception) -> None:
+    refuse(result, error)
+    result.matching_acls = []
+
+
 @api(31, "DeleteAcls", 1, 3, service=AccessRules)
+@tells_state(each_of("filter_results", _kept))
 def delete_acls(ctx: Context, request: Any) -> object:
-    position: int | None = None
-    results, deleted = [], []
+    results = []
     for asked in request.filters:
         result = _Result(error_code=0, error_message=None, matching_acls=[])
         results.append(result)
         try:
             found = ctx.services.get(AccessRules).find(acl_filter(asked))
-            written = ctx.services.get(AccessRules).change(removed=found)
+            ctx.services.get(AccessRules).change(removed=found)
         except BrokerError as error:
             refuse(result, error)
             continue
@@ -41,12 +46,4 @@ def delete_acls(ctx: Context, request: Any) -> object:
             )
             for rule in found
         ]
-        if written is not None:
-            position = later(position, written)
-            deleted.append(result)
-    return when_durable(ctx, position, DeleteAclsResponse(throttle_time_ms=0, filter_results=results), deleted, _kept)
-
-
-def _kept(result: Any, error: Exception) -> None:
-    refuse(result, error)
-    result.matching_acls = []
+    return DeleteAclsResponse(throttle_time_ms=0, filter_results=results)

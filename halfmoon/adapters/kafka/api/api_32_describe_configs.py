@@ -9,7 +9,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka import loggers
 from halfmoon.adapters.kafka.config_entries import TYPE_CODES, Entry, logger_entries
-from halfmoon.adapters.kafka.durable import refuse
+from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE, TOPIC_TYPE, resource
@@ -27,6 +27,7 @@ MOST_AT_WILL = 1_000
 
 
 @api(32, "DescribeConfigs", 1, 4, service=DynamicConfigs)
+@tells_state()
 def describe_configs(ctx: Context, request: Any) -> object:
     results = []
     anything = 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.alter_configs import alter, refuse_nulls
+from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.protocol import AlterConfigsResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.services.configs.dynamic import DynamicConfigs
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 
 @api(33, "AlterConfigs", 0, 2, service=DynamicConfigs)
+@tells_state(each_of("responses"))
 def alter_configs(ctx: Context, request: Any) -> object:
     return alter(ctx, request, AlterConfigsResponse, _replaced)
 

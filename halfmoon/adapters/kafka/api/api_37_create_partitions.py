@@ -9,7 +9,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.duplicates import duplicates
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
 from halfmoon.adapters.kafka.protocol import CreatePartitionsResponse
@@ -24,34 +24,29 @@ STRICT_SINCE = 3
 
 
 @api(37, "CreatePartitions", 0, 3)
+@tells_state(each_of("results"))
 def create_partitions(ctx: Context, request: Any) -> object:
     twice = duplicates(topic.name for topic in request.topics)
     mutations = Mutations(ctx, STRICT_SINCE)
-    position: int | None = None
-    results, widened = [], []
+    results = []
     for topic in request.topics:
         if topic.name in twice:
             continue
         result = _Result(name=topic.name, error_code=0, error_message=None)
         results.append(result)
         try:
-            written = _widen(ctx, topic, bool(request.validate_only), mutations)
+            _widen(ctx, topic, bool(request.validate_only), mutations)
         except BrokerError as error:
             refuse(result, error)
-            continue
-        if not request.validate_only:
-            position = later(position, written)
-            widened.append(result)
     for name in twice:
         result = _Result(name=name)
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)
-    response = CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=results)
-    return when_durable(ctx, position, response, widened)
+    return CreatePartitionsResponse(throttle_time_ms=mutations.wait_ms, results=results)
 
 
-def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations) -> int:
-    """The log position of the change. Raises BrokerError."""
+def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations) -> None:
+    """Raises BrokerError."""
     topic = changeable(ctx.core, wanted.name)
     present = len(topic.partitions)
     if wanted.count <= present:
@@ -67,4 +62,4 @@ def _widen(ctx: Context, wanted: Any, validate_only: bool, mutations: Mutations)
             )
         check_assignments([assignment.broker_ids for assignment in wanted.assignments], ctx.core.node_id)
     mutations.take(wanted.count - present)
-    return ctx.core.administration.add_partitions(topic, wanted.count, validate_only=validate_only)
+    ctx.core.administration.add_partitions(topic, wanted.count, validate_only=validate_only)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.durable import later, when_durable
+from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.protocol import DeleteGroupsResponse
@@ -13,21 +13,20 @@ from halfmoon.errors import BrokerError
 from halfmoon.services.groups.names import GroupNames
 
 
+def _fail(result: Any, error: Exception) -> None:
+    result.error_code = coordinator_code(error)
+
+
 @api(42, "DeleteGroups", 0, 2, service=GroupNames)
+@tells_state(each_of("results", _fail))
 def delete_groups(ctx: Context, request: Any) -> object:
-    position: int | None = None
-    results, deleted = [], []
+    results = []
     # The names are a map's keys: one given twice is answered once.
     for group_id in dict.fromkeys(request.groups_names):
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=NONE)
         results.append(result)
         try:
-            position = later(position, ctx.services.get(GroupNames).delete(group_id))
-            deleted.append(result)
+            ctx.services.get(GroupNames).delete(group_id)
         except BrokerError as error:
-            result.error_code = coordinator_code(error)
-    return when_durable(ctx, position, DeleteGroupsResponse(throttle_time_ms=0, results=results), deleted, _fail)
-
-
-def _fail(result: Any, error: Exception) -> None:
-    result.error_code = coordinator_code(error)
+            _fail(result, error)
+    return DeleteGroupsResponse(throttle_time_ms=0, results=results)

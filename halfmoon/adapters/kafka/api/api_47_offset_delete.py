@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.durable import when_durable
+from halfmoon.adapters.kafka.durable import TELLING, each_of, tells_state
 from halfmoon.adapters.kafka.errors import NONE, code, code_of
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.lookup import partition_of
@@ -19,7 +19,23 @@ if TYPE_CHECKING:
 _Topic = OffsetDeleteResponse.OffsetDeleteResponseTopic
 
 
+def _fail(result: Any, error: Exception) -> None:
+    result.error_code = coordinator_code(error)
+
+
+_fail_parts = each_of("partitions", _fail)
+
+
+def _fail_all(answer: Any, error: Exception) -> object:
+    if answer.error_code != NONE and answer.error_code in TELLING:
+        _fail(answer, error)
+    for topic in answer.topics:
+        _fail_parts(topic, error)
+    return answer
+
+
 @api(47, "OffsetDelete", 0, 0, service=GroupService)
+@tells_state(_fail_all)
 def offset_delete(ctx: Context, request: Any) -> object:
     groups = ctx.services.get(GroupService)
     group_id: str = request.group_id
@@ -48,16 +64,10 @@ def offset_delete(ctx: Context, request: Any) -> object:
                 forgotten.append(partition)
                 deleted.append(part_result)
     response = OffsetDeleteResponse(throttle_time_ms=0, error_code=NONE, topics=topics)
-    if not forgotten:
-        return response
     try:
-        position = groups.delete_offsets(group_id, forgotten)
+        if forgotten:
+            groups.delete_offsets(group_id, forgotten)
     except BrokerError as error:
         for part_result in deleted:
             _fail(part_result, error)
-        return response
-    return when_durable(ctx, position, response, deleted, _fail)
-
-
-def _fail(result: Any, error: Exception) -> None:
-    result.error_code = coordinator_code(error)
+    return response

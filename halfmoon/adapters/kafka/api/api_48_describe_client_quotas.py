@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.durable import refuse
+from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
@@ -23,6 +23,7 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 
 
 @api(48, "DescribeClientQuotas", 0, 1, service=Quotas)
+@tells_state()
 def describe_client_quotas(ctx: Context, request: Any) -> object:
     response = DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=[])
     try:

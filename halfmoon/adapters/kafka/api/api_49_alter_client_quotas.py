@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.duplicates import duplicates
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
@@ -18,6 +18,7 @@ _Entry = AlterClientQuotasResponse.EntryData
 
 
 @api(49, "AlterClientQuotas", 0, 1, service=Quotas)
+@tells_state(each_of("entries"))
 def alter_client_quotas(ctx: Context, request: Any) -> object:
     alterations = [
         Alteration(
@@ -27,8 +28,7 @@ def alter_client_quotas(ctx: Context, request: Any) -> object:
         for entry in request.entries
     ]
     twice = duplicates(frozenset(alteration.entity) for alteration in alterations)
-    position: int | None = None
-    results, changed = [], []
+    results = []
     for alteration in alterations:
         result = _Entry(
             error_code=0,
@@ -39,11 +39,7 @@ def alter_client_quotas(ctx: Context, request: Any) -> object:
         try:
             if frozenset(alteration.entity) in twice:
                 raise BrokerError(Fault.INVALID_REQUEST, "the entity appears more than once")
-            written = ctx.services.get(Quotas).alter(alteration, validate_only=bool(request.validate_only))
+            ctx.services.get(Quotas).alter(alteration, validate_only=bool(request.validate_only))
         except BrokerError as error:
             refuse(result, error)
-            continue
-        if written is not None:
-            position = later(position, written)
-            changed.append(result)
-    return when_durable(ctx, position, AlterClientQuotasResponse(throttle_time_ms=0, entries=results), changed)
+    return AlterClientQuotasResponse(throttle_time_ms=0, entries=results)

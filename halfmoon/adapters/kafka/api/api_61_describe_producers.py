@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeProducersResponse
@@ -19,6 +20,7 @@ _Topic = DescribeProducersResponse.TopicResponse
 
 
 @api(61, "DescribeProducers", 0, 0)
+@tells_state()
 def describe_producers(ctx: Context, request: Any) -> object:
     return DescribeProducersResponse(
         throttle_time_ms=0,

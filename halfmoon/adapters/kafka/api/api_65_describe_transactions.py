@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -14,6 +15,7 @@ _State = DescribeTransactionsResponse.TransactionState
 
 
 @api(65, "DescribeTransactions", 0, 0, service=TransactionService)
+@tells_state()
 def describe_transactions(ctx: Context, request: Any) -> object:
     states = [_state(ctx, name) for name in request.transactional_ids]
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)

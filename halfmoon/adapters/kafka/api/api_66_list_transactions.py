@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.protocol import ListTransactionsResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -29,6 +30,7 @@ STATES = frozenset(
 
 
 @api(66, "ListTransactions", 0, 2, service=TransactionService)
+@tells_state()
 def list_transactions(ctx: Context, request: Any) -> object:
     now_ms = ctx.core.clock.wall_ms()
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from halfmoon.adapters.kafka import operations
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed, bits
 from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse
@@ -26,6 +27,7 @@ _Member = _Group.Member
 
 
 @api(69, "ConsumerGroupDescribe", 0, 1, service=GroupService)
+@tells_state()
 def consumer_group_describe(ctx: Context, request: Any) -> object:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.

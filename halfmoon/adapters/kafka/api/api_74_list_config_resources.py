@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.protocol import ListConfigResourcesResponse
 from halfmoon.adapters.kafka.registry import Context, api
@@ -27,6 +28,7 @@ KNOWN = {TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP
 
 
 @api(74, "ListConfigResources", 0, 1, service=DynamicConfigs)
+@tells_state()
 def list_config_resources(ctx: Context, request: Any) -> object:
     asked = {CLIENT_METRICS_TYPE} if ctx.api_version == 0 else set(request.resource_types) or KNOWN
     if not asked <= KNOWN:

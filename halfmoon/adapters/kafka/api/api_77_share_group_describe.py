@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, NOT_ASKED, allowed, bits
 from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
@@ -24,6 +25,7 @@ ASSIGNOR = "simple"
 
 
 @api(77, "ShareGroupDescribe", 1, 1, service=ShareService)
+@tells_state()
 def share_group_describe(ctx: Context, request: Any) -> object:
     groups = []
     for name in dict.fromkeys(request.group_ids):

@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
 from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse
@@ -33,6 +34,7 @@ UNKNOWN = -1
 
 
 @api(90, "DescribeShareGroupOffsets", 0, 1, service=ShareService)
+@tells_state()
 def describe_share_group_offsets(ctx: Context, request: Any) -> object:
     groups = [_group(ctx, asked) for asked in request.groups]
     return DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=groups)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.durable import refuse, when_durable
+from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
 from halfmoon.adapters.kafka.protocol import AlterShareGroupOffsetsResponse
@@ -24,7 +24,14 @@ _Topic = AlterShareGroupOffsetsResponse.AlterShareGroupOffsetsResponseTopic
 _Part = _Topic.AlterShareGroupOffsetsResponsePartition
 
 
+def _fail(answer: Any, error: Exception) -> object:
+    for part in (part for topic in answer.responses for part in topic.partitions if part.error_code == NONE):
+        refuse(part, error)
+    return answer
+
+
 @api(91, "AlterShareGroupOffsets", 0, 0, service=ShareService)
+@tells_state(_fail)
 def alter_share_group_offsets(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     response = AlterShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
@@ -55,11 +62,10 @@ def alter_share_group_offsets(ctx: Context, request: Any) -> object:
                 part.error_code, part.error_message = code_of(error), str(error)
         topic_id = None if topic is None else uuid.UUID(bytes=topic.id)
         response.responses.append(_Topic(topic_name=asked.topic_name, topic_id=topic_id, partitions=parts))
-    position = None
     if starts:
         try:
-            position = shares.reset(request.group_id, starts)
+            shares.reset(request.group_id, starts)
         except BrokerError as error:
             for part in changed:
                 refuse(part, error)
-    return when_durable(ctx, position, response, changed)
+    return response

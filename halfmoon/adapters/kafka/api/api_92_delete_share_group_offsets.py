@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from halfmoon.adapters.kafka.durable import later, refuse, when_durable
+from halfmoon.adapters.kafka.durable import TELLING, each_of, refuse, tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import topic_named
 from halfmoon.adapters.kafka.protocol import DeleteShareGroupOffsetsResponse
@@ -20,7 +20,17 @@ from halfmoon.services.share.service import ShareService
 _Topic = DeleteShareGroupOffsetsResponse.DeleteShareGroupOffsetsResponseTopic
 
 
+_fail_topics = each_of("responses")
+
+
+def _fail(answer: Any, error: Exception) -> object:
+    if answer.error_code != NONE and answer.error_code in TELLING:
+        refuse(answer, error)
+    return _fail_topics(answer, error)
+
+
 @api(92, "DeleteShareGroupOffsets", 0, 0, service=ShareService)
+@tells_state(_fail)
 def delete_share_group_offsets(ctx: Context, request: Any) -> object:
     shares = ctx.services.get(ShareService)
     response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
@@ -29,16 +39,13 @@ def delete_share_group_offsets(ctx: Context, request: Any) -> object:
     except BrokerError as error:
         refuse(response, error)
         return response
-    position: int | None = None
-    changed = []
     for asked in request.topics:
         result = _Topic(topic_name=asked.topic_name, topic_id=None, error_code=NONE, error_message=None)
         response.responses.append(result)
         try:
             topic = topic_named(ctx.core, asked.topic_name)
             result.topic_id = uuid.UUID(bytes=topic.id)
-            position = later(position, shares.forget(request.group_id, topic.partitions))
-            changed.append(result)
+            shares.forget(request.group_id, topic.partitions)
         except BrokerError as error:
             result.error_code, result.error_message = code_of(error), str(error)
-    return when_durable(ctx, position, response, changed)
+    return response

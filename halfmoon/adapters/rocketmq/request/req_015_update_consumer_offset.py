@@ -22,5 +22,6 @@ def handle(call: Call) -> Answer | None:
         return Answer(remark="Offset has been previously reset")
     call.node.progress.note(group, partition, offset)
     if not call.command.is_oneway:
-        call.after(call.node.progress.write(group), DONE)
+        call.node.progress.write_or_refuse(group)
+        call.when_known(DONE)
     return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from halfmoon.adapters.rocketmq import names
-from halfmoon.adapters.rocketmq.answers import DONE, Answer
+from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.routes import INHERIT, READ, WRITE
@@ -11,7 +11,7 @@ from halfmoon.remoting.codes import Code
 
 
 @request(17, "UPDATE_AND_CREATE_TOPIC", changes=True)
-def handle(call: Call) -> Answer | None:
+def handle(call: Call) -> None:
     name = names.from_rocketmq(call.text("topic"))
     queues = max(call.number("readQueueNums", 4), call.number("writeQueueNums", 4))
     perm = call.number("perm", READ | WRITE)
@@ -20,16 +20,13 @@ def handle(call: Call) -> Answer | None:
     core = call.core
     topic = core.catalog.topic(name)
     if topic is None:
-        _, position = core.administration.create_topic(name, queues)
+        core.administration.create_topic(name, queues)
     elif topic.internal:
         raise Refused(Code.NO_PERMISSION, f"topic '{name}' is internal")
     elif queues > len(topic.partitions):
-        position = core.administration.add_partitions(topic, queues)
+        core.administration.add_partitions(topic, queues)
     elif queues < len(topic.partitions):
         raise Refused(
             Code.INVALID_PARAMETER, f"topic '{name}' has {len(topic.partitions)} queues; none of them is taken away"
         )
-    else:
-        return DONE
-    call.after(position, DONE)
-    return None
+    call.when_known(DONE)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq.answers import DONE
-from halfmoon.adapters.rocketmq.errors import Refused
+from halfmoon.adapters.rocketmq.answers import DONE, Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.remoting.codes import Code
 
@@ -13,5 +12,7 @@ def handle(call: Call) -> None:
     name = call.text("topic")
     topic = call.node.find_topic(name)
     if topic is None:
-        raise Refused(Code.TOPIC_NOT_EXIST, f"topic[{name}] not exist")
-    call.after(call.core.administration.delete_topic(topic), DONE)
+        call.when_known(Answer(Code.TOPIC_NOT_EXIST, remark=f"topic[{name[:300]}] not exist"))
+        return
+    call.core.administration.delete_topic(topic)
+    call.when_known(DONE)
