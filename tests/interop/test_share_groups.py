@@ -16,6 +16,7 @@ from tests.interop.java_programs import jars, tool
 
 MakeTopic = Callable[..., str]
 SHARE_TOOL = "org.apache.kafka.tools.consumer.group.ShareGroupCommand"
+PERF_TOOL = "org.apache.kafka.tools.ShareConsumerPerformance"
 DEADLINE_S = 40.0
 LOCK_S = 15.0
 """The shortest that Kafka allows (group.share.min.record.lock.duration.ms)."""
@@ -277,3 +278,16 @@ def test_the_command_line_tool(sharing: Sharing, topic: str, bootstrap_servers: 
     sharing.leave(consumer)
     tool(jars("kafka"), SHARE_TOOL, ["--bootstrap-server", bootstrap_servers, "--delete", *group])
     assert ask("--list") == []
+
+
+def test_the_performance_tool(sharing: Sharing, topic: str, bootstrap_servers: str) -> None:
+    """On a group's first use. The tool interrupts its own consumer, and ends with a stack trace of
+    ShareFetchBuffer.awaitNotEmpty, where not all records have come within `--timeout`: against Kafka, too."""
+    count = 2_000
+    fill(bootstrap_servers, topic, count)
+    said = tool(jars("kafka"), PERF_TOOL, [
+        "--bootstrap-server", bootstrap_servers, "--topic", topic, "--group", sharing.group,
+        "--num-records", str(count), "--timeout", "60000", "--hide-header",
+    ], timeout_s=100)  # fmt: skip
+    (line,) = said.splitlines()
+    assert int(line.split(", ")[5]) == count

@@ -81,8 +81,12 @@ def in_kafka_python(kind: Message) -> Any:
     import kafka.protocol.consumer
     import kafka.protocol.metadata
     import kafka.protocol.producer
+    import kafka.protocol.sasl
 
-    packages = (kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer)
+    packages = (
+        kafka.protocol.admin, kafka.protocol.consumer, kafka.protocol.metadata, kafka.protocol.producer,
+        kafka.protocol.sasl,
+    )  # fmt: skip
     return next((getattr(package, kind.name) for package in packages if hasattr(package, kind.name)), None)
 
 

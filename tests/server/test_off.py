@@ -42,10 +42,11 @@ STORED = Path(__file__).parents[1] / "golden" / "stored_data" / "57d488e.tar.xz"
 SERVICES = ServiceSettings.__struct_fields__
 ALWAYS = {
     "AlterPartitionReassignments", "AlterReplicaLogDirs", "AlterUserScramCredentials", "ApiVersions",
-    "CreatePartitions", "CreateTopics", "DeleteRecords", "DeleteTopics", "DescribeCluster", "DescribeLogDirs",
-    "DescribeProducers", "DescribeQuorum", "DescribeTopicPartitions", "DescribeUserScramCredentials", "ElectLeaders",
-    "Fetch", "FindCoordinator", "InitProducerId", "ListOffsets", "ListPartitionReassignments", "Metadata",
-    "OffsetForLeaderEpoch", "Produce", "UpdateFeatures",
+    "CreateDelegationToken", "CreatePartitions", "CreateTopics", "DeleteRecords", "DeleteTopics",
+    "DescribeCluster", "DescribeDelegationToken", "DescribeLogDirs", "DescribeProducers", "DescribeQuorum",
+    "DescribeTopicPartitions", "DescribeUserScramCredentials", "ElectLeaders", "ExpireDelegationToken", "Fetch",
+    "FindCoordinator", "InitProducerId", "ListOffsets", "ListPartitionReassignments", "Metadata",
+    "OffsetForLeaderEpoch", "Produce", "RenewDelegationToken", "SaslAuthenticate", "SaslHandshake", "UpdateFeatures",
 }  # fmt: skip
 APIS = {
     "acls": {"DescribeAcls", "CreateAcls", "DeleteAcls"},

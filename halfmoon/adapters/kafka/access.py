@@ -95,6 +95,7 @@ NEEDS: Mapping[int, Guards] = {
     14: (of_group("read"),),
     15: (each("groups", "describe", "group", itself, "groups", _DESCRIBED),),
     16: (afterwards(list_groups),),
+    17: NOTHING,
     18: NOTHING,
     19: IN_ITS_HANDLER,
     20: IN_ITS_HANDLER,
@@ -135,11 +136,16 @@ NEEDS: Mapping[int, Guards] = {
     33: (configs("alter_configs", "responses"),),
     34: (cluster("alter", refusals.moves),),
     35: (cluster("describe"),),
+    36: NOTHING,
     37: (
         each("topics", "alter", "topic", called("name"), "results", result(
             lambda response: response.CreatePartitionsTopicResult, "name", "name"
         )),
     ),
+    38: NOTHING,  # refused to everybody
+    39: NOTHING,
+    40: NOTHING,
+    41: NOTHING,
     42: (
         each("groups_names", "delete", "group", itself, "results", result(
             lambda response: response.DeletableGroupResult, "group_id"

@@ -14,18 +14,11 @@ class Unsupported(NamedTuple):
     why: str
 
 
-_NO_AUTHENTICATION = "there is no authentication: every client is `User:ANONYMOUS`"
 _ONE_NODE = "a single node is the whole cluster"
 _BETWEEN_BROKERS = "brokers of Kafka ask it of each other; a single node keeps that state in its own log"
 _NO_STREAMS_GROUPS = "there are no Streams groups (KIP-1071); Kafka Streams works with `group.protocol=classic`"
 
 UNSUPPORTED = (
-    Unsupported(17, "SaslHandshake", _NO_AUTHENTICATION),
-    Unsupported(36, "SaslAuthenticate", _NO_AUTHENTICATION),
-    Unsupported(38, "CreateDelegationToken", _NO_AUTHENTICATION),
-    Unsupported(39, "RenewDelegationToken", _NO_AUTHENTICATION),
-    Unsupported(40, "ExpireDelegationToken", _NO_AUTHENTICATION),
-    Unsupported(41, "DescribeDelegationToken", _NO_AUTHENTICATION),
     Unsupported(64, "UnregisterBroker", _ONE_NODE),
     Unsupported(80, "AddRaftVoter", _ONE_NODE),
     Unsupported(81, "RemoveRaftVoter", _ONE_NODE),

@@ -1,0 +1,20 @@
+"""ExpireDelegationToken (40): there are no tokens (see CreateDelegationToken).
+
+Rule: KafkaApis.handleExpireTokenRequest on a PLAINTEXT listener.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from halfmoon.adapters.kafka.errors import code
+from halfmoon.adapters.kafka.protocol import ExpireDelegationTokenResponse
+from halfmoon.adapters.kafka.registry import Context, api
+from halfmoon.errors import Fault
+
+
+@api(40, "ExpireDelegationToken", 1, 2)
+def expire_delegation_token(_ctx: Context, _request: Any) -> object:
+    return ExpireDelegationTokenResponse(
+        error_code=code(Fault.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED), expiry_timestamp_ms=-1
+    )
