@@ -2,7 +2,7 @@
 # Where pip and Spark download from is their own setting: PIP_INDEX_URL or pip.conf, and for Spark ~/.ivy2 or SPARK_CONF_DIR.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test torture soak check bench interop docs clean
+.PHONY: help demo test torture soak extremes check bench interop docs clean
 
 # Further words for what is run:  make test ARGS='-k groups -x'    make demo ARGS='--data-dir ~/flights'
 ARGS ?=
@@ -39,6 +39,10 @@ HOURS ?= 8
 soak:  ## HOURS=8 of a mixed load at half of the machine's speed: one page about memory, latencies and disk
 	$(PREPARE)
 	$(RUN) -m benchmarks.soak --hours $(HOURS) $(ARGS)
+
+extremes:  ## the most that clients may send: how long it holds up the loop, and others; writes docs/performance.md's table
+	$(PREPARE)
+	$(RUN) -m tests.extremes $(ARGS)
 
 check:  ## ruff, mypy --strict, who may import whom
 	$(PREPARE)

@@ -73,7 +73,9 @@ def main() -> int:
         return 0
     if options.again:
         page = options.page or PAGE
-        page.write_text(report.page(*report.together([report.read_json(path, CELLS) for path in options.again], CELLS)))
+        write_page(
+            page, report.page(*report.together([report.read_json(path, CELLS) for path in options.again], CELLS))
+        )
         say(f"written: {page}")
         return 0
     if not cells:
@@ -124,9 +126,14 @@ def main() -> int:
     whole = peer is not None and rocketmq is not None and scale >= 1 and len(cells) == len(CELLS)
     page = options.page or (PAGE if whole else None)
     if page is not None:
-        page.write_text(report.page(about, results))
+        write_page(page, report.page(about, results))
     say(f"\nwritten: {options.json}" + (f", {page}" if page else ""))
     return 1 if results.errors else 0
+
+
+def write_page(path: Path, text: str) -> None:
+    """In place of an earlier run's; what `make extremes` has written stays."""
+    path.write_text(report.keep_section(text, path.read_text() if path.exists() else ""))
 
 
 def _command() -> str:

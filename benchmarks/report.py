@@ -237,6 +237,25 @@ def page(run: Run, results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+BEGIN, END = "<!-- extremes -->", "<!-- /extremes -->"
+"""Around the part of the page that is not written here (tests/extremes)."""
+
+
+def with_section(page: str, section: str) -> str:
+    """The page with this instead of the section that it has, or at its end."""
+    marked = f"{BEGIN}\n\n{section.strip()}\n\n{END}"
+    before, begin, rest = page.partition(BEGIN)
+    if begin:
+        return before + marked + rest.partition(END)[2]
+    return f"{page.rstrip()}\n\n{marked}\n"
+
+
+def keep_section(page: str, old_page: str) -> str:
+    """A new page with the section of the old one, if it has one."""
+    _, begin, rest = old_page.partition(BEGIN)
+    return with_section(page, rest.partition(END)[0]) if begin else page
+
+
 def write_json(path: Path, run: Run, results: Results) -> None:
     medians = results.medians()
     goals = []

@@ -28,6 +28,9 @@ LOGGED_S = 60.0
 
 T = TypeVar("T")
 
+LONG_S = 0.002
+"""A call in the loop's thread that takes longer is told to `Guard.on_long`."""
+
 
 class PluginExitError(Exception):
     """A plugin has raised what would end the process."""
@@ -43,6 +46,8 @@ class Guard:
         self.slow: Counter[tuple[str, str]] = Counter()
         """(plugin, hook) → calls in the loop that took longer than SLOW_S."""
         self._logged: dict[tuple[str, str], float] = {}
+        self.on_long: Callable[[float], object] = lambda begun_s: None
+        """Called with the time at which a call began that has just ended."""
 
     def runs_here(self) -> None:
         """The loop runs in this thread."""
@@ -93,8 +98,10 @@ class Guard:
             raise PluginExitError(f"plugin {plugin}: {hook} raised {error!r}") from error
         finally:
             took_s = self._now() - begun
-            if took_s > SLOW_S and threading.get_ident() == self.loop_thread:
-                self._was_slow(plugin, hook, took_s)
+            if took_s > LONG_S and threading.get_ident() == self.loop_thread:
+                self.on_long(begun)
+                if took_s > SLOW_S:
+                    self._was_slow(plugin, hook, took_s)
 
     def _was_slow(self, plugin: str, hook: str, took_s: float) -> None:
         key, now = (plugin, hook), self._now()

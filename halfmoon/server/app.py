@@ -20,12 +20,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-import uvloop
-
 from halfmoon import __version__
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.turns import PLUGIN, Turns
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
@@ -44,6 +43,7 @@ from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
 from halfmoon.server.loop_lag import LoopLag
+from halfmoon.server.measured_loop import MeasuredLoop
 from halfmoon.server.needs import check_needs
 from halfmoon.server.observing import Observing
 from halfmoon.server.plugin_features import features_of
@@ -168,7 +168,9 @@ class App:
             loop.call_soon_threadsafe(buffers.retry)
 
         buffers.on_freed = freed
-        self.ticker = Ticker(kernel, loop)
+        self.turns = turns = loop.turns if isinstance(loop, MeasuredLoop) else Turns()
+        self.plugins.guard.on_long = partial(turns.took, PLUGIN)
+        self.ticker = Ticker(kernel, loop, turns)
         self.ticker.start()
         self._undo.append(self.ticker.stop)
         self.loop_lag = LoopLag(loop)
@@ -204,7 +206,7 @@ class App:
         self._bind_edges()
         self.access = Access(self.plugins.verdict) if self.plugins.authorizers else None
         more_apis = [_kafka_api(each) for each in watch("halfmoon_kafka_apis", self.plugins.kafka_apis, "handler")]
-        self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis)
+        self.kafka = Server(kernel, node.services, settings, loop, access=self.access, more_apis=more_apis, turns=turns)
 
     def _limit_connections(self, descriptors: int) -> None:
         """The listeners of both protocols share what descriptors there are."""
@@ -267,7 +269,7 @@ class App:
         loop = asyncio.get_running_loop()
         self.rocketmq = server = RocketmqServer(
             self.node.kernel, self.node.services, self.settings, listener, self.plugins.allocators,
-            self.plugins.filters, loop, access=access,
+            self.plugins.filters, loop, access=access, turns=self.turns,
         )  # fmt: skip
         self.rocketmq_address = await self._listen(server, listener.bind)
         self.namesrv_address = await _bound(server.start_names, listener.namesrv)
@@ -409,7 +411,8 @@ def main(read: Callable[[], Settings], *, config: Path | None = None, unset_conf
         settings = read()
         _configure_log(settings)
         _allow_many_files()
-        uvloop.run(_Process(read, config, unset_configs).run(settings))
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(_Process(read, config, unset_configs).run(settings))
     except HalfmoonError as error:
         print(f"halfmoon: {error}", file=sys.stderr)
         return 1

@@ -26,6 +26,10 @@ NARROW: dict[str, Family] = {
         Family("halfmoon_flush_seconds", "histogram", "Time of an fdatasync of the log, queueing included."),
         Family("halfmoon_tick_seconds", "histogram", "Time that a turn of the loop takes."),
         Family("halfmoon_loop_lag_seconds", "histogram", "How late the loop calls a timer."),
+        Family(
+            "halfmoon_loop_longest_turn_cpu_seconds", "gauge", "CPU time of the longest turn, by cause.", ("cause",)
+        ),
+        Family("halfmoon_loop_longest_turn_seconds", "gauge", "Time of the longest turn, by cause.", ("cause",)),
         Family("halfmoon_request_seconds", "histogram", "Time from a request to its answer.", ("listener", "api")),
         Family("halfmoon_log_start_position", "gauge", "Log position of the oldest byte kept."),
         Family("halfmoon_log_flushed_position", "gauge", "Log position below which everything survives power loss."),

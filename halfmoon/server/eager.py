@@ -12,7 +12,6 @@ short after a single event, which any machine has some of every second, and doub
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Callable
 
@@ -35,9 +34,9 @@ SMALL_BYTES = 4 << 10
 class Eager:
     """One per loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float]) -> None:
-        """`clock`: seconds, monotonic."""
-        self._loop = loop
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], clock: Callable[[], float]) -> None:
+        """`call_soon`: the loop's. `clock`: seconds, monotonic."""
+        self._call_soon = call_soon
         self._clock = clock
         self._ended_s = 0.0
         self._until_s = 0.0
@@ -54,7 +53,7 @@ class Eager:
             self._until_s = now_s + SPIN_S
             if not self._looking:
                 self._looking = True
-                self._loop.call_soon(self._look)
+                self._call_soon(self._look)
 
     def _look(self) -> None:
         # While something is to be called soon, the loop asks for events without waiting for them.
@@ -64,7 +63,7 @@ class Eager:
             back_s = self._clock()
             if back_s - now_s > TAKEN_S:
                 self._rest(back_s)
-            self._loop.call_soon(self._look)
+            self._call_soon(self._look)
         else:
             self._looking = False
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.server import Server as KafkaServer
     from halfmoon.adapters.rocketmq.server import Server as RocketmqServer
     from halfmoon.adapters.tcp.listener import Counters
+    from halfmoon.adapters.tcp.turns import Turns
     from halfmoon.config.settings import Settings
     from halfmoon.config.units import Address
     from halfmoon.core.catalog.catalog import Catalog
@@ -82,6 +83,7 @@ class App(Protocol):
     node: assembly.Node
     ticker: Ticker
     loop_lag: LoopLag
+    turns: Turns
     kafka: KafkaServer
     kafka_address: Address | None
     rocketmq: RocketmqServer | None
@@ -206,6 +208,9 @@ def _read_node(app: App, readings: Readings) -> None:
     readings.put_histogram("halfmoon_flush_seconds", app.ticker.flush_durations)
     readings.put_histogram("halfmoon_tick_seconds", app.ticker.tick_durations)
     readings.put_histogram("halfmoon_loop_lag_seconds", app.loop_lag.durations)
+    for cause, longest in app.turns.longest().items():
+        put("halfmoon_loop_longest_turn_cpu_seconds", longest.cpu_s, cause)
+        put("halfmoon_loop_longest_turn_seconds", longest.wall_s, cause)
 
 
 def _read_log(kernel: Kernel, readings: Readings) -> None:

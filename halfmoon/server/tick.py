@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
+from halfmoon.adapters.tcp.turns import LOOK_S, TICK, Turns
 from halfmoon.core.durations import Durations
 from halfmoon.core.jobs import Background, Job
 from halfmoon.core.kernel import Kernel
@@ -146,9 +147,12 @@ class _Background:
 class Ticker:
     """Start it once the broker is open; stop it before the broker is closed."""
 
-    def __init__(self, kernel: Kernel, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, kernel: Kernel, loop: asyncio.AbstractEventLoop, turns: Turns | None = None) -> None:
+        """`turns`: where long turns of the loop are noted."""
         self._kernel = kernel
         self.loop = loop
+        self._turns = turns = turns or Turns()
+        self._quick_soon = turns.quick_soon or loop.call_soon
         self._log_settings = kernel.settings.log
         self._sync = self._log_settings.flush == "sync"
         self._sync_thread = ThreadPoolExecutor(1, "halfmoon-sync")
@@ -170,7 +174,7 @@ class Ticker:
         self._round = Round()
         self._owed = False
         """A turn is owed: something was appended since the last. It may be written already, where memory was short."""
-        self._eager = Eager(loop, time.perf_counter)
+        self._eager = Eager(self._quick_soon, time.perf_counter)
         self.flush_durations = Durations()
         self.tick_durations = Durations()
 
@@ -205,21 +209,22 @@ class Ticker:
         self._owed = True
         if not self._round.open:
             self._round.open = True
-            self.loop.call_soon(self._end_of_round)
+            self._quick_soon(self._end_of_round)
 
     def _handled(self) -> None:
         if self._round.alone():
-            self._tick()
+            self._tick(time.perf_counter())
 
     def _end_of_round(self) -> None:
         self._round.end()
         if self._owed:
-            self._tick()
+            begun = time.perf_counter()
+            self._turns.begin(begun)
+            self._tick(begun)
 
-    def _tick(self) -> None:
+    def _tick(self, begun: float) -> None:
         self._owed = False
         kernel = self._kernel
-        begun = time.perf_counter()
         log = kernel.log
         written = log.written
         kernel.write()
@@ -234,7 +239,10 @@ class Ticker:
         if log.written >= self._jobs_at:
             self._jobs_at = log.written + self._jobs_every
             self.begin_job()
-        self.tick_durations.add(time.perf_counter() - begun)
+        took_s = time.perf_counter() - begun
+        self.tick_durations.add(took_s)
+        if took_s > LOOK_S:
+            self._turns.took(TICK, begun)
 
     def _sync_by_interval(self) -> None:
         log = self._kernel.log

@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-import uvloop
-
 from halfmoon.config.settings import load_settings
+from halfmoon.server.measured_loop import MeasuredLoop
 
 if TYPE_CHECKING:
     from halfmoon.server.app import App
@@ -139,7 +138,7 @@ class Broker:
 
     def _run(self) -> None:
         try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
                 runner.run(self._serve())
         except BaseException as error:  # handed to the thread that waits in `start`
             self._error = error

@@ -8,7 +8,18 @@ import pytest
 
 from benchmarks.bench import Cell
 from benchmarks.goals import GOALS, Goal
-from benchmarks.report import Run, as_text, missed, page, read_json, table, together, write_json
+from benchmarks.report import (
+    Run,
+    as_text,
+    keep_section,
+    missed,
+    page,
+    read_json,
+    table,
+    together,
+    with_section,
+    write_json,
+)
 from benchmarks.runner import Results
 
 
@@ -111,3 +122,21 @@ def test_what_is_missed_is_told_with_its_reason_once() -> None:
 def test_the_terminal_table_is_aligned() -> None:
     lines = as_text(table(results().medians())).splitlines()
     assert len({line.index("x ") for line in lines if "produce" in line}) == 1
+
+
+def test_a_section_of_others_survives_a_new_page() -> None:
+    old = with_section("# Performance\n\nold\n", "## Turns\n\n1 ms")
+    new = keep_section("# Performance\n\nnew\n", old)
+    assert new.startswith("# Performance\n\nnew\n\n<!-- ")
+    assert new.count("## Turns\n\n1 ms\n") == 1
+    assert keep_section(new, new).count("## Turns") == 1
+    assert keep_section("# Performance\n", "# Performance\n") == "# Performance\n"
+
+
+def test_a_section_is_replaced_where_it_stands() -> None:
+    page = with_section("a\n", "## Turns\n\n1 ms") + "\nb\n"
+    again = with_section(page, "## Turns\n\n2 ms")
+    assert "1 ms" not in again
+    assert again.startswith("a\n")
+    assert again.endswith("\nb\n")
+    assert again.index("2 ms") < again.index("\nb\n")

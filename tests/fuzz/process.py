@@ -27,9 +27,11 @@ BROKEN = re.compile(r"Traceback|level=(ERROR|CRITICAL)|MemoryError")
 class BrokerProcess:
     """`halfmoon serve` on a free port. Use it as a context manager."""
 
-    def __init__(self, folder: Path, **sections: Any) -> None:
-        """`sections`: as in broker.yaml. The data directory, the configuration and the log lie in `folder`."""
+    def __init__(self, folder: Path, module: str = "halfmoon", **sections: Any) -> None:
+        """`module`: what runs the broker. `sections`: as in broker.yaml. The data directory, the configuration and the
+        log lie in `folder`."""
         self._folder = folder
+        self._module = module
         folder.mkdir(parents=True, exist_ok=True)
         # JSON is YAML.
         (folder / "broker.yaml").write_text(json.dumps(sections))
@@ -49,7 +51,7 @@ class BrokerProcess:
         with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [
-                    sys.executable, "-m", "halfmoon", "serve", "--config", str(self._folder / "broker.yaml"),
+                    sys.executable, "-m", self._module, "serve", "--config", str(self._folder / "broker.yaml"),
                     "--data-dir", str(self._folder / "data"), "--kafka", "127.0.0.1:0",
                 ],
                 stdout=subprocess.PIPE,
@@ -77,6 +79,11 @@ class BrokerProcess:
         self._process.wait()
         assert self._process.stdout is not None
         self._process.stdout.close()
+
+    def line(self) -> str:
+        """The next that it prints."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline().strip()
 
     def stop(self) -> int:
         """End it with SIGTERM; the exit code."""

@@ -9,11 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from halfmoon.config.settings import load_settings
 from halfmoon.core.records.batches import build_batch
 from halfmoon.server.app import App
+from halfmoon.server.measured_loop import MeasuredLoop
 
 
 def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
@@ -21,7 +20,7 @@ def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
             runner.run(asyncio.wait_for(test(**fixtures), 10))
 
     return run

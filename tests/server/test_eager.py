@@ -33,7 +33,7 @@ def loop() -> Loop:
 
 @pytest.fixture
 def eager(loop) -> Eager:
-    found = Eager(loop, lambda: loop.now_s)
+    found = Eager(loop.call_soon, lambda: loop.now_s)
     found.turned(loop.now_s, 0)
     assert not loop.soon, "nothing came before the first"
     return found

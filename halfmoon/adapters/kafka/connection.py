@@ -286,6 +286,7 @@ class Connection(tcp.Connection):
         except IndexError:
             raise MalformedRequest("the request ends within its header") from None
         begun_s = perf_counter()
+        self._doing = route.name
         self._counters.requests[route.key] += 1
         if self._slots:
             last = self._slots[-1].deferred

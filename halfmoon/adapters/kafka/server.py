@@ -16,6 +16,7 @@ from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.settings import Settings
 from halfmoon.errors import StartError
 from halfmoon.services.common.services import Services
@@ -37,11 +38,12 @@ class Server(Listener):
         *,
         executor: Executor | None = None,
         access: Access | None = None,
+        turns: Turns | None = None,
         more_apis: Sequence[Api] = (),
     ) -> None:
         """`executor` runs cold reads; None takes the loop's own. `access`: what plugins say of who may do what.
         `more_apis`: those of plugins; StartError where one has a key that is taken."""
-        super().__init__(core, services, settings, loop, executor=executor)
+        super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         apis = offered(registered(), services)
         for each in more_apis:
             if each.key in apis:

@@ -159,6 +159,7 @@ class Connection(tcp.Connection):
             self.reply(command, Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark=f"request code {code} is not supported"))
             return
         begun_s = perf_counter()
+        self._doing = route.name
         answer: Answer | None
         try:
             if route.changes and not self._is_local():

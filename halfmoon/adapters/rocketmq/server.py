@@ -14,6 +14,7 @@ from halfmoon.adapters.rocketmq.request import registered
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
 from halfmoon.services.common.filters import FilterCompiler
@@ -38,10 +39,11 @@ class Server(Listener):
         *,
         executor: Executor | None = None,
         access: Access | None = None,
+        turns: Turns | None = None,
     ) -> None:
         """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own.
         `access`: what plugins say of who may do what."""
-        super().__init__(core, services, settings, loop, executor=executor)
+        super().__init__(core, services, settings, loop, executor=executor, turns=turns)
         self.requests = registered()
         self.node = Node(
             core,

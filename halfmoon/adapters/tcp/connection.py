@@ -13,10 +13,12 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
+from time import perf_counter
 from typing import cast
 
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.receiving import Receiving
+from halfmoon.adapters.tcp.turns import CONNECTION, LOOK_S
 
 Buffer = bytes | bytearray | memoryview
 
@@ -120,6 +122,8 @@ class Connection(Receiving):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        turns = self._listener.turns
+        turns.begin(perf_counter())
         self._closed = True
         for gone in self._listener.on_gone:
             gone(self.owner)
@@ -128,6 +132,8 @@ class Connection(Receiving):
         self._drop_received()
         self._listener.leave(self)
         self._transport = _GONE
+        if perf_counter() - turns.begun_s > LOOK_S:
+            turns.took(CONNECTION, turns.begun_s)
 
     def eof_received(self) -> bool:
         return False
@@ -274,17 +280,27 @@ class Connection(Receiving):
 
     def soon(self, work: Callable[[], object]) -> None:
         """Run `work` in the loop when others have had their turn."""
-        self._listener.loop.call_soon(work)
+        self._listener.loop.call_soon(self._go_on, self._doing, work)
+
+    def _go_on(self, doing: str, work: Callable[..., object], *given: object) -> None:
+        """A turn of a request whose handler has returned."""
+        self._doing = doing
+        turns = self._listener.turns
+        begun_s = perf_counter()
+        work(*given)
+        if perf_counter() - begun_s > LOOK_S:
+            turns.took(doing, begun_s)
 
     def in_thread(self, work: Callable[[], object], then: Callable[[object, BaseException | None], None]) -> None:
         """Run `work` off the loop; `then(result, error)` runs in the loop."""
+        doing = self._doing
 
         def done(future: asyncio.Future[object]) -> None:
             self._in_threads -= 1
             if future.cancelled():
                 return
             error = future.exception()
-            then(None if error is not None else future.result(), error)
+            self._go_on(doing, then, None if error is not None else future.result(), error)
 
         self._in_threads += 1
         self._listener.loop.run_in_executor(self._listener.executor, work).add_done_callback(done)

@@ -17,6 +17,7 @@ from msgspec import Struct, field
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.round_time import RoundTime
+from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.durations import Durations, of_requests
 from halfmoon.services.common.services import Services
@@ -74,8 +75,9 @@ class Listener:
         loop: asyncio.AbstractEventLoop,
         *,
         executor: Executor | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        """`executor` runs cold reads; None takes the loop's own."""
+        """`executor` runs cold reads; None takes the loop's own. `turns`: where long turns of the loop are noted."""
         limits = settings.limits
         self.core = core
         self.services = services
@@ -85,7 +87,8 @@ class Listener:
         self.executor = executor
         self.counters = Counters()
         self.max_request_bytes = limits.max_request_bytes
-        self.round_time = RoundTime(loop.call_soon)
+        self.turns = turns = turns or Turns()
+        self.round_time = RoundTime(turns.quick_soon or loop.call_soon, turns=turns)
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self.most_connections: int | None = None
         """So many have file descriptors; None: any number."""

@@ -16,6 +16,7 @@ from typing import ClassVar
 
 from halfmoon.adapters.tcp.buffers import SMALLEST_BYTES, ReceiveBuffer
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.adapters.tcp.turns import CONNECTION
 
 CONTROL_TURN_BYTES = 64 << 10
 """After this much of requests that become objects, other connections have their turn. They cost up to ten
@@ -45,6 +46,8 @@ class Receiving(asyncio.BufferedProtocol):
         self._turn_bytes = 0
         """Of requests handled in this turn that became objects."""
         self._turn_until = 0.0
+        self._doing = CONNECTION
+        """The last request, by its name; what a long turn is about."""
         self._chunk: ReceiveBuffer | None = None
         self._head = b""
         self._partial: ReceiveBuffer | None = None
@@ -96,6 +99,7 @@ class Receiving(asyncio.BufferedProtocol):
             if self._partial_bytes == self._partial_size:
                 self._partial = None
                 self._handle_own(partial, 0, self._partial_size, False)
+                self._listener.round_time.end(self._doing)
             return
         chunk = self._chunk
         assert chunk is not None
@@ -113,6 +117,7 @@ class Receiving(asyncio.BufferedProtocol):
         if kept:
             chunk.used = start + handled
             self._pool.pin(chunk)
+        self._listener.round_time.end(self._doing)
 
     def _drop_received(self) -> None:
         """The connection is gone: give the buffers back."""
@@ -217,6 +222,7 @@ class Receiving(asyncio.BufferedProtocol):
         if buffer is not None:
             self._aside = None
             self._handle_own(buffer, self._aside_start, self._aside_end, self._aside_kept)
+            self._listener.round_time.end(self._doing)
         if self._may_read():
             self._reading_paused = False
             self._transport.resume_reading()

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
+from halfmoon.adapters.tcp.turns import LOOK_S, Turns
+
 TURN_S = 0.004
 """Of one connection; the request that is under way is ended."""
 ROUND_S = 0.010
@@ -20,24 +22,39 @@ ROUND_S = 0.010
 class RoundTime:
     """Of one loop. `call_soon`: the loop's; what it is given runs when all events of the round are handled."""
 
-    __slots__ = ("_call_soon", "_now", "_open", "_until")
+    __slots__ = ("_call_soon", "_now", "_open", "_turns", "_until")
 
     def __init__(
-        self, call_soon: Callable[[Callable[[], None]], object], now: Callable[[], float] = perf_counter
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        now: Callable[[], float] = perf_counter,
+        turns: Turns | None = None,
     ) -> None:
+        """`turns`: where long turns are noted; it has the same clock. None: nowhere."""
         self._call_soon = call_soon
         self._now = now
+        self._turns = turns or Turns(lambda: 0.0, lambda: 0.0)
         self._open = False
         self._until = 0.0
 
     def begin(self) -> float:
         """A connection begins its turn: until when it may last, for `is_over`."""
         now = self._now()
+        turns = self._turns
+        turns.begun_s = now
+        if now >= turns.look_s:
+            turns.begin(now)
         if not self._open:
             self._open = True
             self._until = now + ROUND_S
             self._call_soon(self._end)
         return min(now + TURN_S, self._until)
+
+    def end(self, doing: str) -> None:
+        """The turn that was begun last is over. `doing`: what it was about."""
+        turns = self._turns
+        if turns.now() - turns.begun_s > LOOK_S:
+            turns.took(doing, turns.begun_s)
 
     def is_over(self, until: float) -> bool:
         return self._now() > until
