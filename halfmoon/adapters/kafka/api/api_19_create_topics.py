@@ -12,11 +12,11 @@ from uuid import UUID
 
 from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.config_entries import topic_entries
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import later, refuse, when_durable
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.mutations import Mutations
-from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
+from halfmoon.adapters.kafka.protocol import CreateTopicsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import check_topic_name
@@ -33,8 +33,8 @@ STRICT_SINCE = 6
 
 
 @api(19, "CreateTopics", 0, 7)
-def create_topics(ctx: Context, request: Any) -> object:
-    twice = duplicates(topic.name for topic in request.topics)
+def create_topics(ctx: Context, request: Any) -> Slices[object]:
+    twice = yield from duplicates_in_slices(topic.name for topic in request.topics)
     validate_only = bool(request.validate_only)
     mutations = Mutations(ctx, STRICT_SINCE)
     position: int | None = None
@@ -42,6 +42,7 @@ def create_topics(ctx: Context, request: Any) -> object:
     # Topics that are created together mostly look alike: what is told of their configurations is made once.
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}
     for topic in request.topics:
+        yield
         if topic.name in twice:
             continue
         # UUID(int=0), which reads back as None, is also what a topic gets that was only validated.
@@ -74,6 +75,7 @@ def create_topics(ctx: Context, request: Any) -> object:
             position = later(position, written)
             created.append(result)
     for name in twice:
+        yield
         result = _Result(name=name, topic_id=UUID(int=0), configs=[])
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)

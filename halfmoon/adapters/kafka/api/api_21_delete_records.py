@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import later, when_durable
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
-from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse
+from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 
@@ -23,12 +23,13 @@ HIGH_WATERMARK = -1
 
 
 @api(21, "DeleteRecords", 0, 2)
-def delete_records(ctx: Context, request: Any) -> object:
+def delete_records(ctx: Context, request: Any) -> Slices[object]:
     position: int | None = None
     topics, moved = [], []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield
             result = _PartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=0)
             results.append(result)
             try:
