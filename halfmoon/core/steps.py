@@ -14,6 +14,8 @@ AnswerT = TypeVar("AnswerT")
 Steps = Generator[Load, Any, AnswerT]
 Slices = Generator[Load | None, Any, AnswerT]
 """Steps that also yield None, to let others have their turn. Each takes a millisecond or so."""
+Pauses = Generator[None, None, AnswerT]
+"""Slices that read nothing."""
 
 
 def finish(slices: Slices[AnswerT]) -> AnswerT:

@@ -48,11 +48,8 @@ def message_decoder(fields: Fields, version: int, flexible: bool, count: Count |
 
 
 def _struct_decoder(definition: Fields, version: int, flexible: bool, count: Count | None) -> Decode:
-    fields = [(field.name, _field_decoder(field, version, flexible, count)) for field in definition.plain(version)]
-    tagged = {
-        tag: (field.name, _field_decoder(field, version, flexible, count))
-        for tag, field in definition.tagged(version).items()
-    }
+    fields = [(field.name, field_decoder(field, version, flexible, count)) for field in definition.plain(version)]
+    tagged = tagged_decoders(definition, version, flexible, count)
     new, kind = object.__new__, definition.type
 
     def decode(data: memoryview, pos: int) -> tuple[Any, int]:
@@ -63,13 +60,23 @@ def _struct_decoder(definition: Fields, version: int, flexible: bool, count: Cou
         if flexible:
             if data[pos] == 0:
                 return found, pos + 1
-            pos = _decode_tags(data, pos, found, tagged)
+            pos = decode_tags(data, pos, found, tagged)
         return found, pos
 
     return decode
 
 
-def _decode_tags(data: memoryview, pos: int, found: Any, tagged: dict[int, tuple[str, Decode]]) -> int:
+def tagged_decoders(
+    definition: Fields, version: int, flexible: bool, count: Count | None
+) -> dict[int, tuple[str, Decode]]:
+    """Of the fields that may be among the tagged ones, by tag."""
+    return {
+        tag: (field.name, field_decoder(field, version, flexible, count))
+        for tag, field in definition.tagged(version).items()
+    }
+
+
+def decode_tags(data: memoryview, pos: int, found: Any, tagged: dict[int, tuple[str, Decode]]) -> int:
     """Read the tagged fields that the schema knows into `found`, and step over the others."""
     count, pos = wire.tag_count(data, pos)
     for _ in range(count):
@@ -85,15 +92,38 @@ def _decode_tags(data: memoryview, pos: int, found: Any, tagged: dict[int, tuple
     return pos
 
 
-def _field_decoder(field: Field, version: int, flexible: bool, count: Count | None) -> Decode:
+def field_decoder(field: Field, version: int, flexible: bool, count: Count | None) -> Decode:
     nullable = field.is_nullable(version)
-    if field.struct is None:
-        element = _simple_decoder(field.kind, flexible, nullable and not field.is_array)
-    else:
-        element = _struct_decoder(field.struct, version, flexible, count)
+    if field.is_array and field.kind in FIXED:
+        return _numbers_decoder(field.name, FIXED[field.kind], flexible, nullable, count)
+    element = element_decoder(field, version, flexible, count)
     if field.is_array:
         return _array_decoder(field.name, element, flexible, nullable, count)
     return _nullable_struct_decoder(element) if field.struct is not None and nullable else element
+
+
+def element_decoder(field: Field, version: int, flexible: bool, count: Count | None) -> Decode:
+    """Of a field, or of an element where it is an array."""
+    if field.struct is None:
+        return _simple_decoder(field.kind, flexible, field.is_nullable(version) and not field.is_array)
+    return _struct_decoder(field.struct, version, flexible, count)
+
+
+def _numbers_decoder(name: str, layout: str, compact: bool, nullable: bool, count: Count | None) -> Decode:
+    """An array of numbers, read by one `unpack`."""
+    item_size = struct.calcsize(f">{layout}")
+
+    def decode(data: memoryview, pos: int) -> tuple[list[Any] | None, int]:
+        size, pos = wire.array_size(data, pos, compact)
+        if size < 0:
+            if nullable and size == -1:
+                return None, pos
+            raise MalformedRequest(f"array {name} has size {size}")
+        if count is not None:
+            count(size)
+        return list(struct.unpack_from(f">{size}{layout}", data, pos)), pos + size * item_size
+
+    return decode
 
 
 def _array_decoder(name: str, element: Decode, compact: bool, nullable: bool, count: Count | None) -> Decode:

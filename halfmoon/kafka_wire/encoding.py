@@ -48,11 +48,11 @@ def _struct_writer(fields: Fields, version: int, flexible: bool) -> Write:
         if run:
             steps.append(_run_writer(run))
             run = []
-        steps.append(_of(field.name, _field_writer(field, version, flexible)))
+        steps.append(_of(field.name, field_writer(field, version, flexible)))
     if run:
         steps.append(_run_writer(run))
     if flexible:
-        steps.append(_tags_writer(list(fields.tagged(version).items()), version))
+        steps.append(tags_writer(fields, version))
     if len(steps) == 1:
         return steps[0]
 
@@ -77,11 +77,12 @@ def _of(name: str, write: Write) -> Write:
     return lambda record, add: write(get(record), add)
 
 
-def _tags_writer(tagged: list[tuple[int, Field]], version: int) -> Write:
-    """Those that have another value than their default."""
+def tags_writer(fields: Fields, version: int) -> Write:
+    """Those tagged fields that have another value than their default."""
+    tagged = list(fields.tagged(version).items())
     if not tagged:
         return lambda record, add: add(b"\0")
-    writers = [(tag, field.name, field.default, _field_writer(field, version, True)) for tag, field in tagged]
+    writers = [(tag, field.name, field.default, field_writer(field, version, True)) for tag, field in tagged]
 
     def write(record: Any, add: Add) -> None:
         count, parts = 0, []
@@ -100,10 +101,10 @@ def _tags_writer(tagged: list[tuple[int, Field]], version: int) -> Write:
     return write
 
 
-def _field_writer(field: Field, version: int, flexible: bool) -> Write:
+def field_writer(field: Field, version: int, flexible: bool) -> Write:
     if field.is_array:
         return _array_writer(field, version, flexible)
-    write = _element_writer(field, version, flexible)
+    write = element_writer(field, version, flexible)
     if field.struct is None or not field.is_nullable(version):
         return write
 
@@ -133,7 +134,7 @@ def _array_writer(field: Field, version: int, compact: bool) -> Write:
             add(struct.pack(f">{size}{layout}", *values))
 
         return write_numbers
-    element = _element_writer(field, version, compact)
+    element = element_writer(field, version, compact)
 
     def write(values: Any, add: Add) -> None:
         if values is None and nullable:
@@ -146,7 +147,7 @@ def _array_writer(field: Field, version: int, compact: bool) -> Write:
     return write
 
 
-def _element_writer(field: Field, version: int, compact: bool) -> Write:
+def element_writer(field: Field, version: int, compact: bool) -> Write:
     if field.struct is not None:
         return _struct_writer(field.struct, version, compact)
     nullable = field.is_nullable(version) and not field.is_array

@@ -14,12 +14,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from halfmoon.kafka_wire import definition
+from halfmoon.kafka_wire import definition, slices
 from halfmoon.kafka_wire.decoding import Count, Decode, message_decoder
 from halfmoon.kafka_wire.encoding import Encode, message_encoder
 from halfmoon.kafka_wire.errors import MalformedRequest
 from halfmoon.kafka_wire.primitives import TRUNCATED
 from halfmoon.kafka_wire.records import Record, make_types
+from halfmoon.kafka_wire.slices import EncodeSlices
 
 
 class Api(Struct, frozen=True):
@@ -149,6 +150,7 @@ class Message:
         self._part = part
         self._decoders: dict[int, Decode] = {}
         self._encoders: dict[int, Encode] = {}
+        self._slicing: dict[int, EncodeSlices] = {}
 
     def __call__(self, **fields: Any) -> Any:
         return self.type(**fields)
@@ -163,6 +165,7 @@ class Message:
         fields = request if self._part == "Request" else response
         types = make_types(fields)
         types[self.name].encode = lambda record, version: self.encoder(version)(record)
+        types[self.name].encode_slices = lambda record, version: self.encoder_in_slices(version)(record)
         self.__dict__.update(types, fields=fields, type=types[self.name], types=types)
         return getattr(self, name)
 
@@ -187,6 +190,23 @@ class Message:
             found, _ = self.decoder(version, count)(body, 0)
         except TRUNCATED:
             raise MalformedRequest(f"{self.name} ends before its last field") from None
+        return found
+
+    def decode_slices(self, body: memoryview, version: int, count: Count) -> slices.Slices[Any]:
+        """As `decode`, in slices, for a large body."""
+        decoder = slices.message_decoder(self.fields, version, self.api.is_flexible(version), count)
+        try:
+            found, _ = yield from decoder(body, 0)
+        except TRUNCATED:
+            raise MalformedRequest(f"{self.name} ends before its last field") from None
+        return found
+
+    def encoder_in_slices(self, version: int) -> EncodeSlices:
+        """What writes a version in slices and pieces."""
+        found = self._slicing.get(version)
+        if found is None:
+            flexible = self.api.is_flexible(version)
+            found = self._slicing[version] = slices.message_encoder(self.fields, version, flexible)
         return found
 
     def encoder(self, version: int) -> Encode:

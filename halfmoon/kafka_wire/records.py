@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, ClassVar
 
 from halfmoon.kafka_wire.definition import Fields
@@ -15,6 +15,8 @@ class Record:
     DEFINITION: ClassVar[Fields]
     encode: ClassVar[Callable[[Any, int], bytes]]
     """Of a message: its bytes in a version, without a header."""
+    encode_slices: ClassVar[Callable[[Any, int], Generator[None, None, list[bytes]]]]
+    """The same in slices and pieces, see `slices`."""
     _NAMES: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, **fields: Any) -> None:

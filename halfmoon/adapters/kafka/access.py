@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import partial
+from inspect import isgeneratorfunction
 from typing import Any
 
 from msgspec import structs
@@ -228,7 +229,11 @@ def guarded(routes: dict[int, Route], others: Iterable[int] = ()) -> dict[int, R
     Raises KeyError for one without a line."""
     keys = frozenset(others)
     return {
-        number: route if route.key in keys else structs.replace(route, handler=_guard(route))
+        number: route
+        if route.key in keys
+        else structs.replace(
+            route, handler=_guard(route), sliced=route.sliced or any(map(isgeneratorfunction, NEEDS[route.key]))
+        )
         for number, route in routes.items()
     }
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Any, TypeAlias
 
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates, duplicates_in_slices
 from halfmoon.adapters.kafka.durable import refuse
+from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.registry import Context
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, Resource, resource
 from halfmoon.errors import BrokerError, Fault
@@ -21,15 +22,16 @@ Loggers: TypeAlias = Callable[[Context, Any, bool], None]
 
 def alter(
     ctx: Context, request: Any, response_class: Any, overrides_after: OverridesAfter, loggers: Loggers | None = None
-) -> object:
+) -> Slices[object]:
     """The answer to an alter request. `overrides_after(resource, asked)` says what a resource is to override.
 
     It raises BrokerError where something wrong is asked for, and must do so for a missing topic too, so that a wrong
     configuration is named before a missing topic, as Kafka does. `loggers(ctx, asked, validate_only)` changes levels.
     """
-    twice = duplicates((asked.resource_type, asked.resource_name) for asked in request.resources)
+    twice = yield from duplicates_in_slices((asked.resource_type, asked.resource_name) for asked in request.resources)
     results = []
     for asked in request.resources:
+        yield
         result = response_class.AlterConfigsResourceResponse(
             error_code=0,
             error_message=None,

@@ -25,15 +25,16 @@ import logging
 import struct
 from collections import deque
 from time import perf_counter
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from msgspec import Struct
 
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
-from halfmoon.adapters.kafka.protocol import decode_request, encode_response
+from halfmoon.adapters.kafka.protocol import LARGE_BYTES, decode_request, encode_response
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
+from halfmoon.adapters.kafka.slicing import InSlices
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
 from halfmoon.kafka_wire import primitives as wire
@@ -41,12 +42,14 @@ from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Callable
 
     from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
+    from halfmoon.adapters.tcp.slices import Slicing
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
 
@@ -79,6 +82,8 @@ class Shared(Struct):
     services: Services
     advertise: tuple[str, int] | None
     """The address told to clients; None tells each the one it reached us at."""
+    slicing: Slicing
+    """What takes long is worked at in its turns."""
     throttling: Throttling | None = None
     """Set once there are quotas."""
     access: Access | None = None
@@ -136,6 +141,7 @@ class Connection(tcp.Connection):
         self._muted_until_ms = 0
         self._kept: list[ReceiveBuffer] = []
         """Parts of a request that is not done, though its handler is. Those behind it wait (Peer.keep)."""
+        self._slices = InSlices(shared.slicing, self.go_on, self._failed)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -155,6 +161,10 @@ class Connection(tcp.Connection):
             self._listener.loop.call_later(wait_ms / 1000, self._transport.abort)
 
     def _gone(self) -> None:
+        if self._slices.busy:
+            self._slices.busy = False
+            self.go_on()
+        self._slices.drop()
         for slot in self._slots:
             if slot.deferred is not None:
                 slot.deferred.abandon()
@@ -219,13 +229,8 @@ class Connection(tcp.Connection):
                 start = pos + 4
                 pos = start + size
                 kept |= self._request(view[start:pos])
-        except MalformedRequest as error:
-            self._malformed(str(error))
-        except Exception:
-            # A programmer's error in a handler. Whatever it was, it ends here and not in the loop.
-            self._counters.errors += 1
-            self.log.exception("event=request_failed peer=%s", self.peer)
-            self._close()
+        except Exception as error:
+            self._failed(error)
         finally:
             self._handling = False
         if self._core.turn.dirty:
@@ -246,7 +251,12 @@ class Connection(tcp.Connection):
             self._flush()
             if self._ready_bytes > WRITE_LIMIT_BYTES:
                 return True
-        if self._kept or self._loading_bytes > WRITE_LIMIT_BYTES or self._in_threads >= MAX_IN_THREADS:
+        if (
+            self._kept
+            or self._slices.busy
+            or self._loading_bytes > WRITE_LIMIT_BYTES
+            or self._in_threads >= MAX_IN_THREADS
+        ):
             return True
         return self._write_paused or self._muted is not None or len(self._slots) >= MAX_UNANSWERED
 
@@ -299,6 +309,12 @@ class Connection(tcp.Connection):
         body = frame[pos:]
         if route.key > FETCH:
             self._turn_bytes += len(body)
+        if route.sliced:
+            if len(body) > LARGE_BYTES:
+                body = self.keep(body)
+            answer = self._slices.begin(route, context, body, self._turn_until, self._handling_of(route, len(frame)))
+            self._take_result(route, correlation_id, answer, begun_s)
+            return False
         request = body if route.raw else decode_request(route.key, route.version, body)
         throttling = self._shared.throttling
         if throttling is None:
@@ -307,6 +323,22 @@ class Connection(tcp.Connection):
             result = throttling.handle(route, context, request, len(frame), self.mute)
         self._take_result(route, correlation_id, result, begun_s)
         return route.keeps_body
+
+    def _handling_of(self, route: Route, size: int) -> Callable[[Context, Any], object]:
+        """What handles a request of this size."""
+        throttling = self._shared.throttling
+        if throttling is None:
+            return route.handler
+        return lambda context, request: throttling.handle(route, context, request, size, self.mute)
+
+    def _failed(self, error: Exception) -> None:
+        """A request makes no sense; or its handler failed, which is a programmer's error and ends here."""
+        if isinstance(error, MalformedRequest):
+            self._malformed(str(error))
+            return
+        self._counters.errors += 1
+        self.log.error("event=request_failed peer=%s", self.peer, exc_info=error)
+        self._close()
 
     def _take_result(self, route: Route, correlation_id: int, result: object, begun_s: float) -> None:
         if result is None:

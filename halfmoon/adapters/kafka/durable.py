@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
+from inspect import isgeneratorfunction
 from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code, code_of
+from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.registry import Close, Context
 from halfmoon.errors import Fault
 
@@ -60,13 +62,23 @@ def tells_state(fail: Fail = _close) -> Callable[[Handler], Handler]:
     """Have the answer of a handler leave once all is durable that the broker's state rests on, its own changes
     included. Where the log has failed, and will not keep some of it, what `fail` makes of the answer leaves."""
 
-    def decorate(handler: Handler) -> Handler:
-        @wraps(handler)
-        def told(ctx: Context, request: Any) -> object:
-            answer = handler(ctx, request)
-            return ctx.after(ctx.core.turn.state_position, answer, lambda error: fail(answer, error))
+    def wait(ctx: Context, answer: object) -> object:
+        return ctx.after(ctx.core.turn.state_position, answer, lambda error: fail(answer, error))
 
-        return told
+    def decorate(handler: Handler) -> Handler:
+        if isgeneratorfunction(handler):
+
+            @wraps(handler)
+            def in_slices(ctx: Context, request: Any) -> Slices[object]:
+                return wait(ctx, (yield from handler(ctx, request)))
+
+            return in_slices
+
+        @wraps(handler)
+        def at_once(ctx: Context, request: Any) -> object:
+            return wait(ctx, handler(ctx, request))
+
+        return at_once
 
     return decorate
 

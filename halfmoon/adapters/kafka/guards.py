@@ -10,16 +10,20 @@ Without such a plugin no guard is called at all.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
+from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.refusals import Refused, at_the_top, joined
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.adapters.tcp.access import CLUSTER
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError
 
 Handler = Callable[[Context, Any], object]
 Guard = Callable[[Any, Handler, Context, Any], object]
-"""(response's class, handler, context, request) → the answer, or a Deferred of it."""
+"""(response's class, handler, context, request) → the answer, a Deferred of it, or slices that return one of them."""
 Named = Callable[[Context, Any], "str | None"]
 """The name of the resource that a request or an item of it is about; None where it has none, which the handler says."""
 
@@ -95,7 +99,7 @@ def each(field: str, operation: str, kind: str, name: Named, into: str, refused:
 def each_by(field: str, check: Callable[[Context, Any], None], into: str, refused: Refused) -> Guard:
     """As `each`, where `check` raises BrokerError for what is refused."""
 
-    def guard(response: Any, handler: Handler, ctx: Context, request: Any) -> object:
+    def guard(response: Any, handler: Handler, ctx: Context, request: Any) -> Slices[object]:
         asked = getattr(request, field) or []
         allowed, denied = [], []
         for item in asked:
@@ -104,11 +108,12 @@ def each_by(field: str, check: Callable[[Context, Any], None], into: str, refuse
                 allowed.append(item)
             except BrokerError as error:
                 denied.append(refused(response, item, error))
+            yield
         if not denied:
-            return handler(ctx, request)
+            return (yield from settled(handler(ctx, request)))
         setattr(request, field, allowed)
         # A handler may take an empty list for all that there is.
-        answer = handler(ctx, request) if allowed else response()
+        answer = (yield from settled(handler(ctx, request))) if allowed else response()
         return after(answer, lambda made: joined(made, into, denied))
 
     return guard
@@ -126,18 +131,30 @@ def afterwards(change: Callable[[Context, Any, Any], Any]) -> Guard:
 def shown(field: str, operation: str, kind: str, name: Callable[[Any], str]) -> Guard:
     """What this refuses is left out of the answer."""
 
-    def change(ctx: Context, _request: Any, answer: Any) -> Any:
-        found = getattr(answer, field) or []
-        setattr(answer, field, [each for each in found if ctx.allows(operation, kind, name(each))])
+    def change(ctx: Context, _request: Any, answer: Any) -> Slices[Any]:
+        shown = []
+        for each in getattr(answer, field) or ():
+            if ctx.allows(operation, kind, name(each)):
+                shown.append(each)
+            yield
+        setattr(answer, field, shown)
         return answer
 
     return afterwards(change)
 
 
 def after(answer: object, change: Callable[[Any], Any]) -> object:
-    """What `change` makes of an answer that is there or comes later."""
-    if not isinstance(answer, Deferred):
-        return answer if isinstance(answer, Close) else change(answer)
-    changed = Deferred()
-    answer.then(lambda made: changed.complete(made if isinstance(made, Close) else change(made)))
-    return changed
+    """What `change`, which may work in slices, makes of an answer that is there or comes later."""
+    if isinstance(answer, Close):
+        return answer
+    if isinstance(answer, Deferred):
+        changed = Deferred()
+        answer.then(lambda made: changed.complete(made if isinstance(made, Close) else finish(settled(change(made)))))
+        return changed
+    if isinstance(answer, GeneratorType):
+        return _after_slices(answer, change)
+    return change(answer)
+
+
+def _after_slices(work: Slices[object], change: Callable[[Any], Any]) -> Slices[object]:
+    return (yield from settled(after((yield from work), change)))

@@ -6,12 +6,14 @@ As kafka-python's OffsetCommitResponse, in 2 µs instead of 10, of the 45 that a
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from uuid import UUID
 
 from msgspec import Struct, field
 
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.kafka_wire import primitives as wire
+from halfmoon.kafka_wire.slices import Slices
 
 WITH_THROTTLE_TIME = 3
 FLEXIBLE = 8
@@ -22,6 +24,8 @@ _PARTITION = struct.Struct(">ih")
 """Index, error code."""
 _FLEXIBLE_PARTITION = struct.Struct(">ihx")
 """The same, and no tagged fields."""
+_PIECE = 1_000
+"""Partitions, or what is as long to write."""
 _NO_ID = bytes(wire.UUID_SIZE)
 
 
@@ -41,6 +45,17 @@ class OffsetCommitAnswer(Struct):
     throttle_time_ms: int = 0
 
     def encode(self, version: int) -> bytes:
+        return b"".join(self._pieces(version))
+
+    def encode_slices(self, version: int) -> Slices[list[bytes]]:
+        """The same in slices and pieces."""
+        pieces = []
+        for piece in self._pieces(version):
+            pieces.append(piece)
+            yield
+        return pieces
+
+    def _pieces(self, version: int) -> Iterator[bytes]:
         flexible = version >= FLEXIBLE
         pack = (_FLEXIBLE_PARTITION if flexible else _PARTITION).pack
         out = [wire.INT32.pack(self.throttle_time_ms)] if version >= WITH_THROTTLE_TIME else []
@@ -50,10 +65,15 @@ class OffsetCommitAnswer(Struct):
                 out.append(_NO_ID if topic.topic_id is None else topic.topic_id.bytes)
             else:
                 out.append(wire.encode_string(topic.name, flexible))
-            out.append(wire.encode_array_size(len(topic.partitions), flexible))
-            out += [pack(part.index, part.error_code) for part in topic.partitions]
+            parts = topic.partitions
+            out.append(wire.encode_array_size(len(parts), flexible))
+            for first in range(0, len(parts), _PIECE):
+                out += [pack(part.index, part.error_code) for part in parts[first : first + _PIECE]]
+                if len(out) >= _PIECE:
+                    yield b"".join(out)
+                    out = []
             if flexible:
                 out.append(b"\0")
         if flexible:
             out.append(b"\0")
-        return b"".join(out)
+        yield b"".join(out)

@@ -17,8 +17,16 @@ from typing import Any
 from halfmoon.kafka_wire.decoding import Elements
 from halfmoon.kafka_wire.messages import REQUESTS, RESPONSES, message
 from halfmoon.kafka_wire.primitives import MAX_ELEMENTS
+from halfmoon.kafka_wire.records import Record
+from halfmoon.kafka_wire.slices import Slices, release
 
-__all__ = ["REQUESTS", "RESPONSES", "decode_request", "encode_response", "is_flexible"]
+__all__ = [
+    "LARGE_BYTES", "REQUESTS", "RESPONSES", "Slices", "decode_request", "decode_request_slices", "encode_response",
+    "encode_response_slices", "is_flexible", "release",
+]  # fmt: skip
+
+LARGE_BYTES = 4 << 10
+"""A longer request is read in slices: up to here it has elements for a millisecond or two."""
 
 
 def __getattr__(name: str) -> Any:
@@ -36,6 +44,21 @@ def is_flexible(api_key: int, api_version: int) -> bool:
 def decode_request(api_key: int, api_version: int, body: memoryview) -> Any:
     """The request object of a body (what follows the request header). Raises MalformedRequest."""
     return REQUESTS[api_key].decode(body, api_version, Elements() if len(body) > MAX_ELEMENTS else None)
+
+
+def decode_request_slices(api_key: int, api_version: int, body: memoryview) -> Slices[Any]:
+    """As `decode_request`, in slices where the body is a large one."""
+    if len(body) <= LARGE_BYTES:
+        return decode_request(api_key, api_version, body)
+    return (yield from REQUESTS[api_key].decode_slices(body, api_version, Elements()))
+
+
+def encode_response_slices(api_version: int, response: Any) -> Slices[list[bytes]]:
+    """As `encode_response`, in slices and pieces. What the response consists of is let go of meanwhile."""
+    pieces: list[bytes] = yield from response.encode_slices(api_version)
+    if isinstance(response, Record):
+        yield from release(response)
+    return pieces
 
 
 def encode_response(api_version: int, response: Any) -> bytes:

@@ -11,6 +11,7 @@ What ApiVersions advertises is exactly what is registered here, but for an API o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import isgeneratorfunction
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -189,6 +190,10 @@ class Api(Struct, frozen=True):
     """It is offered only where these services are on, …"""
     any_of: tuple[type[Any], ...] = ()
     """… and one of these, if there are any."""
+    sliced: bool = False
+    """The handler is a generator function: it yields wherever others may have their turn, and what it returns is what
+    other handlers return. A large request of such an API is read in slices, and its answer written so. The state may
+    be another after each `yield`."""
     flexible_since: int | None = None
     """Of a plugin's API: the first version whose headers end with tagged fields. Else kafka-python knows."""
 
@@ -225,7 +230,8 @@ def api(
     def register(handler: Callable[[Context, Any], object]) -> Callable[[Context, Any], object]:
         assert key not in APIS, f"API {key} is registered twice"
         services = service if isinstance(service, tuple) else (service,)
-        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, services, any_of)
+        sliced = isgeneratorfunction(handler)
+        APIS[key] = Api(key, name, min_version, max_version, handler, raw, own, services, any_of, sliced)
         return handler
 
     return register

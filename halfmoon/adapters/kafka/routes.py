@@ -27,6 +27,8 @@ class Route(Struct, frozen=True):
     """The request header ends with tagged fields."""
     flexible_response: bool
     """The response header does; never ApiVersions', because its reader cannot know yet (KIP-511)."""
+    sliced: bool
+    """It is worked at in slices, see `Api`."""
     keeps_body: bool
     """The log keeps slices of the request until its next write."""
 
@@ -48,6 +50,7 @@ def build_routes(apis: dict[int, Api]) -> dict[int, Route]:
                 raw=api.raw,
                 flexible_request=flexible,
                 flexible_response=flexible and api.key != API_VERSIONS,
+                sliced=api.sliced,
                 keeps_body=api.key == PRODUCE,
             )
     return routes

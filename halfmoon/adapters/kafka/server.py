@@ -16,6 +16,7 @@ from halfmoon.adapters.kafka.throttling import Throttling
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.adapters.tcp.slices import Slicing
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.settings import Settings
 from halfmoon.errors import StartError
@@ -54,8 +55,9 @@ class Server(Listener):
             self.routes = guarded(self.routes, (each.key for each in more_apis))
         quotas = services.find(Quotas)
         self.shared = Shared(
-            ApiTable(apis), self.routes, services, settings.listeners.kafka.advertise, access=access, quotas=quotas
-        )
+            ApiTable(apis), self.routes, services, settings.listeners.kafka.advertise,
+            Slicing(loop.call_soon, lambda: self.round_time), access=access, quotas=quotas,
+        )  # fmt: skip
         if quotas is not None:
             quotas.on_enabled.append(self._quotas_enabled)
             self._quotas_enabled()

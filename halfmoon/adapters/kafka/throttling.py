@@ -25,9 +25,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from types import GeneratorType
 from typing import Any
 
 from halfmoon.adapters.kafka.fetch_codec import encode as encode_fetch
+from halfmoon.adapters.kafka.protocol import Slices
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.kafka_wire import primitives as wire
@@ -58,6 +60,8 @@ class Throttling:
         client_id = context.client_id or ""
         started = time.perf_counter_ns()
         result = route.handler(context, request)
+        if isinstance(result, GeneratorType):
+            return self._in_slices(route, client_id, result, mute)
         if route.key == API_VERSIONS:
             return result
         percent = (time.perf_counter_ns() - started) * NANOS_TO_PERCENT
@@ -68,6 +72,24 @@ class Throttling:
             if longest.ms:
                 self._told(longest, mute)
             return _after(result, lambda value: _say(route, value, longest.ms)) if longest.ms else result
+        return _after(result, lambda value: self._answer(route, client_id, value, mute))
+
+    def _in_slices(
+        self, route: Route, client_id: str, work: Slices[object], mute: Callable[[int], None]
+    ) -> Slices[object]:
+        """The same for a handler that works in slices: what others do between them is not the client's."""
+        spent_ns = 0
+        while True:
+            started = time.perf_counter_ns()
+            try:
+                next(work)
+            except StopIteration as end:
+                result = end.value
+                break
+            finally:
+                spent_ns += time.perf_counter_ns() - started
+            yield
+        self._quotas.record(REQUEST_TIME, client_id, spent_ns * NANOS_TO_PERCENT)
         return _after(result, lambda value: self._answer(route, client_id, value, mute))
 
     def _answer(self, route: Route, client_id: str, value: object, mute: Callable[[int], None]) -> object:

@@ -64,6 +64,9 @@ class Catalog:
         self.next_producer_id = 0
         self.next_clean = CLEAN_BASE
         """Log position that the next compacted segment begins at."""
+        self._names: list[str] = []
+        self._names_at = -1
+        """Of `changes`, when they were sorted."""
         self.changes = 0
         """Counts changes of topics and partitions, so that answers made from them can be kept until it moves."""
 
@@ -86,7 +89,20 @@ class Catalog:
 
     def topics(self) -> list[Topic]:
         """All topics by name, internal ones included."""
-        return [self.by_name[name] for name in sorted(self.by_name)]
+        return [self.by_name[name] for name in self.names()]
+
+    def names(self) -> list[str]:
+        """The names of all topics, sorted. It is not the caller's to change, and another one after each change."""
+        if self._names_at != self.changes:
+            # In the order of before, where few are new: then sorting is one look at each.
+            known = self.by_name.keys()
+            names = [name for name in self._names if name in known]
+            if len(names) < len(known):
+                before = set(names)
+                names += [name for name in known if name not in before]
+                names.sort()
+            self._names, self._names_at = names, self.changes
+        return self._names
 
     def partitions(self) -> Iterator[Partition]:
         """All of them, also where topics come and go before the end."""

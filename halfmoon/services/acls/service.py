@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from halfmoon.core.append import Appender
+from halfmoon.core.steps import Pauses, finish
 from halfmoon.schema.control import AclRule, AclsChanged
 from halfmoon.services.acls.rules import AclFilter
 from halfmoon.services.acls.state import AclsState
+
+EVERY = 64
+"""Rules from one pause to the next."""
 
 
 class AccessRules:
@@ -19,8 +23,18 @@ class AccessRules:
 
     def find(self, wanted: AclFilter) -> list[AclRule]:
         """The rules that match, in the order in which they were made. Raises BrokerError."""
+        return finish(self.find_slices(wanted))
+
+    def find_slices(self, wanted: AclFilter) -> Pauses[list[AclRule]]:
+        """The same in slices: a rule that comes meanwhile is not found."""
         wanted.check()
-        return [rule for rule in self._state.rules if wanted.matches(rule)]
+        found = []
+        for at, rule in enumerate(list(self._state.rules)):
+            if wanted.matches(rule):
+                found.append(rule)
+            if not at % EVERY:
+                yield None
+        return found
 
     def change(self, added: Iterable[AclRule] = (), removed: Sequence[AclRule] = ()) -> int | None:
         """Keep and remove rules, which have been checked; the log position to wait for, None where nothing changes."""

@@ -17,7 +17,11 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from halfmoon.core.steps import Pauses, finish
 from halfmoon.errors import BrokerError, Fault
+
+EVERY = 64
+"""Groups from one pause to the next."""
 
 CLASSIC_TYPE = "classic"
 """The type of a group of the classic protocol, in the words of ListGroups v5 (KIP-848)."""
@@ -53,6 +57,9 @@ class GroupDescription(Struct, frozen=True):
     generation: int
     members: tuple[MemberDescription, ...]
     type: str = CLASSIC_TYPE
+
+
+Listings = list[GroupListing]
 
 
 class GroupKind(Protocol):
@@ -134,10 +141,20 @@ class GroupNames:
 
     def list(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """All groups by name; of these states and types only, whatever their case, where any are named."""
+        return finish(self.list_slices(states, types))
+
+    def list_slices(self, states: Sequence[str] = (), types: Sequence[str] = ()) -> Pauses[Listings]:
+        """The same in slices."""
         types = [each.lower() for each in types]
-        found = {listing.group: listing for kind in self._kinds for listing in kind.listed(types)}
         wanted = {state.lower() for state in states}
-        return [found[name] for name in sorted(found) if not wanted or found[name].state.lower() in wanted]
+        found: dict[str, GroupListing] = {}
+        for kind in self._kinds:
+            for at, listing in enumerate(kind.listed(types)):
+                if not wanted or listing.state.lower() in wanted:
+                    found[listing.group] = listing
+                if not at % EVERY:
+                    yield None
+        return [found[name] for name in sorted(found)]
 
     def delete(self, group: str) -> int:
         """Remove a group and its offsets; returns the log position to wait for. Raises BrokerError."""

@@ -235,6 +235,11 @@ class GroupService:
                 found[partition] = committed
         return found
 
+    def committed(self, group: str) -> Mapping[tuple[int, int], Committed]:
+        """The same by topic number and partition, as they stand; also of topics that are gone."""
+        self._names.other_protocol.write_offsets(group)
+        return self._state.offsets.get(group, {})
+
     def delete_offsets(self, group: str, partitions: Sequence[Partition]) -> int:
         """Remove committed offsets; returns the log position to wait for."""
         self._names.other_protocol.write_offsets(group)

@@ -14,12 +14,14 @@ from types import SimpleNamespace
 from typing import Any
 
 from halfmoon.adapters.kafka.api import registered
-from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, encode_response
+from halfmoon.adapters.kafka.protocol import REQUESTS, RESPONSES, decode_request, decode_request_slices, encode_response
 from halfmoon.adapters.kafka.registry import ApiTable, Context, Deferred
+from halfmoon.adapters.kafka.slicing import settled
 from halfmoon.config.settings import Settings, load_settings
 from halfmoon.core.catalog.owners import ThisNode
 from halfmoon.core.features import Features
 from halfmoon.core.live import Live
+from halfmoon.core.steps import finish
 from halfmoon.core.topic_names import check_topic_name
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.view.configs import VIEW_CONFIGS
@@ -270,8 +272,11 @@ class Pending:
         return None if self.value is None else self._decoded()
 
     def _decoded(self) -> Any:
-        encoded = self.value if registered()[self.key].raw else encode_response(self.version, self.value)
-        self.raw = bytes(encoded)  # type: ignore[call-overload]
+        if registered()[self.key].raw:
+            self.raw = bytes(self.value)  # type: ignore[call-overload]
+        else:
+            self.raw = encode_response(self.version, self.value)
+            assert b"".join(finish(self.value.encode_slices(self.version))) == self.raw  # type: ignore[attr-defined]
         return read(RESPONSES[self.key], self.version, self.raw)
 
 
@@ -291,7 +296,9 @@ class Client:
         api = registered()[key]
         ctx = Context(self.core, self.broker.services, self.peer, version, 1, "test")
         view = memoryview(bytearray(body))
-        value = api.handler(ctx, view if api.raw else decode_request(key, version, view))
+        request = view if api.raw else finish(decode_request_slices(key, version, view))
+        assert api.raw or request == decode_request(key, version, view)
+        value = finish(settled(api.handler(ctx, request)))
         pending = Pending(key, version)
         if isinstance(value, Deferred):
             value.then(lambda answer: setattr(pending, "value", answer))

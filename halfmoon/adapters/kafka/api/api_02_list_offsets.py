@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.errors import code, code_of
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, epoch_at, partition_of, topic_named
-from halfmoon.adapters.kafka.protocol import ListOffsetsResponse
+from halfmoon.adapters.kafka.protocol import ListOffsetsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, Deferred, api
 from halfmoon.errors import BrokerError, Fault
 
@@ -56,13 +56,15 @@ class _Search(NamedTuple):
 
 
 @api(2, "ListOffsets", 1, 11)
-def list_offsets(ctx: Context, request: Any) -> object:
-    twice = duplicates((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+def list_offsets(ctx: Context, request: Any) -> Slices[object]:
+    named = ((topic.name, wanted.partition_index) for topic in request.topics for wanted in topic.partitions)
+    twice = yield from duplicates_in_slices(named)
     searches: list[_Search] = []
     topics = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield
             result = _Partition(
                 partition_index=wanted.partition_index, error_code=0, timestamp=-1, offset=-1, leader_epoch=-1
             )

@@ -23,7 +23,7 @@ from halfmoon.adapters.kafka.operations import (
     allowed,
     bits,
 )
-from halfmoon.adapters.kafka.protocol import decode_request
+from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import is_legal
@@ -35,26 +35,24 @@ KEY = 3
 
 
 @api(KEY, "Metadata", 0, 13, raw=True)
-def metadata(ctx: Context, body: memoryview) -> object:
+def metadata(ctx: Context, body: memoryview) -> Slices[object]:
     """The response's body as bytes, or a Deferred of them if a topic had to be created first."""
     version = ctx.api_version
-    request = decode_request(KEY, version, body)
+    request = yield from decode_request_slices(KEY, version, body)
     operations = TOPIC_BITS if request.include_topic_authorized_operations else NOT_ASKED
     access = ctx.access
     if request.topics is None or (version == 0 and not request.topics):
-        return _response(
-            ctx,
-            request,
-            [
-                _describe(ctx, topic, operations)
-                for topic in ctx.core.catalog.topics()
-                if not topic.hidden and (access is None or ctx.allows("describe", "topic", topic.name))
-            ],
-        )
+        found = []
+        for each in ctx.core.catalog.topics():
+            if not each.hidden and (access is None or ctx.allows("describe", "topic", each.name)):
+                found.append(_describe(ctx, each, operations))
+            yield
+        return _response(ctx, request, found)
     position: int | None = None
     asked: dict[tuple[str | None, bytes], bytes] = {}
     created: list[tuple[str | None, bytes]] = []
     for entry in request.topics:
+        yield
         key = (entry.name, ZERO_ID if entry.topic_id is None else entry.topic_id.bytes)
         if key in asked:
             continue

@@ -17,17 +17,20 @@ from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.offset_commit_answer import BY_ID, OffsetCommitAnswer, PartitionResult, TopicResult
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
+from halfmoon.kafka_wire.slices import EVERY, Slices
 from halfmoon.services.groups.service import GroupService
 
 if TYPE_CHECKING:
     from halfmoon.core.catalog.topics import Topic
 
+AT_ONCE = 1_000
+"""So many partitions are committed in one record of the log, and in one turn of the loop."""
 WITH_EPOCHS = 9
 """From this version on a generation may be a member epoch (KIP-848)."""
 
 
 @api(8, "OffsetCommit", 2, 10, service=GroupService)
-def offset_commit(ctx: Context, request: Any) -> object:
+def offset_commit(ctx: Context, request: Any) -> Slices[object]:
     entries: list[Entry] = []
     results: list[TopicResult] = []
     committed: list[PartitionResult] = []
@@ -35,7 +38,9 @@ def offset_commit(ctx: Context, request: Any) -> object:
         topic, missing = _find(ctx, asked)
         result = TopicResult(asked.name, asked.topic_id)
         results.append(result)
-        for part in asked.partitions:
+        for at, part in enumerate(asked.partitions):
+            if at % EVERY == EVERY - 1:
+                yield
             part_result = PartitionResult(part.partition_index)
             result.partitions.append(part_result)
             entry = read_entry(topic, part, part_result, missing)
@@ -45,30 +50,45 @@ def offset_commit(ctx: Context, request: Any) -> object:
     response = OffsetCommitAnswer(results)
     if not entries:
         return response
+    # What is written together is checked together: the group may go on between two slices.
+    position = 0
+    written: list[PartitionResult] = []
+    for first in range(0, len(entries), AT_ONCE):
+        some = slice(first, first + AT_ONCE)
+        stored = _store(ctx, request, entries[some], committed[some])
+        if stored is not None:
+            position = max(position, stored)
+            written += [each for each in committed[some] if each.error_code == NONE]
+        if first + AT_ONCE < len(entries):
+            yield
+    return when_durable(ctx, position, response, written, _fail)
+
+
+def _store(ctx: Context, request: Any, entries: list[Entry], results: list[PartitionResult]) -> int | None:
+    """Commit these, or say in the results why not; the log position to wait for, None where nothing was written."""
     groups = ctx.services.get(GroupService)
     group_id, epoch, member_id = request.group_id, request.generation_id_or_member_epoch, request.member_id
     fault = groups.check_commit(
         group_id, epoch, member_id, request.group_instance_id, knows_epochs=ctx.api_version >= WITH_EPOCHS
     )
     if fault is not None:
-        for part_result in committed:
-            part_result.error_code = _group_code(ctx, fault)
-        return response
+        for result in results:
+            result.error_code = _group_code(ctx, fault)
+        return None
     stale = groups.stale(group_id, epoch, member_id, [entry[0] for entry in entries])
     if stale:
-        for part_result, entry in zip(committed, entries, strict=True):
-            part_result.error_code = code(stale.get(entry[0]))
+        for result, entry in zip(results, entries, strict=True):
+            result.error_code = code(stale.get(entry[0]))
         entries = [entry for entry in entries if entry[0] not in stale]
-        committed = [part_result for part_result in committed if part_result.error_code == NONE]
         if not entries:
-            return response
+            return None
     try:
-        position = groups.record(group_id, entries, reset=epoch < 0)
+        return groups.record(group_id, entries, reset=epoch < 0)
     except BrokerError as error:
-        for part_result in committed:
-            part_result.error_code = coordinator_code(error)
-        return response
-    return when_durable(ctx, position, response, committed, _fail)
+        for result in results:
+            if result.error_code == NONE:
+                _fail(result, error)
+        return None
 
 
 def _find(ctx: Context, asked: Any) -> tuple[Topic | None, int]:

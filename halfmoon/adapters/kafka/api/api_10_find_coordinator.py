@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.protocol import FindCoordinatorResponse
+from halfmoon.adapters.kafka.protocol import FindCoordinatorResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.groups.service import GroupService
@@ -33,7 +33,7 @@ class _Refusal(NamedTuple):
 
 
 @api(10, "FindCoordinator", 0, 6)
-def find_coordinator(ctx: Context, request: Any) -> object:
+def find_coordinator(ctx: Context, request: Any) -> Slices[object]:
     refusal = _refusal(ctx, request.key_type)
     node_id, host, port = (ctx.core.node_id, ctx.peer.host, ctx.peer.port) if refusal is None else (NO_NODE, "", -1)
     error_code, message = (NONE, None) if refusal is None else refusal
@@ -41,12 +41,14 @@ def find_coordinator(ctx: Context, request: Any) -> object:
         return FindCoordinatorResponse(
             throttle_time_ms=0, error_code=error_code, error_message=message, node_id=node_id, host=host, port=port
         )
-    coordinators = [
-        FindCoordinatorResponse.Coordinator(
-            key=key, node_id=node_id, host=host, port=port, error_code=error_code, error_message=message
+    coordinators = []
+    for key in request.coordinator_keys:
+        coordinators.append(
+            FindCoordinatorResponse.Coordinator(
+                key=key, node_id=node_id, host=host, port=port, error_code=error_code, error_message=message
+            )
         )
-        for key in request.coordinator_keys
-    ]
+        yield
     return FindCoordinatorResponse(throttle_time_ms=0, coordinators=coordinators)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed
-from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse
+from halfmoon.adapters.kafka.protocol import DescribeGroupsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription
@@ -24,10 +24,11 @@ _Group = DescribeGroupsResponse.DescribedGroup
 
 @api(15, "DescribeGroups", 0, 6, service=GroupService)
 @tells_state()
-def describe_groups(ctx: Context, request: Any) -> object:
+def describe_groups(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.groups):
+        yield
         found = ctx.services.get(GroupService).describe(group_id)
         if found is None:
             groups.append(_missing(ctx, group_id, "not found"))

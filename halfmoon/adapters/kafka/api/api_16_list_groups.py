@@ -9,18 +9,20 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE
-from halfmoon.adapters.kafka.protocol import ListGroupsResponse
+from halfmoon.adapters.kafka.protocol import ListGroupsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.services.groups.names import GroupNames
 
 
 @api(16, "ListGroups", 0, 5, service=GroupNames)
 @tells_state()
-def list_groups(ctx: Context, request: Any) -> object:
-    groups = [
-        ListGroupsResponse.ListedGroup(
-            group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.type
+def list_groups(ctx: Context, request: Any) -> Slices[object]:
+    groups = []
+    for group in (yield from ctx.services.get(GroupNames).list_slices(request.states_filter, request.types_filter)):
+        groups.append(
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group, protocol_type=group.protocol_type, group_state=group.state, group_type=group.type
+            )
         )
-        for group in ctx.services.get(GroupNames).list(request.states_filter, request.types_filter)
-    ]
+        yield
     return ListGroupsResponse(throttle_time_ms=0, error_code=NONE, groups=groups)

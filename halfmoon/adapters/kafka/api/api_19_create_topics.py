@@ -12,11 +12,11 @@ from uuid import UUID
 
 from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.config_entries import topic_entries
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.mutations import Mutations
-from halfmoon.adapters.kafka.protocol import CreateTopicsResponse
+from halfmoon.adapters.kafka.protocol import CreateTopicsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.core.topic_names import check_topic_name
@@ -34,14 +34,15 @@ STRICT_SINCE = 6
 
 @api(19, "CreateTopics", 0, 7)
 @tells_state(each_of("topics"))
-def create_topics(ctx: Context, request: Any) -> object:
-    twice = duplicates(topic.name for topic in request.topics)
+def create_topics(ctx: Context, request: Any) -> Slices[object]:
+    twice = yield from duplicates_in_slices(topic.name for topic in request.topics)
     validate_only = bool(request.validate_only)
     mutations = Mutations(ctx, STRICT_SINCE)
     results = []
     # Topics that are created together mostly look alike: what is told of their configurations is made once.
     told: dict[tuple[tuple[str, str], ...], list[Any]] = {}
     for topic in request.topics:
+        yield
         if topic.name in twice:
             continue
         # UUID(int=0), which reads back as None, is also what a topic gets that was only validated.
@@ -67,6 +68,7 @@ def create_topics(ctx: Context, request: Any) -> object:
         if not validate_only:
             result.topic_id = UUID(bytes=made.id)
     for name in twice:
+        yield
         result = _Result(name=name, topic_id=UUID(int=0), configs=[])
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)

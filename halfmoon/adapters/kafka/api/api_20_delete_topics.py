@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
-from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse
+from halfmoon.adapters.kafka.protocol import DeleteTopicsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.tcp.access import CLUSTER
 from halfmoon.errors import BrokerError, Fault
@@ -38,14 +38,15 @@ class _Target(NamedTuple):
 
 @api(20, "DeleteTopics", 1, 6)
 @tells_state(each_of("responses"))
-def delete_topics(ctx: Context, request: Any) -> object:
+def delete_topics(ctx: Context, request: Any) -> Slices[object]:
     targets = list(_targets(request))
-    twice = duplicates(targets)
+    twice = yield from duplicates_in_slices(targets)
     by_name = {_id_of_name(ctx.core, target) for target in targets if target.topic_id is None}
     both_ways = by_name & {target.topic_id.bytes for target in targets if target.topic_id is not None}
     results = []
     found: list[tuple[Topic, Any]] = []
     for target in dict.fromkeys(targets):
+        yield
         result = DeleteTopicsResponse.DeletableTopicResult(
             name=target.name, topic_id=target.topic_id or UUID(int=0), error_code=0, error_message=None
         )
@@ -65,7 +66,10 @@ def delete_topics(ctx: Context, request: Any) -> object:
     mutations = Mutations(ctx, STRICT_SINCE)
     # A view was created after its source, so its number is higher.
     for topic, result in sorted(found, key=lambda pair: -pair[0].number):
+        yield
         try:
+            if ctx.core.catalog.by_number.get(topic.number) is not topic:  # somebody else was quicker
+                raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             mutations.take(len(topic.partitions))
             ctx.core.administration.delete_topic(topic)
         except BrokerError as error:

@@ -11,7 +11,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
-from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse
+from halfmoon.adapters.kafka.protocol import DeleteRecordsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 
@@ -38,11 +38,12 @@ _fail_parts = each_of("partitions", _fail)
 
 @api(21, "DeleteRecords", 0, 2)
 @tells_state(_fail_all)
-def delete_records(ctx: Context, request: Any) -> object:
+def delete_records(ctx: Context, request: Any) -> Slices[object]:
     topics = []
     for topic in request.topics:
         results = []
         for wanted in topic.partitions:
+            yield
             result = _PartitionResult(partition_index=wanted.partition_index, low_watermark=-1, error_code=0)
             results.append(result)
             try:

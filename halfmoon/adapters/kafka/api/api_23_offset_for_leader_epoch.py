@@ -10,7 +10,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import code_of
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, end_of_epoch, partition_of, topic_named
-from halfmoon.adapters.kafka.protocol import OffsetForLeaderEpochResponse
+from halfmoon.adapters.kafka.protocol import OffsetForLeaderEpochResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 
@@ -18,14 +18,14 @@ _TopicResult = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
 @api(23, "OffsetForLeaderEpoch", 0, 4)
-def offset_for_leader_epoch(ctx: Context, request: Any) -> object:
-    topics = [
-        _TopicResult(
-            topic=topic.topic,
-            partitions=[_end_of_epoch(ctx, topic.topic, wanted) for wanted in topic.partitions],
-        )
-        for topic in request.topics
-    ]
+def offset_for_leader_epoch(ctx: Context, request: Any) -> Slices[object]:
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for wanted in topic.partitions:
+            partitions.append(_end_of_epoch(ctx, topic.topic, wanted))
+            yield
+        topics.append(_TopicResult(topic=topic.topic, partitions=partitions))
     return OffsetForLeaderEpochResponse(throttle_time_ms=0, topics=topics)
 
 

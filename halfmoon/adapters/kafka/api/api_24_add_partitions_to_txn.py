@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.protocol import AddPartitionsToTxnResponse
+from halfmoon.adapters.kafka.protocol import AddPartitionsToTxnResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import known_partition, transaction_code
 from halfmoon.errors import BrokerError, Fault
@@ -33,17 +33,17 @@ _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
 
 
 @api(24, "AddPartitionsToTxn", 0, 5, service=TransactionService)
-def add_partitions_to_txn(ctx: Context, request: Any) -> object:
+def add_partitions_to_txn(ctx: Context, request: Any) -> Slices[object]:
     position = 0
     changed: list[Any] = []
 
-    def added(name: str, producer_id: int, epoch: int, asked: Any, *, verify: bool) -> list[Any]:
+    def added(name: str, producer_id: int, epoch: int, asked: Any, *, verify: bool) -> Slices[list[Any]]:
         nonlocal position
-        wanted, results = _results(ctx, asked)
+        wanted, results = yield from _results(ctx, asked)
         if len(wanted) == sum(len(topic.partitions) for topic in asked):
             try:
                 if verify:
-                    _verify(ctx, name, producer_id, epoch, wanted)
+                    yield from _verify(ctx, name, producer_id, epoch, wanted)
                 else:
                     partitions = [partition for partition, _ in wanted]
                     position = ctx.services.get(TransactionService).add_partitions(name, producer_id, epoch, partitions)
@@ -58,20 +58,23 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
 
     response = AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=NONE)
     if ctx.api_version < BATCHED:
-        response.results_by_topic_v3_and_below = added(
+        response.results_by_topic_v3_and_below = yield from added(
             request.v3_and_below_transactional_id, request.v3_and_below_producer_id,
             request.v3_and_below_producer_epoch, request.v3_and_below_topics, verify=False,
         )  # fmt: skip
     else:
-        response.results_by_transaction = [
-            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
-                transactional_id=each.transactional_id,
-                topic_results=added(
-                    each.transactional_id, each.producer_id, each.producer_epoch, each.topics, verify=each.verify_only
-                ),
+        found = []
+        for each in request.transactions:
+            results = yield from added(
+                each.transactional_id, each.producer_id, each.producer_epoch, each.topics, verify=each.verify_only
             )
-            for each in request.transactions
-        ]
+            found.append(
+                AddPartitionsToTxnResponse.AddPartitionsToTxnResult(
+                    transactional_id=each.transactional_id, topic_results=results
+                )
+            )
+            yield
+        response.results_by_transaction = found
 
     def on_error(error: Exception) -> object:
         for result in changed:
@@ -81,7 +84,7 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> object:
     return ctx.after(position, response, on_error, durable=False) if changed else response
 
 
-def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], list[Any]]:
+def _results(ctx: Context, asked: Any) -> Slices[tuple[list[tuple[Partition, Any]], list[Any]]]:
     """The partitions that exist, each with its result; and the results of all, by topic."""
     wanted = []
     results = []
@@ -89,6 +92,7 @@ def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], lis
         made = _TopicResult(name=topic.name, results_by_partition=[])
         results.append(made)
         for index in topic.partitions:
+            yield
             partition = known_partition(ctx.core, topic.name, index)
             missing = NONE if partition is not None else code(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             result = _PartitionResult(partition_index=index, partition_error_code=missing)
@@ -98,9 +102,10 @@ def _results(ctx: Context, asked: Any) -> tuple[list[tuple[Partition, Any]], lis
     return wanted, results
 
 
-def _verify(ctx: Context, name: str, producer_id: int, epoch: int, wanted: list[tuple[Partition, Any]]) -> None:
+def _verify(ctx: Context, name: str, producer_id: int, epoch: int, wanted: list[tuple[Partition, Any]]) -> Slices[None]:
     """Raises BrokerError where that goes for all of them."""
     for partition, result in wanted:
+        yield
         try:
             ctx.services.get(TransactionService).verify_partition(name, producer_id, epoch, partition)
         except BrokerError as error:

@@ -12,7 +12,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
 from halfmoon.adapters.kafka.lookup import changeable, partition_of
-from halfmoon.adapters.kafka.protocol import WriteTxnMarkersResponse
+from halfmoon.adapters.kafka.protocol import Slices, WriteTxnMarkersResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.transactions.service import TransactionService
@@ -22,7 +22,7 @@ _Topic = _Marker.WritableTxnMarkerTopicResult
 
 
 @api(27, "WriteTxnMarkers", 1, 2, service=TransactionService)
-def write_txn_markers(ctx: Context, request: Any) -> object:
+def write_txn_markers(ctx: Context, request: Any) -> Slices[object]:
     position = 0
     written: list[Any] = []
     results = []
@@ -33,6 +33,7 @@ def write_txn_markers(ctx: Context, request: Any) -> object:
             made = _Topic(name=topic.name, partitions=[])
             marker.topics.append(made)
             for index in topic.partition_indexes:
+                yield
                 result = _Topic.WritableTxnMarkerPartitionResult(partition_index=index, error_code=NONE)
                 made.partitions.append(result)
                 try:

@@ -13,7 +13,7 @@ from typing import Any
 from halfmoon.adapters.kafka.commits import Entry, read_entry
 from halfmoon.adapters.kafka.durable import when_durable
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.protocol import TxnOffsetCommitResponse
+from halfmoon.adapters.kafka.protocol import Slices, TxnOffsetCommitResponse
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.transactions import transaction_code
 from halfmoon.core.append import TransactionalProducer
@@ -26,15 +26,19 @@ ADDS_GROUP = 5
 
 _TopicResult = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 
+AT_ONCE = 1_000
+"""So many partitions are written in one record of the log, and in one turn of the loop."""
+
 
 @api(28, "TxnOffsetCommit", 0, 5, service=(TransactionService, GroupService))
-def txn_offset_commit(ctx: Context, request: Any) -> object:
+def txn_offset_commit(ctx: Context, request: Any) -> Slices[object]:
     entries: list[Entry] = []
     results, committed = [], []
     for asked in request.topics:
         result = _TopicResult(name=asked.name, partitions=[])
         results.append(result)
         for part in asked.partitions:
+            yield
             part_result = _TopicResult.TxnOffsetCommitResponsePartition(
                 partition_index=part.partition_index, error_code=NONE
             )
@@ -48,15 +52,19 @@ def txn_offset_commit(ctx: Context, request: Any) -> object:
     def fail(result: Any, error: Exception) -> None:
         result.error_code = _code(ctx, error)
 
-    if not entries:
-        return response
-    try:
-        position = _commit(ctx, request, entries)
-    except BrokerError as error:
-        for part_result in committed:
-            fail(part_result, error)
-        return response
-    return when_durable(ctx, position, response, committed, fail)
+    # What is written together is checked together: the group and the transaction may go on between two slices.
+    position = 0
+    written: list[Any] = []
+    for first in range(0, len(entries), AT_ONCE):
+        some = committed[first : first + AT_ONCE]
+        try:
+            position = max(position, _commit(ctx, request, entries[first : first + AT_ONCE]))
+            written += some
+        except BrokerError as error:
+            for part_result in some:
+                fail(part_result, error)
+        yield
+    return when_durable(ctx, position, response, written, fail)
 
 
 def _commit(ctx: Context, request: Any, entries: list[Entry]) -> int:

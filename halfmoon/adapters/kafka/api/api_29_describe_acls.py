@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.durable import refuse, tells_state
-from halfmoon.adapters.kafka.protocol import DescribeAclsResponse
+from halfmoon.adapters.kafka.protocol import DescribeAclsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 from halfmoon.services.acls import rules
@@ -19,10 +19,10 @@ _Resource = DescribeAclsResponse.DescribeAclsResource
 
 @api(29, "DescribeAcls", 1, 3, service=AccessRules)
 @tells_state()
-def describe_acls(ctx: Context, request: Any) -> object:
+def describe_acls(ctx: Context, request: Any) -> Slices[object]:
     response = DescribeAclsResponse(throttle_time_ms=0, error_code=0, error_message=None, resources=[])
     try:
-        rules = ctx.services.get(AccessRules).find(acl_filter(request))
+        rules = yield from ctx.services.get(AccessRules).find_slices(acl_filter(request))
     except BrokerError as error:
         refuse(response, error)
         return response
@@ -33,10 +33,11 @@ def describe_acls(ctx: Context, request: Any) -> object:
                 principal=rule.principal, host=rule.host, operation=rule.operation, permission_type=rule.permission
             )
         )
-    response.resources = [
-        _Resource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=found)
-        for (kind, name, pattern), found in by_resource.items()
-    ]
+        yield
+    response.resources = []
+    for (kind, name, pattern), found in by_resource.items():
+        response.resources.append(_Resource(resource_type=kind, resource_name=name, pattern_type=pattern, acls=found))
+        yield
     return response
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
-from halfmoon.adapters.kafka.protocol import CreateAclsResponse
+from halfmoon.adapters.kafka.protocol import CreateAclsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 from halfmoon.schema.control import AclRule
@@ -18,9 +18,10 @@ from halfmoon.services.acls.service import AccessRules
 
 @api(30, "CreateAcls", 1, 3, service=AccessRules)
 @tells_state(each_of("results"))
-def create_acls(ctx: Context, request: Any) -> object:
+def create_acls(ctx: Context, request: Any) -> Slices[object]:
     results = []
     for asked in request.creations:
+        yield
         result = CreateAclsResponse.AclCreationResult(error_code=0, error_message=None)
         results.append(result)
         rule = AclRule(

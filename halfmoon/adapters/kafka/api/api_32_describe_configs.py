@@ -10,7 +10,7 @@ from typing import Any
 from halfmoon.adapters.kafka import loggers
 from halfmoon.adapters.kafka.config_entries import TYPE_CODES, Entry, logger_entries
 from halfmoon.adapters.kafka.durable import refuse, tells_state
-from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse
+from halfmoon.adapters.kafka.protocol import DescribeConfigsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.resources import BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP_TYPE, TOPIC_TYPE, resource
 from halfmoon.errors import BrokerError, Fault
@@ -28,13 +28,14 @@ MOST_AT_WILL = 1_000
 
 @api(32, "DescribeConfigs", 1, 4, service=DynamicConfigs)
 @tells_state()
-def describe_configs(ctx: Context, request: Any) -> object:
+def describe_configs(ctx: Context, request: Any) -> Slices[object]:
     results = []
     anything = 0
     alike: dict[object, list[Any]] = {}
     """What was found for topics that say the same: with thousands of them, most do."""
     # A resource that is named twice is answered once: its configuration is hundreds of times the size of its name.
     for asked in {(each.resource_type, each.resource_name): each for each in request.resources}.values():
+        yield
         result = _Result(
             error_code=0,
             error_message=None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
-from halfmoon.adapters.kafka.protocol import AlterReplicaLogDirsResponse
+from halfmoon.adapters.kafka.protocol import AlterReplicaLogDirsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 
@@ -21,13 +21,14 @@ _Topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 
 
 @api(34, "AlterReplicaLogDirs", 0, 2)
-def alter_replica_log_dirs(ctx: Context, request: Any) -> object:
+def alter_replica_log_dirs(ctx: Context, request: Any) -> Slices[object]:
     here = str(Path(ctx.core.settings.node.data_dir).absolute())
     found: dict[str, list[Any]] = {}
     for directory in request.dirs:
         for topic in directory.topics:
             results = found.setdefault(topic.name, [])
             for index in topic.partitions:
+                yield
                 error_code = _verdict(ctx, topic.name, index) if directory.path == here else LOG_DIR_NOT_FOUND
                 results.append(_Topic.AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error_code))
     return AlterReplicaLogDirsResponse(

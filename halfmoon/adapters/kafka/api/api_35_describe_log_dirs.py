@@ -8,10 +8,11 @@ Version 5 says whether a directory is cordoned, closed to new partitions (KIP-10
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from halfmoon.adapters.kafka.protocol import DescribeLogDirsResponse
+from halfmoon.adapters.kafka.protocol import DescribeLogDirsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -19,13 +20,13 @@ _Topic = _Result.DescribeLogDirsTopic
 
 
 @api(35, "DescribeLogDirs", 0, 5)
-def describe_log_dirs(ctx: Context, request: Any) -> object:
+def describe_log_dirs(ctx: Context, request: Any) -> Slices[object]:
     directory = Path(ctx.core.settings.node.data_dir).absolute()
     total, usable = _disk(directory)
     result = _Result(
         error_code=0,
         log_dir=str(directory),
-        topics=_topics(ctx, request.topics),
+        topics=(yield from _topics(ctx, request.topics)),
         total_bytes=total,
         usable_bytes=usable,
         is_cordoned=False,
@@ -33,33 +34,36 @@ def describe_log_dirs(ctx: Context, request: Any) -> object:
     return DescribeLogDirsResponse(throttle_time_ms=0, error_code=0, results=[result])
 
 
-def _topics(ctx: Context, asked: Any) -> list[Any]:
-    if asked is None:
-        return [_described(topic, range(len(topic.partitions))) for topic in ctx.core.catalog.topics()]
+def _topics(ctx: Context, asked: Any) -> Slices[list[Any]]:
     found = []
+    if asked is None:
+        for topic in ctx.core.catalog.topics():
+            found.append((yield from _described(topic, range(len(topic.partitions)))))
+            yield
+        return found
     for entry in asked:
-        topic = ctx.core.catalog.topic(entry.topic)
-        if topic is None:
-            continue
-        indexes = sorted({index for index in entry.partitions if 0 <= index < len(topic.partitions)})
-        if indexes:
-            found.append(_described(topic, indexes))
+        named = ctx.core.catalog.topic(entry.topic)
+        if named is not None:
+            indexes = sorted({index for index in entry.partitions if 0 <= index < len(named.partitions)})
+            if indexes:
+                found.append((yield from _described(named, indexes)))
+        yield
     return found
 
 
-def _described(topic: Any, indexes: Any) -> Any:
-    return _Topic(
-        name=topic.name,
-        partitions=[
+def _described(topic: Any, indexes: Sequence[int]) -> Slices[Any]:
+    partitions = []
+    for index in indexes:
+        partitions.append(
             _Topic.DescribeLogDirsPartition(
                 partition_index=index,
                 partition_size=topic.partitions[index].size_bytes,
                 offset_lag=0,
                 is_future_key=False,
             )
-            for index in indexes
-        ],
-    )
+        )
+        yield
+    return _Topic(name=topic.name, partitions=partitions)
 
 
 def _disk(directory: Path) -> tuple[int, int]:

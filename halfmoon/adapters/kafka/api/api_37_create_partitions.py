@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from halfmoon.adapters.kafka.assignments import check_assignments
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
 from halfmoon.adapters.kafka.lookup import changeable
 from halfmoon.adapters.kafka.mutations import Mutations
-from halfmoon.adapters.kafka.protocol import CreatePartitionsResponse
+from halfmoon.adapters.kafka.protocol import CreatePartitionsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 
@@ -25,11 +25,12 @@ STRICT_SINCE = 3
 
 @api(37, "CreatePartitions", 0, 3)
 @tells_state(each_of("results"))
-def create_partitions(ctx: Context, request: Any) -> object:
-    twice = duplicates(topic.name for topic in request.topics)
+def create_partitions(ctx: Context, request: Any) -> Slices[object]:
+    twice = yield from duplicates_in_slices(topic.name for topic in request.topics)
     mutations = Mutations(ctx, STRICT_SINCE)
     results = []
     for topic in request.topics:
+        yield
         if topic.name in twice:
             continue
         result = _Result(name=topic.name, error_code=0, error_message=None)
@@ -39,6 +40,7 @@ def create_partitions(ctx: Context, request: Any) -> object:
         except BrokerError as error:
             refuse(result, error)
     for name in twice:
+        yield
         result = _Result(name=name)
         refuse(result, BrokerError(Fault.INVALID_REQUEST, "duplicate topic name"))
         results.append(result)

@@ -7,7 +7,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import each_of, tells_state
 from halfmoon.adapters.kafka.errors import NONE
 from halfmoon.adapters.kafka.group_errors import coordinator_code
-from halfmoon.adapters.kafka.protocol import DeleteGroupsResponse
+from halfmoon.adapters.kafka.protocol import DeleteGroupsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 from halfmoon.services.groups.names import GroupNames
@@ -19,10 +19,11 @@ def _fail(result: Any, error: Exception) -> None:
 
 @api(42, "DeleteGroups", 0, 2, service=GroupNames)
 @tells_state(each_of("results", _fail))
-def delete_groups(ctx: Context, request: Any) -> object:
+def delete_groups(ctx: Context, request: Any) -> Slices[object]:
     results = []
     # The names are a map's keys: one given twice is answered once.
     for group_id in dict.fromkeys(request.groups_names):
+        yield
         result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=NONE)
         results.append(result)
         try:

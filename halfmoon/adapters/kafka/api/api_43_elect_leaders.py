@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.errors import code
 from halfmoon.adapters.kafka.lookup import changeable
-from halfmoon.adapters.kafka.protocol import ElectLeadersResponse
+from halfmoon.adapters.kafka.protocol import ElectLeadersResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 
@@ -27,12 +27,13 @@ PREFERRED, UNCLEAN = 0, 1
 
 
 @api(43, "ElectLeaders", 0, 2)
-def elect_leaders(ctx: Context, request: Any) -> object:
+def elect_leaders(ctx: Context, request: Any) -> Slices[object]:
     unknown = ctx.api_version >= 1 and request.election_type not in (PREFERRED, UNCLEAN)
     topics = []
     for asked in request.topic_partitions or ():
         results = []
         for index in asked.partitions:
+            yield
             result = _Partition(partition_id=index, error_code=0, error_message=None)
             if unknown:
                 error = BrokerError(Fault.INVALID_REQUEST, f"unknown election type {request.election_type}")

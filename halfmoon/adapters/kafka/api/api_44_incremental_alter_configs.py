@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka import loggers
 from halfmoon.adapters.kafka.alter_configs import alter, refuse_nulls
 from halfmoon.adapters.kafka.durable import each_of, tells_state
-from halfmoon.adapters.kafka.protocol import IncrementalAlterConfigsResponse
+from halfmoon.adapters.kafka.protocol import IncrementalAlterConfigsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.config.values import Kind
 from halfmoon.errors import BrokerError, Fault
@@ -25,8 +25,8 @@ SET, DELETE, APPEND, SUBTRACT = range(4)
 
 @api(44, "IncrementalAlterConfigs", 0, 1, service=DynamicConfigs)
 @tells_state(each_of("responses"))
-def incremental_alter_configs(ctx: Context, request: Any) -> object:
-    return alter(ctx, request, IncrementalAlterConfigsResponse, _changed, _change_levels)
+def incremental_alter_configs(ctx: Context, request: Any) -> Slices[object]:
+    return (yield from alter(ctx, request, IncrementalAlterConfigsResponse, _changed, _change_levels))
 
 
 def _changed(resource: Resource, asked: Any) -> dict[str, str]:

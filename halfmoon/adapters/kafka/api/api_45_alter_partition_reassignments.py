@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.assignments import check_assignments
 from halfmoon.adapters.kafka.durable import refuse
 from halfmoon.adapters.kafka.lookup import changeable
-from halfmoon.adapters.kafka.protocol import AlterPartitionReassignmentsResponse
+from halfmoon.adapters.kafka.protocol import AlterPartitionReassignmentsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 
@@ -26,11 +26,12 @@ _Partition = _Topic.ReassignablePartitionResponse
 
 
 @api(45, "AlterPartitionReassignments", 0, 1)
-def alter_partition_reassignments(ctx: Context, request: Any) -> object:
+def alter_partition_reassignments(ctx: Context, request: Any) -> Slices[object]:
     topics = []
     for asked in request.topics:
         results = []
         for partition in asked.partitions:
+            yield
             result = _Partition(partition_index=partition.partition_index, error_code=0, error_message=None)
             results.append(result)
             try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from halfmoon.adapters.kafka.durable import refuse, tells_state
-from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse
+from halfmoon.adapters.kafka.protocol import DescribeClientQuotasResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.service import CLIENT_ID, IP, USER, Quotas
@@ -24,7 +24,7 @@ EXACT, DEFAULT, SPECIFIED = range(3)
 
 @api(48, "DescribeClientQuotas", 0, 1, service=Quotas)
 @tells_state()
-def describe_client_quotas(ctx: Context, request: Any) -> object:
+def describe_client_quotas(ctx: Context, request: Any) -> Slices[object]:
     response = DescribeClientQuotasResponse(throttle_time_ms=0, error_code=0, error_message=None, entries=[])
     try:
         names, anything = _filter(request.components)
@@ -32,14 +32,16 @@ def describe_client_quotas(ctx: Context, request: Any) -> object:
         refuse(response, error)
         response.entries = None
         return response
-    response.entries = [
-        _Entry(
-            entity=[_Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
-            values=[_Entry.ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
-        )
-        for entity, quotas in ctx.services.get(Quotas).configured.items()
-        if _matches(entity, names, anything, bool(request.strict))
-    ]
+    response.entries = []
+    for entity, quotas in list(ctx.services.get(Quotas).configured.items()):
+        if _matches(entity, names, anything, bool(request.strict)):
+            response.entries.append(
+                _Entry(
+                    entity=[_Entry.EntityData(entity_type=kind, entity_name=name) for kind, name in entity],
+                    values=[_Entry.ValueData(key=key, value=value) for key, value in sorted(quotas.items())],
+                )
+            )
+        yield
     return response
 
 

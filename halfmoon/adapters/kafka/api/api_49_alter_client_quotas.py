@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from halfmoon.adapters.kafka.duplicates import duplicates
+from halfmoon.adapters.kafka.duplicates import duplicates_in_slices
 from halfmoon.adapters.kafka.durable import each_of, refuse, tells_state
-from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse
+from halfmoon.adapters.kafka.protocol import AlterClientQuotasResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.quotas.service import Alteration, Quotas
@@ -19,17 +19,20 @@ _Entry = AlterClientQuotasResponse.EntryData
 
 @api(49, "AlterClientQuotas", 0, 1, service=Quotas)
 @tells_state(each_of("entries"))
-def alter_client_quotas(ctx: Context, request: Any) -> object:
-    alterations = [
-        Alteration(
-            [(part.entity_type, part.entity_name) for part in entry.entity],
-            [(op.key, None if op.remove else op.value) for op in entry.ops],
+def alter_client_quotas(ctx: Context, request: Any) -> Slices[object]:
+    alterations = []
+    for entry in request.entries:
+        alterations.append(
+            Alteration(
+                [(part.entity_type, part.entity_name) for part in entry.entity],
+                [(op.key, None if op.remove else op.value) for op in entry.ops],
+            )
         )
-        for entry in request.entries
-    ]
-    twice = duplicates(frozenset(alteration.entity) for alteration in alterations)
+        yield
+    twice = yield from duplicates_in_slices(frozenset(alteration.entity) for alteration in alterations)
     results = []
     for alteration in alterations:
+        yield
         result = _Entry(
             error_code=0,
             error_message=None,

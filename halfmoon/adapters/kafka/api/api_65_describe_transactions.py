@@ -6,7 +6,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse
+from halfmoon.adapters.kafka.protocol import DescribeTransactionsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.transactions.service import TransactionService
@@ -16,8 +16,11 @@ _State = DescribeTransactionsResponse.TransactionState
 
 @api(65, "DescribeTransactions", 0, 0, service=TransactionService)
 @tells_state()
-def describe_transactions(ctx: Context, request: Any) -> object:
-    states = [_state(ctx, name) for name in request.transactional_ids]
+def describe_transactions(ctx: Context, request: Any) -> Slices[object]:
+    states = []
+    for name in request.transactional_ids:
+        states.append(_state(ctx, name))
+        yield
     return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
 
 

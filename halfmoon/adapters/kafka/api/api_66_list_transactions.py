@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
-from halfmoon.adapters.kafka.protocol import ListTransactionsResponse
+from halfmoon.adapters.kafka.protocol import ListTransactionsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.common.patterns import InvalidPattern, Pattern
@@ -31,12 +30,12 @@ STATES = frozenset(
 
 @api(66, "ListTransactions", 0, 2, service=TransactionService)
 @tells_state()
-def list_transactions(ctx: Context, request: Any) -> object:
+def list_transactions(ctx: Context, request: Any) -> Slices[object]:
     now_ms = ctx.core.clock.wall_ms()
     states, producer_ids = set(request.state_filters), set(request.producer_id_filters)
     longer_ms = request.duration_filter
     try:
-        names = _matching(ctx.services.get(TransactionService).by_name, request.transactional_id_pattern)
+        pattern = Pattern(request.transactional_id_pattern) if request.transactional_id_pattern else None
     except InvalidPattern:
         return ListTransactionsResponse(
             throttle_time_ms=0,
@@ -44,30 +43,23 @@ def list_transactions(ctx: Context, request: Any) -> object:
             unknown_state_filters=[],
             transaction_states=[],
         )
-    found = [
-        entry
-        for entry in ctx.services.get(TransactionService).by_name.values()
-        if entry.name in names
-        and (not states or entry.state.value in states)
-        and (not producer_ids or entry.producer_id in producer_ids)
-        and (longer_ms < 0 or now_ms - entry.start_ms > longer_ms)
-    ]
+    found = []
+    for entry in list(ctx.services.get(TransactionService).by_name.values()):
+        if (
+            (pattern is None or pattern.matches(entry.name))
+            and (not states or entry.state.value in states)
+            and (not producer_ids or entry.producer_id in producer_ids)
+            and (longer_ms < 0 or now_ms - entry.start_ms > longer_ms)
+        ):
+            found.append(
+                ListTransactionsResponse.TransactionState(
+                    transactional_id=entry.name, producer_id=entry.producer_id, transaction_state=entry.state.value
+                )
+            )
+        yield
     return ListTransactionsResponse(
         throttle_time_ms=0,
         error_code=NONE,
         unknown_state_filters=sorted(states - STATES),
-        transaction_states=[
-            ListTransactionsResponse.TransactionState(
-                transactional_id=entry.name, producer_id=entry.producer_id, transaction_state=entry.state.value
-            )
-            for entry in found
-        ],
+        transaction_states=found,
     )
-
-
-def _matching(names: Collection[str], regex: str | None) -> Collection[str]:
-    """The names that the pattern matches as a whole; all if it says nothing. Raises InvalidPattern."""
-    if not regex:
-        return names
-    pattern = Pattern(regex)
-    return {name for name in names if pattern.matches(name)}

@@ -14,7 +14,7 @@ from halfmoon.adapters.kafka import operations
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, allowed, bits
-from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse
+from halfmoon.adapters.kafka.protocol import ConsumerGroupDescribeResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.groups.consumer.messages import ConsumerGroupDescription, ConsumerMemberDescription
@@ -28,13 +28,14 @@ _Member = _Group.Member
 
 @api(69, "ConsumerGroupDescribe", 0, 1, service=GroupService)
 @tells_state()
-def consumer_group_describe(ctx: Context, request: Any) -> object:
+def consumer_group_describe(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     # A group that is named twice is answered once: its members take far more bytes than its name.
     for group_id in dict.fromkeys(request.group_ids):
+        yield
         found = ctx.services.get(GroupService).describe_consumer(group_id)
         if found is not None:
-            groups.append(_described(ctx, found, asks=request.include_authorized_operations))
+            groups.append((yield from _described(ctx, found, asks=request.include_authorized_operations)))
         else:
             there = ctx.services.get(GroupService).describe(group_id) is not None
             groups.append(_missing(group_id, "is not a consumer group" if there else "not found"))
@@ -56,7 +57,11 @@ def _missing(group_id: str, why: str) -> object:
     )
 
 
-def _described(ctx: Context, group: ConsumerGroupDescription, *, asks: bool) -> object:
+def _described(ctx: Context, group: ConsumerGroupDescription, *, asks: bool) -> Slices[object]:
+    members = []
+    for each in group.members:
+        members.append(_member(ctx, each))
+        yield
     may = allowed(ctx, "group", group.group, GROUP_OPERATIONS) if asks else None
     return _Group(
         error_code=NONE,
@@ -66,7 +71,7 @@ def _described(ctx: Context, group: ConsumerGroupDescription, *, asks: bool) -> 
         group_epoch=group.epoch,
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor,
-        members=[_member(ctx, each) for each in group.members],
+        members=members,
         authorized_operations=operations.NOT_ASKED if may is None else bits(may),
     )
 

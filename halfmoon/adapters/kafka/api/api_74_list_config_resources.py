@@ -10,7 +10,7 @@ from typing import Any
 
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import code
-from halfmoon.adapters.kafka.protocol import ListConfigResourcesResponse
+from halfmoon.adapters.kafka.protocol import ListConfigResourcesResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.adapters.kafka.resources import (
     BROKER_LOGGER_TYPE,
@@ -29,7 +29,7 @@ KNOWN = {TOPIC_TYPE, BROKER_TYPE, BROKER_LOGGER_TYPE, CLIENT_METRICS_TYPE, GROUP
 
 @api(74, "ListConfigResources", 0, 1, service=DynamicConfigs)
 @tells_state()
-def list_config_resources(ctx: Context, request: Any) -> object:
+def list_config_resources(ctx: Context, request: Any) -> Slices[object]:
     asked = {CLIENT_METRICS_TYPE} if ctx.api_version == 0 else set(request.resource_types) or KNOWN
     if not asked <= KNOWN:
         return ListConfigResourcesResponse(
@@ -45,8 +45,8 @@ def list_config_resources(ctx: Context, request: Any) -> object:
     if GROUP_TYPE in asked:
         found += [(GROUP_TYPE, name) for name in ctx.services.get(GroupConfigs).configured()]
     resource = ListConfigResourcesResponse.ConfigResource
-    return ListConfigResourcesResponse(
-        throttle_time_ms=0,
-        error_code=0,
-        config_resources=[resource(resource_type=kind, resource_name=name) for kind, name in found],
-    )
+    resources = []
+    for kind, name in found:
+        resources.append(resource(resource_type=kind, resource_name=name))
+        yield
+    return ListConfigResourcesResponse(throttle_time_ms=0, error_code=0, config_resources=resources)

@@ -10,6 +10,7 @@ error code of its own: what is wrong with the cursor is told as the error of eve
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from functools import lru_cache
 from struct import pack
 from typing import Any
@@ -17,7 +18,7 @@ from typing import Any
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
 from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
-from halfmoon.adapters.kafka.protocol import decode_request
+from halfmoon.adapters.kafka.protocol import Slices, decode_request_slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.core.topic_names import is_legal
 from halfmoon.errors import Fault
@@ -29,20 +30,19 @@ MAX_PARTITIONS = 2000
 
 
 @api(KEY, "DescribeTopicPartitions", 0, 0, raw=True)
-def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
-    request = decode_request(KEY, ctx.api_version, body)
+def describe_topic_partitions(ctx: Context, body: memoryview) -> Slices[bytes]:
+    request = yield from decode_request_slices(KEY, ctx.api_version, body)
     asked = {topic.name for topic in request.topics}
     cursor = request.cursor
     start = "" if cursor is None else cursor.topic_name
     if cursor is not None and (cursor.partition_index < 0 or (asked and start not in asked)):
         return _response([_topic(name, code(Fault.INVALID_REQUEST)) for name in sorted(asked)], None)
-    every = not asked
-    names = {topic.name for topic in ctx.core.catalog.topics() if not topic.hidden} if every else asked
-    if every and ctx.access is not None:
-        names = {name for name in names if ctx.allows("describe", "topic", name)}
     remaining = max(min(MAX_PARTITIONS, request.response_partition_limit), 1)
     topics: list[bytes] = []
-    for name in sorted(name for name in names if name >= start):
+    for name in _names(ctx, start) if not asked else sorted(name for name in asked if name >= start):
+        yield
+        if not asked and (not _is_shown(ctx, name) or not ctx.allows("describe", "topic", name)):
+            continue
         if remaining == 0:
             return _response(topics, (name, 0))
         if ctx.access is not None and not ctx.allows("describe", "topic", name):
@@ -61,6 +61,17 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> bytes:
             return _response(topics, (name, stop))
         remaining -= stop - first
     return _response(topics, None)
+
+
+def _names(ctx: Context, start: str) -> list[str]:
+    """Of all topics, from there on."""
+    names = ctx.core.catalog.names()
+    return names[bisect_left(names, start) :]
+
+
+def _is_shown(ctx: Context, name: str) -> bool:
+    topic = ctx.core.catalog.topic(name)
+    return topic is not None and not topic.hidden
 
 
 def _described(ctx: Context, topic: Any, first: int, stop: int) -> bytes:

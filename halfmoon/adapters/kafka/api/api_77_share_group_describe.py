@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.operations import GROUP_OPERATIONS, NOT_ASKED, allowed, bits
-from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse
+from halfmoon.adapters.kafka.protocol import ShareGroupDescribeResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import Fault
 from halfmoon.services.share.service import ShareService
@@ -26,9 +26,10 @@ ASSIGNOR = "simple"
 
 @api(77, "ShareGroupDescribe", 1, 1, service=ShareService)
 @tells_state()
-def share_group_describe(ctx: Context, request: Any) -> object:
+def share_group_describe(ctx: Context, request: Any) -> Slices[object]:
     groups = []
     for name in dict.fromkeys(request.group_ids):
+        yield
         group = ctx.services.get(ShareService).group(name)
         asks = request.include_authorized_operations
         groups.append(_missing(name) if group is None else _described(ctx, group, asks=asks))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.durable import tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import epoch_at, partition_of
-from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse
+from halfmoon.adapters.kafka.protocol import DescribeShareGroupOffsetsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 from halfmoon.services.share.service import ShareService
@@ -35,27 +35,35 @@ UNKNOWN = -1
 
 @api(90, "DescribeShareGroupOffsets", 0, 1, service=ShareService)
 @tells_state()
-def describe_share_group_offsets(ctx: Context, request: Any) -> object:
-    groups = [_group(ctx, asked) for asked in request.groups]
+def describe_share_group_offsets(ctx: Context, request: Any) -> Slices[object]:
+    groups = []
+    for asked in request.groups:
+        groups.append((yield from _group(ctx, asked)))
+        yield
     return DescribeShareGroupOffsetsResponse(throttle_time_ms=0, groups=groups)
 
 
-def _group(ctx: Context, asked: Any) -> object:
+def _group(ctx: Context, asked: Any) -> Slices[object]:
     topics = []
     if asked.topics is None:
         looked_at: dict[str, list[int]] = {}
         for partition in ctx.services.get(ShareService).looked_at(asked.group_id):
             looked_at.setdefault(partition.topic.name, []).append(partition.index)
         for name, indexes in sorted(looked_at.items()):
-            topics.append(_topic(ctx, asked.group_id, name, sorted(indexes)))
+            topics.append((yield from _topic(ctx, asked.group_id, name, sorted(indexes))))
     else:
-        topics = [_topic(ctx, asked.group_id, topic.topic_name, topic.partitions) for topic in asked.topics]
+        for topic in asked.topics:
+            topics.append((yield from _topic(ctx, asked.group_id, topic.topic_name, topic.partitions)))
+            yield
     return _Group(group_id=asked.group_id, topics=topics, error_code=NONE, error_message=None)
 
 
-def _topic(ctx: Context, group: str, name: str, indexes: Iterable[int]) -> object:
+def _topic(ctx: Context, group: str, name: str, indexes: Iterable[int]) -> Slices[object]:
     topic = ctx.core.catalog.topic(name)
-    parts = [_part(ctx, group, topic, index) for index in indexes]
+    parts = []
+    for index in indexes:
+        parts.append(_part(ctx, group, topic, index))
+        yield
     return _Topic(topic_name=name, topic_id=None if topic is None else uuid.UUID(bytes=topic.id), partitions=parts)
 
 

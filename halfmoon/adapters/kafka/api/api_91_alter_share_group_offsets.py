@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from halfmoon.adapters.kafka.durable import refuse, tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import partition_of
-from halfmoon.adapters.kafka.protocol import AlterShareGroupOffsetsResponse
+from halfmoon.adapters.kafka.protocol import AlterShareGroupOffsetsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.share.service import ShareService
@@ -32,7 +32,7 @@ def _fail(answer: Any, error: Exception) -> object:
 
 @api(91, "AlterShareGroupOffsets", 0, 0, service=ShareService)
 @tells_state(_fail)
-def alter_share_group_offsets(ctx: Context, request: Any) -> object:
+def alter_share_group_offsets(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     response = AlterShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:
@@ -47,6 +47,7 @@ def alter_share_group_offsets(ctx: Context, request: Any) -> object:
         topic = ctx.core.catalog.topic(asked.topic_name)
         parts = []
         for each in asked.partitions:
+            yield
             part = _Part(partition_index=each.partition_index, error_code=NONE, error_message=None)
             parts.append(part)
             try:

@@ -12,7 +12,7 @@ from typing import Any
 from halfmoon.adapters.kafka.durable import TELLING, each_of, refuse, tells_state
 from halfmoon.adapters.kafka.errors import NONE, code_of
 from halfmoon.adapters.kafka.lookup import topic_named
-from halfmoon.adapters.kafka.protocol import DeleteShareGroupOffsetsResponse
+from halfmoon.adapters.kafka.protocol import DeleteShareGroupOffsetsResponse, Slices
 from halfmoon.adapters.kafka.registry import Context, api
 from halfmoon.errors import BrokerError
 from halfmoon.services.share.service import ShareService
@@ -31,7 +31,7 @@ def _fail(answer: Any, error: Exception) -> object:
 
 @api(92, "DeleteShareGroupOffsets", 0, 0, service=ShareService)
 @tells_state(_fail)
-def delete_share_group_offsets(ctx: Context, request: Any) -> object:
+def delete_share_group_offsets(ctx: Context, request: Any) -> Slices[object]:
     shares = ctx.services.get(ShareService)
     response = DeleteShareGroupOffsetsResponse(throttle_time_ms=0, error_code=NONE, error_message=None, responses=[])
     try:
@@ -40,6 +40,7 @@ def delete_share_group_offsets(ctx: Context, request: Any) -> object:
         refuse(response, error)
         return response
     for asked in request.topics:
+        yield
         result = _Topic(topic_name=asked.topic_name, topic_id=None, error_code=NONE, error_message=None)
         response.responses.append(result)
         try:

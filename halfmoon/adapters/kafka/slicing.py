@@ -1,0 +1,101 @@
+"""Requests that are worked at in slices: read, handled, answered, written (see `tcp/slices.py`).
+
+While a handler is under way its connection handles nothing else, so what one client asks happens in its order. Once the
+handler is done, and only the log or the writing of the answer is waited for, the next request may come.
+
+A connection that closes ends the work where it is. What the request has changed until then stays changed, as with a
+broker that dies: each topic, partition or rule of a request is changed for itself, and nobody was told anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from halfmoon.adapters.kafka.protocol import LARGE_BYTES, Slices, decode_request_slices, encode_response_slices, release
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.tcp.slices import Job, Slicing
+
+if TYPE_CHECKING:
+    from halfmoon.adapters.kafka.routes import Route
+
+
+class InSlices:
+    """The requests of one connection."""
+
+    __slots__ = ("_failed", "_gone", "_jobs", "_on_handled", "_slicing", "busy")
+
+    def __init__(self, slicing: Slicing, on_handled: Callable[[], None], failed: Callable[[Exception], None]) -> None:
+        """`on_handled`: a handler is done, and the next request may come. `failed`: work has raised something."""
+        self._slicing = slicing
+        self._on_handled = on_handled
+        self._failed = failed
+        self._jobs: list[Job] = []
+        self._gone = False
+        self.busy = False
+        """A handler is under way."""
+
+    def begin(
+        self,
+        route: Route,
+        context: Context,
+        body: memoryview,
+        until: float,
+        handle: Callable[[Context, Any], object],
+    ) -> Deferred:
+        """Work at a request until this time, and then whenever it is its turn. The Deferred has the answer's bytes, or
+        Close. `body` must stay what it is where it is a large one."""
+        answer = Deferred()
+        self.busy = True
+
+        def handled(result: object) -> None:
+            self.busy = False
+            if isinstance(result, Deferred):
+                result.then(write)
+            else:
+                write(result)
+            self._on_handled()
+
+        def write(value: object) -> None:
+            if self._gone:
+                return
+            if route.raw or value is None or isinstance(value, Close):
+                answer.complete(value)
+            else:
+                self._begin(encode_response_slices(route.version, value), answer.complete, until)
+
+        self._begin(_handle(route, context, body, handle), handled, until, large=len(body) > LARGE_BYTES)
+        return answer
+
+    def _begin(self, work: Slices[Any], done: Callable[[Any], None], until: float, *, large: bool = False) -> None:
+        self._jobs = [job for job in self._jobs if job.goes_on]
+        job = self._slicing.begin(work, done, self._failed, until, large=large)
+        if job.goes_on:
+            self._jobs.append(job)
+
+    def drop(self) -> None:
+        """The connection is gone: end what is under way."""
+        self._gone = True
+        jobs, self._jobs = self._jobs, []
+        for job in jobs:
+            job.cancel()
+
+
+def _handle(
+    route: Route, context: Context, body: memoryview, handle: Callable[[Context, Any], object]
+) -> Slices[object]:
+    if route.raw:
+        return (yield from settled(handle(context, body)))
+    request = yield from decode_request_slices(route.key, route.version, body)
+    result = yield from settled(handle(context, request))
+    if len(body) > LARGE_BYTES:
+        yield from release(request)
+    return result
+
+
+def settled(result: object) -> Slices[object]:
+    """What a handler returns, whether it works in slices or not."""
+    if isinstance(result, GeneratorType):
+        result = yield from result
+    return result
