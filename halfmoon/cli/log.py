@@ -49,6 +49,8 @@ def verify(directory: DirectoryArgument, result: OutputOption = Output.TEXT) -> 
             del facts[name]
         facts["damaged"] = [f"{low}-{high}" for low, high in report.damaged]
         output.facts(facts)
+        for low, high in report.damaged:
+            output.line(f"problem: log positions {low} to {high} are damaged{_files(directory, low, high)}")
         for problem in problems:
             output.line(f"problem: {problem}")
         output.line("whole" if report.ok else "damaged")
@@ -85,7 +87,7 @@ def repair(
             with output.progress("reading") as progress:
                 findings = repairing.examine(directory, cluster_id, node_id, progress.update)
             if result is Output.TEXT:
-                _show(findings)
+                _show(directory, findings)
             kept: Path | None = None
             if not findings.whole:
                 if not yes:
@@ -101,14 +103,29 @@ def repair(
     return 0
 
 
-def _show(findings: Findings) -> None:
+def _files(directory: Path, low: int, high: int) -> str:
+    """Says in which files these log positions stand, behind a comma."""
+    from halfmoon.core import clean_files
+    from halfmoon.core.storage.log_files import FOLDER
+
+    starts = sorted(
+        (int(path.name), f"{folder}/{path.name}")
+        for folder in (FOLDER, clean_files.FOLDER)
+        for path in (directory / folder).glob("[0-9]" * 20)
+    )
+    before = [path for start, path in starts if start <= low][-1:]
+    files = before + [path for start, path in starts if low < start < high]
+    return f", in {', '.join(files)}" if files else ""
+
+
+def _show(directory: Path, findings: Findings) -> None:
     if findings.identity_lost:
         ids = f"the cluster id will be {findings.cluster_id}, the node id {findings.node_id}"
         output.line(f"meta.json: missing or unreadable; {ids}")
     for low, high in findings.missing:
         output.line(f"missing: log positions {low} to {high}")
     for low, high in findings.damaged:
-        output.line(f"damaged: log positions {low} to {high}")
+        output.line(f"damaged: log positions {low} to {high}{_files(directory, low, high)}")
     for each in findings.lost:
         output.line(f"lost: topic={each.topic} partition={each.partition} offsets={each.low}-{each.high - 1}")
     for each in findings.unreadable:
@@ -186,7 +203,7 @@ def _verified(written: Path, places: dict[str, str], facts: dict[str, Any], resu
     else:
         output.facts(facts)
         for low, high in report.damaged:
-            output.line(f"problem: log positions {low} to {high} are damaged")
+            output.line(f"problem: log positions {low} to {high} are damaged{_files(written, low, high)}")
         for problem in report.problems:
             output.line(f"problem: {problem}")
         output.line("whole" if report.ok else "damaged")

@@ -50,6 +50,8 @@ QUIET_MS = 60_000
 """So long after a start nothing is read, but for what is known to be corrupt; and after a read that failed."""
 PIECE_FRAMES = 256
 """About so many frames are checked at once: a thread keeps the interpreter to itself for a millisecond."""
+FRAME_BYTES = 1 << 10
+"""A frame is paid for as if it had so many bytes at least: the processor's time counts, too."""
 LEAST_BYTES, MOST_BYTES = 32 << 10, 1 << 20
 """Of a piece."""
 
@@ -308,7 +310,8 @@ class Scrubber:
                 self._frame_bytes = nbytes / checked.frames
             rate = self._live.current.log.scrubber.bytes_per_second
             now_ms = self._clock.mono_ms()
-            self._paid_at_ms = max(self._paid_at_ms, now_ms) + 1000 * (piece.high - piece.low) / rate
+            cost_bytes = max(piece.high - piece.low, checked.frames * FRAME_BYTES)
+            self._paid_at_ms = max(self._paid_at_ms, now_ms) + 1000 * cost_bytes / rate
             walk.position, walk.lost_from, walk.needs = checked.upto, checked.lost_from, checked.needs
             if walk.again is None:
                 self._position = checked.upto if checked.lost_from is None else checked.lost_from

@@ -13,7 +13,7 @@ from halfmoon.core.storage.log_files import segment_path
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.scrubber import saved as notes
 from halfmoon.services.scrubber.reading import CACHE_BYTES, SECTORS_BYTES
-from halfmoon.services.scrubber.service import MOST_BYTES, QUIET_MS
+from halfmoon.services.scrubber.service import FRAME_BYTES, MOST_BYTES, QUIET_MS
 from halfmoon.testing.faulty_files import FaultyFile, FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import SEGMENT, VirtualClock, flip, open_broker, partition_of, read_all, send, turn
@@ -213,6 +213,14 @@ def test_the_rate_is_kept(fs: FaultyFileSystem, clock: VirtualClock, size: int) 
         assert fs.bytes_read - before <= MOST_BYTES
     assert 1000 * read / rate <= clock.now_ms - begun_ms + 1000 * MOST_BYTES / rate
     assert scrubber.read_bytes <= read < 2 * scrubber.read_bytes + 100_000, "little is read twice"
+
+
+def test_small_frames_count_as_larger_ones(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """What they cost is the processor's time."""
+    broker = filled(fs, clock, batches=600, size=30, scrubber={"bytes_per_second": 256 << 10})
+    begun_ms = clock.now_ms + QUIET_MS
+    scrub(broker, clock)
+    assert clock.now_ms - begun_ms >= 1000 * 600 * FRAME_BYTES // (256 << 10) - 1000
 
 
 def test_a_pass_begins_after_a_week_from_the_last_ones_beginning(fs: FaultyFileSystem, clock: VirtualClock) -> None:
