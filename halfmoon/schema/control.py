@@ -240,7 +240,8 @@ class TransactionalIdsExpired(Record, frozen=True, tag="txn-ids-expired"):
 
 
 class ResourceConfigsSet(Record, frozen=True, tag="resource-configs"):
-    """The overrides of a node, a group or a client metrics subscription, all of them (core/administration.py)."""
+    """What is set for a node, a group, a client metrics subscription or a namespace of RocketMQ's name server, all of
+    it (services/configs)."""
 
     kind: str
     name: str

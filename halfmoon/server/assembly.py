@@ -31,6 +31,7 @@ from halfmoon.services.configs.broker_configs import BrokerConfigs
 from halfmoon.services.configs.client_metrics import ClientMetrics
 from halfmoon.services.configs.dynamic import DynamicConfigs
 from halfmoon.services.configs.group_configs import GroupConfigs
+from halfmoon.services.configs.name_server import NameServerConfigs
 from halfmoon.services.configs.state import ConfigsState
 from halfmoon.services.groups.building import build_coordination
 from halfmoon.services.groups.consumer.settings import GroupOverrides
@@ -134,6 +135,7 @@ class Node:
             state.configs, appender, live, BrokerConfigs(kernel.topic_configs, off), self.group_configs, logger
         )
         self.client_metrics = ClientMetrics(state.configs, appender)
+        self.name_server_configs = NameServerConfigs(state.configs, appender)
         self.quotas = Quotas(state.quotas, appender, clock, live)
         self.acls = AccessRules(state.acls, appender)
         self.key_index = KeyIndex(log, catalog, turn, reader, relays)
@@ -161,7 +163,7 @@ class Node:
         offered: dict[str, tuple[object, ...]] = {
             "groups": (self.group_names, self.groups),
             "transactions": (self.transactions,),
-            "configs": (self.group_configs, self.dynamic_configs, self.client_metrics),
+            "configs": (self.group_configs, self.dynamic_configs, self.client_metrics, self.name_server_configs),
             "quotas": (self.quotas,),
             "acls": (self.acls,),
             "keyindex": (self.messages,),

@@ -7,11 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from halfmoon.config.kept_configs import without_effect
 from halfmoon.config.topic_configs import OfFeature, TopicConfig, TopicConfigs
 from halfmoon.config.values import LONG_MAX, Kind, always, boolean, integer, one_of, ratio, stated
 
 ROCKETMQ_BODY = "halfmoon.rocketmq.body"
 VERBATIM = "verbatim"
+ROCKETMQ_MESSAGE_TYPE = "halfmoon.rocketmq.message.type"
+ROCKETMQ_ORDER = "halfmoon.rocketmq.order"
+ROCKETMQ_QUEUE_TYPE = "halfmoon.rocketmq.queue.type"
+ROCKETMQ_RESERVE_TIME = "halfmoon.rocketmq.reserve.time"
+MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
+"""org.apache.rocketmq.common.attribute.TopicMessageType."""
+QUEUE_TYPES = ("SimpleCQ", "BatchCQ")
+"""org.apache.rocketmq.common.attribute.CQType."""
 
 _HEADERS = TopicConfig(
     "halfmoon.headers.enable", Kind.BOOLEAN, stated("topics.headers"), boolean,
@@ -27,6 +36,26 @@ _BODY = TopicConfig(
     ROCKETMQ_BODY, Kind.STRING, always("plain"), one_of("plain", VERBATIM),
     "Storage of bodies that RocketMQ clients compressed: plain, for all clients, or verbatim.",
     ROCKETMQ_BODY,
+)  # fmt: skip
+_ATTRIBUTES = (
+    TopicConfig(
+        ROCKETMQ_MESSAGE_TYPE, Kind.STRING, always("NORMAL"), one_of(*MESSAGE_TYPES),
+        without_effect("a topic takes messages of all types. It is RocketMQ's attribute message.type"),
+        "", no_effect=True,
+    ),
+    TopicConfig(
+        ROCKETMQ_ORDER, Kind.BOOLEAN, always("false"), boolean,
+        without_effect("every queue is in order. It is RocketMQ's flag order"), "", no_effect=True,
+    ),
+    TopicConfig(
+        ROCKETMQ_QUEUE_TYPE, Kind.STRING, always("SimpleCQ"), one_of(*QUEUE_TYPES),
+        without_effect("each message of a batch has its offset. It is RocketMQ's attribute queue.type"),
+        "", no_effect=True,
+    ),
+    TopicConfig(
+        ROCKETMQ_RESERVE_TIME, Kind.LONG, always(-1), integer(-1, LONG_MAX),
+        without_effect("there is no tiered storage. It is RocketMQ's attribute reserve.time"), "", no_effect=True,
+    ),
 )  # fmt: skip
 
 _CLEANER = (
@@ -56,7 +85,7 @@ OF_FEATURES: Mapping[str, Sequence[TopicConfig]] = {
     "cleaner": _CLEANER,
     "waiting": (_HEADERS,),
     "keyindex": (_KEY_INDEX,),
-    "rocketmq": (_BODY,),
+    "rocketmq": (_BODY, *_ATTRIBUTES),
 }
 """By the name of the feature."""
 OF_PLUGINS: Mapping[str, str] = {"view": "halfmoon.view."}

@@ -88,6 +88,13 @@ class World:
     """Where messages are that were sent."""
 
 
+TOPIC = {
+    "topic": "t", "defaultTopic": "TBW102", "readQueueNums": "8", "writeQueueNums": "8", "perm": "6",
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "true", "attributes": "+message.type=DELAY",
+}  # fmt: skip
+STORED = {"namespace": "ORDER_TOPIC_CONFIG", "key": "t"}
+
+
 def corpus() -> list[Said]:
     """One of each request in the sample, and those that are not in it."""
     vectors = json.loads((CORPUS / "vectors.json").read_text())
@@ -110,6 +117,11 @@ def corpus() -> list[Said]:
         *found.values(),
         Said(10, long_names, b"body"),
         Said(33, {"offset": "0"}),
+        Said(17, TOPIC),
+        Said(100, {**STORED, "value": "broker-a:4"}),
+        Said(101, STORED),
+        Said(102, STORED),
+        Said(219, STORED),
         Said(400, {}, json.dumps(assignment).encode()),
     ]
 

@@ -166,6 +166,9 @@ NEEDS: Mapping[int, Needs | None] = {
     41: _lock,
     42: _lock,
     46: _check,
+    100: _cluster("alter_configs"),
+    101: _cluster("describe_configs"),
+    102: _cluster("alter_configs"),
     105: _route,
     106: NOTHING,
     202: _topic("describe"),
@@ -174,6 +177,7 @@ NEEDS: Mapping[int, Needs | None] = {
     208: _group("describe"),  # and topics in its handler
     215: _delete,
     216: _delete,
+    219: _cluster("describe_configs"),
     222: _all(_group("read", "group"), _topic("read")),
     300: _topic("describe"),  # and groups in its handler
     307: _group("describe"),

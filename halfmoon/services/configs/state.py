@@ -1,4 +1,4 @@
-"""What administrators have set for nodes, groups and client metrics, as the log says it.
+"""What administrators have set for nodes, groups, client metrics and RocketMQ's name server, as the log says it.
 
 What the values mean, and which are legal, is said elsewhere in this folder; here they are only kept.
 
@@ -17,7 +17,7 @@ from halfmoon.config.topic_configs import TopicConfigs
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
 
-BROKER, GROUP, CLIENT_METRICS = "broker", "group", "client-metrics"
+BROKER, GROUP, CLIENT_METRICS, NAME_SERVER = "broker", "group", "client-metrics", "name-server"
 """Kinds of resources, as control records name them."""
 
 ALL_NODES = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from rocketmq_rig import Rig, RigClient, sending, text_of
@@ -129,15 +129,139 @@ class TestTopics:
         said = {"topic": "orders", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6}
         assert rig.client().ask(17, **(said | fields)).code == code
 
-    @pytest.mark.parametrize("code", [17, 215, 216, 222])
+    @pytest.mark.parametrize("code", [17, 100, 102, 215, 216, 222])
     @pytest.mark.parametrize("peer", ["10.0.0.9", "::2", "192.168.127.1"])
     def test_changes_are_taken_from_this_machine_only(self, code: int, peer: str) -> None:
         rig = Rig()
         rig.topic("orders", 2)
-        answer = rig.client(names=code == 216, peer=peer).ask(code, topic="orders", group="g", timestamp=0)
+        answer = rig.client(names=code in (100, 102, 216), peer=peer).ask(code, topic="orders", group="g", timestamp=0)
         assert answer.code == Code.NO_PERMISSION
         assert "this machine only" in (answer.remark or "")
         assert "orders" in rig.broker.catalog.by_name
+
+
+MQADMIN = {
+    "topic": "orders", "defaultTopic": "TBW102", "readQueueNums": "8", "writeQueueNums": "8", "perm": "6",
+    "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+}  # fmt: skip
+"""What `mqadmin updateTopic -b … -t orders` of 5.3.3 sends; with `-a` also `attributes`."""
+
+
+class TestAttributes:
+    def set(self, client: RigClient, attributes: str, **fields: str) -> Command:
+        return client.ask(17, **MQADMIN, attributes=attributes, **fields)
+
+    def shown(self, client: RigClient) -> Any:
+        return body(client.well(351, topic="orders", lo="true"))["attributes"]
+
+    def test_they_are_kept_changed_and_taken_away(self) -> None:
+        rig = Rig()
+        client = rig.client()
+        assert self.set(client, "+message.type=DELAY").code == Code.SUCCESS
+        assert self.shown(client) == {"message.type": "DELAY"}
+        client.well(17, **MQADMIN)
+        assert self.shown(client) == {"message.type": "DELAY"}, "what is not mentioned stays"
+        assert self.set(client, "+message.type=FIFO,+reserve.time=72").code == Code.SUCCESS
+        assert self.shown(client) == {"message.type": "FIFO", "reserve.time": "72"}
+        assert self.set(client, "-message.type").code == Code.SUCCESS
+        assert self.shown(client) == {"reserve.time": "72"}
+
+    def test_they_are_the_topics_configurations(self) -> None:
+        rig = Rig()
+        self.set(rig.client(), "+message.type=TRANSACTION,+queue.type=BatchCQ")
+        assert rig.broker.catalog.by_name["orders"].configs == {
+            "halfmoon.rocketmq.message.type": "TRANSACTION", "halfmoon.rocketmq.queue.type": "BatchCQ",
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("kind", ["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"])
+    def test_messages_of_every_type_are_taken(self, kind: str) -> None:
+        client = Rig().client()
+        assert self.set(client, f"+message.type={kind}").code == Code.SUCCESS
+        client.produce("orders", b"x", DELAY="1")
+        client.produce("orders", b"y")
+        assert self.shown(client) == {"message.type": kind}
+
+    def test_a_compacted_topic_is_kafkas(self) -> None:
+        rig = Rig()
+        client = rig.client()
+        self.set(client, "+cleanup.policy=COMPACTION")
+        assert self.shown(client) == {"cleanup.policy": "COMPACTION"}
+        assert rig.broker.catalog.by_name["orders"].rules.compacts
+        assert client.ask(310, b"x", **sending("orders", 0, text_of(UNIQ_KEY="U"))).code == Code.MESSAGE_ILLEGAL
+        client.produce("orders", b"x", KEYS="k")
+        rig.broker.create_topic("both", 1, {"cleanup.policy": "compact,delete"})
+        rig.turn()
+        assert body(client.well(351, topic="both"))["attributes"] == {"cleanup.policy": "COMPACTION"}
+
+    @pytest.mark.parametrize(
+        ("attributes", "remark"),
+        [
+            ("+no.such=1", "unsupported key: no.such"),
+            ("+message.type=OTHER", "invalid value 'OTHER' of attribute message.type"),
+            ("+reserve.time=-2", "invalid value '-2' of attribute reserve.time"),
+            ("message.type=DELAY", "add/alter attribute format is wrong: message.type"),
+            ("-message.type=DELAY", "add/alter attribute format is wrong: -message.type"),
+            ("message.type", "delete attribute format is wrong: message.type"),
+            ("+", "delete attribute format is wrong: +"),
+            ("-", "kv string format wrong."),
+            ("++message.type=DELAY", "kv string format wrong."),
+            ("+message.type=DELAY,+message.type=FIFO", "alter duplication key. key: message.type"),
+        ],
+    )
+    @pytest.mark.parametrize("new", [True, False])
+    def test_refused(self, attributes: str, remark: str, new: bool) -> None:
+        rig = Rig()
+        if not new:
+            rig.topic("orders", 2)
+        answer = self.set(rig.client(), attributes)
+        assert (answer.code, remark in (answer.remark or "")) == (Code.SYSTEM_ERROR, True), answer.remark
+        assert [len(topic.partitions) for topic in rig.broker.catalog.by_name.values()] == ([] if new else [2])
+
+    def test_what_only_a_new_topic_or_an_old_one_may_say(self) -> None:
+        client = Rig().client()
+        answer = self.set(client, "-message.type")
+        assert answer.remark == "only add attribute is supported while creating topic. key: message.type"
+        client.well(17, **MQADMIN)
+        answer = self.set(client, "-message.type")
+        assert answer.remark == "attempt to delete a nonexistent key: message.type"
+        answer = self.set(client, "+cleanup.policy=COMPACTION")
+        assert answer.remark == "attempt to update an unchangeable attribute. key: cleanup.policy"
+
+
+class TestOrder:
+    ASKED: ClassVar = {"namespace": "ORDER_TOPIC_CONFIG", "key": "orders"}
+
+    def order(self, client: RigClient) -> bool:
+        return bool(body(client.well(351, topic="orders"))["order"])
+
+    def test_what_mqadmin_does_with_o_true(self) -> None:
+        rig = Rig()
+        client, names = rig.client(), rig.client(names=True)
+        client.well(17, **(MQADMIN | {"order": "true"}))
+        assert self.order(client)
+        answer = names.ask(101, **self.ASKED)
+        assert (answer.code, answer.remark) == (
+            Code.QUERY_NOT_FOUND, "No config item, Namespace: ORDER_TOPIC_CONFIG Key: orders",
+        )  # fmt: skip
+        names.well(100, **self.ASKED, value="halfmoon:8")
+        assert names.well(101, **self.ASKED).fields == {"value": "halfmoon:8"}
+        assert body(names.well(219, namespace="ORDER_TOPIC_CONFIG")) == {"table": {"orders": "halfmoon:8"}}
+        client.well(17, **MQADMIN)
+        assert self.order(client), "a broker of RocketMQ asks the name server"
+        names.well(102, **self.ASKED)
+        names.well(102, **self.ASKED)
+        assert not self.order(client)
+        assert names.ask(219, namespace="ORDER_TOPIC_CONFIG").code == Code.QUERY_NOT_FOUND
+
+    def test_values_are_limited(self) -> None:
+        names = Rig().client(names=True)
+        for field in "namespace", "key", "value":
+            answer = names.ask(100, **{"namespace": "n", "key": "k", "value": "v", field: "x" * 4_097})
+            assert (answer.code, "at most 4096" in (answer.remark or "")) == (Code.SYSTEM_ERROR, True)
+        for number in range(100):
+            names.well(100, namespace=f"n{number}", key="k", value="v")
+        assert names.ask(100, namespace="another", key="k", value="v").code == Code.SYSTEM_ERROR
+        names.well(100, namespace="n7", key="k", value="w")
 
 
 class TestOffsets:

@@ -98,6 +98,7 @@ SEND = {
 TOPIC_CONFIG = {
     "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG", "defaultTopic": "T",
 }  # fmt: skip
+STORED = {"namespace": "n", "key": "k"}
 
 CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
     10: (SEND, b"a", [("write", "topic", "orders")]),
@@ -124,6 +125,9 @@ CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
     41: ({}, LOCK, [GROUP, TOPIC]),
     42: ({}, LOCK, [GROUP, TOPIC]),
     46: ({}, {"clientId": "c", "group": "g", "subscriptionData": {"topic": "orders"}}, [GROUP, TOPIC]),
+    100: (STORED | {"value": "v"}, b"", [("alter_configs", "cluster", "kafka-cluster")]),
+    101: (STORED, b"", [("describe_configs", "cluster", "kafka-cluster")]),
+    102: (STORED, b"", [("alter_configs", "cluster", "kafka-cluster")]),
     105: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
     106: ({}, b"", []),
     202: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
@@ -136,6 +140,7 @@ CASES: dict[int, tuple[dict[str, Any], Any, list[tuple[str, str, str]]]] = {
     ),
     215: ({"topic": "orders"}, b"", [("delete", "topic", "orders")]),
     216: ({"topic": "orders"}, b"", [("delete", "topic", "orders")]),
+    219: (STORED, b"", [("describe_configs", "cluster", "kafka-cluster")]),
     222: ({"topic": "orders", "group": "g", "timestamp": 0}, b"", [GROUP, TOPIC]),
     300: ({"topic": "orders"}, b"", [("describe", "topic", "orders")]),
     307: ({"consumerGroup": "g", "clientId": "c"}, b"", [("describe", "group", "g")]),

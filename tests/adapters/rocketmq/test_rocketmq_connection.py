@@ -17,8 +17,8 @@ from halfmoon.remoting.command import Command
 from tests.chance import trying
 
 NAMED = {
-    10, 11, 12, 14, 15, 17, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46, 105, 106, 202, 203, 206, 208, 215,
-    216, 222, 300, 307, 310, 320, 351, 361, 400,
+    10, 11, 12, 14, 15, 17, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 41, 42, 46, 100, 101, 102, 105, 106, 202, 203,
+    206, 208, 215, 216, 219, 222, 300, 307, 310, 320, 351, 361, 400,
 }  # fmt: skip
 
 
@@ -146,12 +146,14 @@ GOOD = {
     "delayLevel": "1", "maxReconsumeTimes": "2", "clientId": "c", "suspendTimeoutMillis": "1000", "readQueueNums": "2",
     "writeQueueNums": "2", "beginTimestamp": "0", "endTimestamp": "9", "maxNum": "3", "boundaryType": "UPPER",
     "bornTimestamp": "5", "flag": "1", "properties": "", "defaultTopic": "TBW102", "batch": "false",
+    "attributes": "+message.type=DELAY", "order": "true", "namespace": "ORDER_TOPIC_CONFIG", "value": "halfmoon:2",
 }  # fmt: skip
 """Fields that every request finds what it needs in."""
 BAD = [
     "0", "1", "-1", "", "%RETRY%g", "%DLQ%g", "a.b", "9" * 18, "9" * 19, "SQL92", "a >", "TRAN_MSG\x01true\x02",
     "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U\x02", "DELAY\x01x\x02", "DELAY\x011\x02",
-    "TIMER_DELAY_MS\x01-9\x02", "RETRY_OF\x01orders/0/0\x02", "\x01\x02\x01", "halfmoon.delayed\x01x\x02", "true",
+    "TIMER_DELAY_MS\x01-9\x02", "RETRY_OF\x01orders/0/0\x02", "\x01\x02\x01",
+    "+message.type=DELAY,-queue.type", "+a", "-", "halfmoon.delayed\x01x\x02", "true",
     "\U0001f600",
 ]  # fmt: skip
 BODIES = [

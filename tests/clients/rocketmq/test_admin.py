@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from halfmoon.testing import Broker
 from tests.clients.rocketmq.java import Clients, Java, refusal, until
@@ -59,6 +60,42 @@ def test_topics_are_deleted(clients: Clients) -> None:
     admin.deleteTopicInNameServer(clients.java.set([clients.broker.namesrv]), "DefaultCluster", topic)
     assert topic not in set(admin.fetchAllTopicList().getTopicList())
     assert refusal(lambda: admin.examineTopicRouteInfo(topic)) == 17
+
+
+def mqadmin(clients: Clients, command: str, *arguments: str) -> None:
+    """A command of mqadmin by the class behind it. Raises what it raises."""
+    java = clients.java
+    made = java.named(f"org.apache.rocketmq.tools.command.{command}")()
+    options = made.buildCommandlineOptions(java.named("org.apache.commons.cli.Options")())
+    words = java.gateway.new_array(java.jvm.java.lang.String, len(arguments))
+    for index, word in enumerate(arguments):
+        words[index] = word
+    line = java.named("org.apache.commons.cli.DefaultParser")().parse(options, words)
+    java.jvm.java.lang.System.setProperty("rocketmq.namesrv.addr", clients.broker.namesrv)
+    try:
+        made.execute(line, options, None)
+    finally:
+        java.jvm.java.lang.System.clearProperty("rocketmq.namesrv.addr")
+
+
+@pytest.mark.parametrize("where", ["broker", "cluster"])
+def test_attributes_and_order(clients: Clients, where: str) -> None:
+    admin, broker, topic = clients.admin, clients.broker.rocketmq, clients.name("topic")
+    at = ["-b", broker] if where == "broker" else ["-c", "DefaultCluster"]
+
+    def config() -> tuple[dict[str, str], bool, int]:
+        found = admin.examineTopicConfig(broker, topic)
+        return dict(found.getAttributes()), found.isOrder(), found.getWriteQueueNums()
+
+    mqadmin(clients, "topic.UpdateTopicSubCommand", *at, "-t", topic, "-a", "+message.type=DELAY", "-o", "true")
+    assert config() == ({"message.type": "DELAY"}, True, 8)
+    assert admin.getKVConfig("ORDER_TOPIC_CONFIG", topic) == "halfmoon:8"
+    assert topic in set(admin.getKVListByNamespace("ORDER_TOPIC_CONFIG").getTable().keySet())
+    mqadmin(clients, "topic.UpdateOrderConfCommand", "-t", topic, "-m", "delete")
+    mqadmin(clients, "topic.UpdateTopicSubCommand", *at, "-t", topic, "-r", "9", "-w", "9", "-a", "-message.type")
+    assert config() == ({}, False, 9)
+    with pytest.raises(Py4JJavaError, match="unsupported key: nosuch"):
+        mqadmin(clients, "topic.UpdateTopicSubCommand", *at, "-t", topic, "-a", "+nosuch=1")
 
 
 def test_topics_are_not_made_by_sending_where_that_is_off(java: Java) -> None:

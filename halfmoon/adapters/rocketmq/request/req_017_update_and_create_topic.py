@@ -1,12 +1,15 @@
-"""UPDATE_AND_CREATE_TOPIC (17): a topic with so many queues, or more queues for one that is there."""
+"""UPDATE_AND_CREATE_TOPIC (17): a topic with so many queues and these attributes, or a change of one that is there."""
 
 from __future__ import annotations
 
-from halfmoon.adapters.rocketmq import names
+from collections.abc import Mapping
+
+from halfmoon.adapters.rocketmq import attributes, names
 from halfmoon.adapters.rocketmq.answers import DONE
 from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.routes import INHERIT, READ, WRITE
+from halfmoon.core.catalog.topics import Topic
 from halfmoon.remoting.codes import Code
 
 
@@ -17,16 +20,29 @@ def handle(call: Call) -> None:
     perm = call.number("perm", READ | WRITE)
     if perm & (READ | WRITE) != READ | WRITE or perm & ~(READ | WRITE | INHERIT):
         raise Refused(Code.INVALID_PARAMETER, f"permissions {perm}: a topic here is for reading and writing (6)")
-    core = call.core
-    topic = core.catalog.topic(name)
+    topic = call.core.catalog.topic(name)
+    before = {} if topic is None else topic.configs
+    configs = attributes.altered(before, call.text("attributes", ""), new=topic is None)
+    configs = attributes.ordered(configs, call.flag("order"))
     if topic is None:
-        core.administration.create_topic(name, queues)
-    elif topic.internal:
-        raise Refused(Code.NO_PERMISSION, f"topic '{name}' is internal")
-    elif queues > len(topic.partitions):
-        core.administration.add_partitions(topic, queues)
-    elif queues < len(topic.partitions):
-        raise Refused(
-            Code.INVALID_PARAMETER, f"topic '{name}' has {len(topic.partitions)} queues; none of them is taken away"
-        )
+        call.core.administration.create_topic(name, queues, configs)
+    else:
+        _change(call, topic, queues, configs)
     call.when_known(DONE)
+
+
+def _change(call: Call, topic: Topic, queues: int, configs: Mapping[str, str]) -> None:
+    administration = call.core.administration
+    if topic.internal:
+        raise Refused(Code.NO_PERMISSION, f"topic '{topic.name}' is internal")
+    if queues < len(topic.partitions):
+        raise Refused(
+            Code.INVALID_PARAMETER,
+            f"topic '{topic.name}' has {len(topic.partitions)} queues; none of them is taken away",
+        )
+    if configs != topic.configs:
+        administration.alter_configs(topic, configs, validate_only=True)
+    if queues > len(topic.partitions):
+        administration.add_partitions(topic, queues)
+    if configs != topic.configs:
+        administration.alter_configs(topic, configs)

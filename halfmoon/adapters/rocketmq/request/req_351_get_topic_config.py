@@ -1,12 +1,14 @@
-"""GET_TOPIC_CONFIG (351): a topic's queues and permissions."""
+"""GET_TOPIC_CONFIG (351): a topic's queues, permissions and attributes."""
 
 from __future__ import annotations
 
 import msgspec
 
+from halfmoon.adapters.rocketmq import attributes
 from halfmoon.adapters.rocketmq.answers import Answer
 from halfmoon.adapters.rocketmq.registry import Call, request
 from halfmoon.adapters.rocketmq.routes import permissions
+from halfmoon.adapters.rocketmq.stored_values import is_order_topic
 
 
 @request(351, "GET_TOPIC_CONFIG")
@@ -14,8 +16,8 @@ def handle(call: Call) -> Answer:
     name = call.text("topic")
     topic = call.node.topic(name)
     config = {
-        "attributes": {},
-        "order": False,
+        "attributes": attributes.shown(topic.configs),
+        "order": attributes.is_ordered(topic.configs) or is_order_topic(call, name),
         "perm": permissions(topic),
         "readQueueNums": len(topic.partitions),
         "topicFilterType": "SINGLE_TAG",
