@@ -18,7 +18,7 @@ MOST = 200_000
 WAIT_MS = 60_000
 
 
-def part(key: int, name: str, **fields: Any) -> Any:
+def part(key: int, name: str, /, **fields: Any) -> Any:
     """A struct of a request."""
     return Part(REQUESTS[key], name)(**fields)
 
