@@ -41,7 +41,7 @@ class PartitionReader:
         load_bytes: int | None = None,
     ) -> Read:
         """Whole batches from the one that holds `offset` on, about `max_bytes` of them; of what `loads` no more than
-        `load_bytes`.
+        `load_bytes`, and no more batches than MOST_PLACES.
 
         With `min_one` the first comes whatever its size. Nothing at the high watermark; with `committed`, nothing at
         the last stable offset. Batches that count more records than any has are left out.

@@ -262,6 +262,12 @@ class Connection(tcp.Connection):
 
     def keep(self, part: memoryview) -> memoryview:
         """As Peer says it."""
+        own = self._own
+        if own is not None:  # a large request has a buffer of its own: it stays as it is
+            if not self._own_retained:
+                self._own_retained = True
+                self._kept.append(own)
+            return part
         buffer = self._pool.take_anyway(len(part))
         self._kept.append(buffer)
         kept = buffer.view[: len(part)]

@@ -4,21 +4,31 @@ Which field came in which version:
 
     5 log start offset · 8 errors of single records, message · 9 compact, tagged fields · 13 topic ids (KIP-516)
 
+Requests of very many batches are read, and answered, in slices, so that others have their turn in between.
+
 Schemas: ProduceRequest.json, ProduceResponse.json. The records of a request stay views into the receive buffer.
 """
 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.kafka_wire import primitives as wire
 
+if TYPE_CHECKING:
+    from halfmoon.core.steps import Slices
+
 FLEXIBLE = 9
 BY_TOPIC_ID = 13
+
+FEW = 200
+"""Topics and batches of a request that is handled in one turn."""
+SLICE = 1_000
+"""Of those that are read or written in one go: less than a millisecond."""
 
 _ACKS_TIMEOUT = struct.Struct(">hi")
 _PART = struct.Struct(">ii")
@@ -31,6 +41,8 @@ _NO_ERRORS_V8 = b"\x00\x00\x00\x00\xff\xff"
 """No record errors, null message."""
 _NO_ERRORS_V9 = b"\x01\x00\x00"
 """The same, compact, and no tagged fields."""
+_NO_THROTTLING = (b"\x00\x00\x00\x00", b"\x00\x00\x00\x00\x00")
+"""Before version 9, and from then on with no tagged fields."""
 
 Batches = list[tuple[int, memoryview | None]]
 """Partition index and its records."""
@@ -58,16 +70,55 @@ class Stored(Struct):
 Results = list[tuple[str | bytes, list[Stored]]]
 
 
-def parse(body: memoryview, version: int) -> ProduceBody:
-    """Read a request's body; the records stay views into it. Raises MalformedRequest."""
+class ManyBatchesError(Exception):
+    """A request has more than FEW."""
+
+
+def parse(body: memoryview, version: int, most: int = wire.MAX_ELEMENTS) -> ProduceBody:
+    """Read a request's body; the records stay views into it. Raises MalformedRequest; with `most` FEW also
+    ManyBatchesError."""
     try:
-        return _parse(body, version)
+        return _parse(body, version, most)
     except wire.TRUNCATED:
         raise MalformedRequest("the request ends before its last field") from None
 
 
-def _parse(body: memoryview, version: int) -> ProduceBody:
+def parse_in_slices(body: memoryview, version: int) -> Slices[ProduceBody]:
+    """The same with pauses, which `body` must outlive. Raises MalformedRequest."""
     flexible = version >= FLEXIBLE
+    try:
+        transactional_id, acks, elements, pos = _parse_head(body, flexible)
+        topics: list[tuple[str | bytes, Batches]] = []
+        left = SLICE
+        for _ in range(elements):
+            if elements > wire.MAX_ELEMENTS:
+                raise wire.too_many_elements()
+            key, pos = _parse_key(body, pos, version)
+            count, pos = wire.array_size(body, pos, flexible)
+            elements += count
+            if elements > wire.MAX_ELEMENTS:
+                raise wire.too_many_elements()
+            batches: Batches = []
+            while len(batches) < count:
+                some, pos = _parse_parts(body, pos, flexible, min(SLICE, count - len(batches)))
+                batches += some
+                left -= len(some)
+                if left <= 0:
+                    yield None
+                    left = SLICE
+            if flexible:
+                pos = wire.skip_tags(body, pos)
+            topics.append((key, batches))
+            left -= 1
+        if flexible and body[pos]:
+            wire.skip_tags(body, pos)
+    except wire.TRUNCATED:
+        raise MalformedRequest("the request ends before its last field") from None
+    return ProduceBody(transactional_id, acks, topics)
+
+
+def _parse_head(body: memoryview, flexible: bool) -> tuple[str | None, int, int, int]:
+    """Transactional id, acks, count of topics; and where those begin."""
     transactional_id: str | None
     if flexible and body[0] == 0:
         transactional_id, pos = None, 1
@@ -75,18 +126,31 @@ def _parse(body: memoryview, version: int) -> ProduceBody:
         transactional_id, pos = wire.nullable_string(body, 0, flexible)
     acks, _timeout_ms = _ACKS_TIMEOUT.unpack_from(body, pos)
     topic_count, pos = wire.array_size(body, pos + 6, flexible)
+    return transactional_id, acks, topic_count, pos
+
+
+def _too_many(most: int) -> Exception:
+    return ManyBatchesError() if most == FEW else wire.too_many_elements()
+
+
+def _parse_key(body: memoryview, pos: int, version: int) -> tuple[str | bytes, int]:
+    """A topic's name, or its id."""
+    if version < BY_TOPIC_ID:
+        return wire.string(body, pos, version >= FLEXIBLE)
+    raw, pos = wire.take(body, pos, wire.UUID_SIZE)
+    return bytes(raw), pos
+
+
+def _parse(body: memoryview, version: int, most: int) -> ProduceBody:
+    flexible = version >= FLEXIBLE
+    transactional_id, acks, topic_count, pos = _parse_head(body, flexible)
     topics: list[tuple[str | bytes, Batches]] = []
     elements = topic_count
     for _ in range(topic_count):
-        if elements > wire.MAX_ELEMENTS:
-            raise wire.too_many_elements()
-        key: str | bytes
-        if version >= BY_TOPIC_ID:
-            raw, pos = wire.take(body, pos, wire.UUID_SIZE)
-            key = bytes(raw)
-        else:
-            key, pos = wire.string(body, pos, flexible)
-        batches, pos = _parse_batches(body, pos, flexible)
+        if elements > most:
+            raise _too_many(most)
+        key, pos = _parse_key(body, pos, version)
+        batches, pos = _parse_batches(body, pos, flexible, most)
         elements += len(batches)
         topics.append((key, batches))
     if flexible and body[pos]:
@@ -94,11 +158,19 @@ def _parse(body: memoryview, version: int) -> ProduceBody:
     return ProduceBody(transactional_id, acks, topics)
 
 
-def _parse_batches(body: memoryview, pos: int, flexible: bool) -> tuple[Batches, int]:
-    """One topic's partitions, and its tagged fields. Calls are avoided where a byte of 0 says that nothing is there."""
+def _parse_batches(body: memoryview, pos: int, flexible: bool, most: int) -> tuple[Batches, int]:
+    """One topic's partitions, and its tagged fields."""
     count, pos = wire.array_size(body, pos, flexible)
-    if count > wire.MAX_ELEMENTS:
-        raise wire.too_many_elements()
+    if count > most:
+        raise _too_many(most)
+    batches, pos = _parse_parts(body, pos, flexible, count)
+    if flexible:
+        pos = pos + 1 if body[pos] == 0 else wire.skip_tags(body, pos)
+    return batches, pos
+
+
+def _parse_parts(body: memoryview, pos: int, flexible: bool, count: int) -> tuple[Batches, int]:
+    """So many partitions. Calls are avoided where a byte of 0 says that nothing is there."""
     batches: Batches = []
     limit = len(body)
     for _ in range(count):
@@ -119,8 +191,6 @@ def _parse_batches(body: memoryview, pos: int, flexible: bool) -> tuple[Batches,
             pos = end
         if flexible:
             pos = pos + 1 if body[pos] == 0 else wire.skip_tags(body, pos)
-    if flexible:
-        pos = pos + 1 if body[pos] == 0 else wire.skip_tags(body, pos)
     return batches, pos
 
 
@@ -134,20 +204,45 @@ def encode(results: Results, version: int) -> bytes:
     for key, stored in results:
         out.append(wire.encode_string(key, flexible) if isinstance(key, str) else key)
         out.append(wire.encode_array_size(len(stored), flexible))
-        for part in stored:
-            message = part.message
-            if version < 5:
-                out.append(_STORED_V3.pack(part.index, part.error_code, part.base_offset, part.append_time_ms))
-                continue
-            out.append(
-                _STORED_V5.pack(part.index, part.error_code, part.base_offset, part.append_time_ms, part.start_offset)
-            )
-            if flexible:
-                out.append(_NO_ERRORS_V9 if message is None else b"\x01" + wire.encode_string(message, True) + b"\x00")
-            elif version >= 8:
-                out.append(_NO_ERRORS_V8 if message is None else b"\0\0\0\0" + wire.encode_string(message, False))
+        _encode_parts(out, stored, version)
         if flexible:
             out.append(b"\x00")
-    # No throttling.
-    out.append(b"\x00\x00\x00\x00\x00" if flexible else b"\x00\x00\x00\x00")
+    out.append(_NO_THROTTLING[flexible])
     return b"".join(out)
+
+
+def encode_in_slices(results: Results, version: int) -> Slices[bytes]:
+    """The same with pauses."""
+    flexible = version >= FLEXIBLE
+    out = [wire.encode_array_size(len(results), flexible)]
+    left = SLICE
+    for key, stored in results:
+        out.append(wire.encode_string(key, flexible) if isinstance(key, str) else key)
+        out.append(wire.encode_array_size(len(stored), flexible))
+        for first in range(0, len(stored), SLICE):
+            some = stored[first : first + SLICE]
+            _encode_parts(out, some, version)
+            left -= len(some)
+            if left <= 0:
+                yield None
+                left = SLICE
+        if flexible:
+            out.append(b"\x00")
+    out.append(_NO_THROTTLING[flexible])
+    return b"".join(out)
+
+
+def _encode_parts(out: list[bytes], stored: list[Stored], version: int) -> None:
+    flexible = version >= FLEXIBLE
+    for part in stored:
+        message = part.message
+        if version < 5:
+            out.append(_STORED_V3.pack(part.index, part.error_code, part.base_offset, part.append_time_ms))
+            continue
+        out.append(
+            _STORED_V5.pack(part.index, part.error_code, part.base_offset, part.append_time_ms, part.start_offset)
+        )
+        if flexible:
+            out.append(_NO_ERRORS_V9 if message is None else b"\x01" + wire.encode_string(message, True) + b"\x00")
+        elif version >= 8:
+            out.append(_NO_ERRORS_V8 if message is None else b"\0\0\0\0" + wire.encode_string(message, False))

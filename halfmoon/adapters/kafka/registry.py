@@ -102,8 +102,8 @@ class Peer(Protocol):
         """Run `work` in the loop when others have had their turn."""
 
     def keep(self, part: memoryview) -> memoryview:
-        """A copy of a part of the request, for one that goes on after its handler has returned. No further request of
-        the connection is handled before `go_on`, so that the order of requests stays what it was."""
+        """A part of the request, for one that goes on after its handler has returned: as it is, or a copy. No further
+        request of the connection is handled before `go_on`, so that the order of requests stays what it was."""
 
     def go_on(self) -> None:
         """The request needs nothing any more that was kept for it, but for what the log has yet to write."""

@@ -280,7 +280,8 @@ class Connection(Receiving):
 
     def soon(self, work: Callable[[], object]) -> None:
         """Run `work` in the loop when others have had their turn."""
-        self._listener.loop.call_soon(self._go_on, self._doing, work)
+        doing = self._doing
+        self._listener.loop.call_soon(lambda: self._go_on(doing, work))
 
     def _go_on(self, doing: str, work: Callable[..., object], *given: object) -> None:
         """A turn of a request whose handler has returned."""

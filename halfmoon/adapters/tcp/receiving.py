@@ -59,6 +59,10 @@ class Receiving(asyncio.BufferedProtocol):
         self._aside_end = 0
         self._aside_kept = False
         """Whether the log may keep slices of `_aside`."""
+        self._own: ReceiveBuffer | None = None
+        """What is being handled lies in this buffer of the connection's own."""
+        self._own_retained = False
+        """A request that is not done has taken it over."""
         self._expect_large = False
         self._reading_paused = False
 
@@ -187,8 +191,14 @@ class Receiving(asyncio.BufferedProtocol):
         """Handle what lies in a buffer of this connection's own, and give the buffer back if nothing is left in it."""
         if end - start < LARGE_REQUEST_BYTES:
             self._expect_large = False
+        self._own, self._own_retained = buffer, False
         handled, kept = self._handle(buffer.view[start:end])
+        self._own = None
         start += handled
+        if self._own_retained:
+            if start < end and not self._closed:
+                self._set_aside(buffer.view[start:end])
+            return
         kept |= kept_before
         if start < end and not self._closed and not self._keep_rest(buffer.view[start:end]):
             self._aside, self._aside_start, self._aside_end, self._aside_kept = buffer, start, end, kept

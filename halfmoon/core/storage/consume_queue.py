@@ -17,6 +17,10 @@ from halfmoon.core.storage.index import Growing, IndexFile, Run
 MOST_RECORDS = ((1 << 31) - 1) // 7
 """No batch has more: it has less than 2 GiB, and a record 7 bytes. Versions before 0.3 stored batches that say so."""
 
+MOST_PLACES = 8_192
+"""Batches that are found in one go, so that a reader of batches of one record holds up nobody: a microsecond each, and
+another for whoever sends them."""
+
 
 class ConsumeQueue:
     __slots__ = ("_firsts", "_moved_upto", "_runs", "damaged", "end_offset", "tail")
@@ -137,8 +141,8 @@ class ConsumeQueue:
     def places(
         self, offset: int, max_bytes: int, *, min_one: bool, before: int | None = None, readable: bool = False
     ) -> list[tuple[int, int]]:
-        """(log position, length) of the batches from the one that holds `offset` on, in all at most `max_bytes`, up to
-        the one that holds the offset `before`, if that is given.
+        """(log position, length) of the batches from the one that holds `offset` on, MOST_PLACES of them and in all
+        `max_bytes` at most, up to the one that holds the offset `before`, if that is given.
 
         The first batch is given whatever its size if `min_one`. What is lost to rot is not skipped: reading ends
         before it. `readable` leaves out batches that count more records than any has: their reader would not get past
@@ -161,6 +165,7 @@ class ConsumeQueue:
             upto = bisect_right(total, taken + max_bytes, row, max(row, high))
             if upto == row and row < high and min_one and not found:
                 upto = row + 1
+            upto = min(upto, row + MOST_PLACES - len(found))
             for at in range(row, upto):
                 after = total[at]
                 if not readable or span[at] <= MOST_RECORDS:

@@ -8,8 +8,11 @@ import uuid
 import pytest
 
 from halfmoon.adapters.kafka import fetch_codec
+from halfmoon.adapters.kafka.api import api_01_fetch
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
+from halfmoon.core.records.batches import iter_records
+from halfmoon.core.storage import consume_queue
 from halfmoon.core.storage.storage import Read
 from halfmoon.errors import BrokerError, Fault
 
@@ -420,3 +423,25 @@ def test_a_connection_that_loads_is_not_served_further(rig):
     rig.loop.run_threads()
     rig.loop.run()
     assert len(asked) == 1
+
+
+def test_of_tiny_batches_there_are_only_so_many_in_an_answer(rig, monkeypatch):
+    """And it does not wait for more, though `min_bytes` are not there: the reader gets on."""
+    partitions = rig.topic("t", 3)
+    for _ in range(25):
+        for partition in partitions[:2]:
+            rig.append(partition, b"v")
+    rig.append(partitions[2], b"v")
+    whole = [batches(rig, partition) for partition in partitions]
+    monkeypatch.setattr(consume_queue, "MOST_PLACES", 10)
+    monkeypatch.setattr(api_01_fetch, "MOST_PLACES", 10)
+    client = rig.client()
+    found = {0: b"", 1: b""}
+    one = len(batches(rig, partitions[2]))
+    for _ in range(4):
+        wants = [wanted(index, len(found[index]) // one) for index in (0, 1)]
+        answer = client.ask(1, 12, **fields(partitions[0], *wants, max_wait_ms=1000, min_bytes=1 << 20))
+        given = [bytes(part.records) for part in parts(answer)]
+        assert one <= sum(map(len, given)) < 2 * 10 * one
+        found = {index: found[index] + given[index] for index in (0, 1)}
+    assert found == {0: whole[0], 1: whole[1][: 20 * one]}

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halfmoon.core.storage import consume_queue
 from halfmoon.core.storage.consume_queue import ConsumeQueue
 
 
@@ -158,3 +159,14 @@ def test_runs_must_follow_one_another() -> None:
     assert run is not None
     with pytest.raises(AssertionError):
         queue.attach(run)
+
+
+@given(queues(), st.integers(0, 40), st.integers(1, 6), st.booleans())
+def test_no_more_places_than_are_found_in_one_go(
+    made: tuple[ConsumeQueue, list[Batch]], offset: int, most: int, readable: bool
+) -> None:
+    queue, _ = made
+    whole = queue.places(offset, 1 << 20, min_one=True, readable=readable)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(consume_queue, "MOST_PLACES", most)
+        assert queue.places(offset, 1 << 20, min_one=True, readable=readable) == whole[:most]

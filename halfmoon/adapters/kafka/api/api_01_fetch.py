@@ -5,7 +5,8 @@ session id 0, which is how a broker says that it keeps no session (KIP-227).
 
 Limits, as Kafka has them (KIP-74): the batches of a partition stay within its `max_bytes` and within what is left of
 the request's, except that the first batch of the first partition that has any is sent whatever its size, so that a
-reader always gets on.
+reader always gets on. Of batches of a few bytes each there are MOST_PLACES or so in an answer at most, so that it is
+put together in some milliseconds.
 
 Waiting: if all partitions are well, `min_bytes` are not there and `max_wait` is not 0, the request is parked in the
 hold service and answered with what there is when enough has arrived, at its deadline, or as soon as another request
@@ -28,6 +29,7 @@ from halfmoon.adapters.kafka.fetch_codec import Buffer, FetchBody, Fetched, Want
 from halfmoon.adapters.kafka.lookup import check_leader_epoch, check_owner, end_of_epoch, partition_of
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred, api
 from halfmoon.core.hold import Held
+from halfmoon.core.storage.consume_queue import MOST_PLACES
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.services.common.leaving_out import LeavingOut
 
@@ -63,7 +65,8 @@ class Reading:
     """One request being read, and what was found so far."""
 
     __slots__ = (
-        "_given", "_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request", "size", "topics",
+        "_batches", "_given", "_load_left", "_wanted", "cold", "core", "ctx", "failed", "leaving_out", "request",
+        "size", "topics",
     )  # fmt: skip
 
     def __init__(self, ctx: Context, request: FetchBody) -> None:
@@ -82,6 +85,8 @@ class Reading:
         self.topics: list[tuple[str | bytes, list[Fetched]]] = []
         self.cold: Cold = []
         self.size = 0
+        self._batches = 0
+        """Of those that are in memory."""
         self._load_left = self.core.fetch_buffers.allowance()
         self.failed = False
 
@@ -94,8 +99,10 @@ class Reading:
             topic = core.catalog.topic(key) if isinstance(key, str) else core.catalog.topic_by_id(key)
             fetched = []
             for part in wanted:
-                found = self._read_partition(topic, key, part, limit - self.size)
+                left = limit - self.size if self._batches < MOST_PLACES else 0
+                found = self._read_partition(topic, key, part, left)
                 self.size += found.size
+                self._batches += len(found.records)
                 fetched.append(found)
             self.topics.append((key, fetched))
 
@@ -148,7 +155,9 @@ class Reading:
     def satisfied(self) -> bool:
         """Whether there is nothing to wait for."""
         request = self.request
-        return self.size >= request.min_bytes or self.failed or request.max_wait_ms <= 0 or not self._wanted
+        if self.size >= request.min_bytes or self._batches >= MOST_PLACES:
+            return True
+        return self.failed or request.max_wait_ms <= 0 or not self._wanted
 
     def partitions(self) -> list[Partition]:
         return [partition for partition, _ in self._wanted]

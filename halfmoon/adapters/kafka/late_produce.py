@@ -1,0 +1,201 @@
+"""Produce requests that are not done in one turn: some of their batches take long to check, or there are very many.
+
+They go on in slices, and in threads, after their handler has returned. Batches are appended in their order, and before
+any batch of a later request of the connection (Peer.keep).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.produce_checks import (
+    lost,
+    no_records,
+    partition_for,
+    perhaps_stored,
+    producer_of,
+    refusal_of,
+    refuse,
+    refuse_all,
+    refused,
+    topic_of,
+    translate_abortable,
+    unheard_error,
+)
+from halfmoon.adapters.kafka.produce_codec import Results, Stored, encode, encode_in_slices, parse_in_slices
+from halfmoon.adapters.kafka.registry import Close, Context, Deferred
+from halfmoon.adapters.tcp.steps import run_steps
+from halfmoon.core.append import TransactionalProducer
+from halfmoon.core.checking import Checked
+from halfmoon.errors import BrokerError, Fault, NotHereYetError, TakesLongError
+
+if TYPE_CHECKING:
+    from halfmoon.core.catalog.topics import Partition
+    from halfmoon.core.steps import Slices
+
+logger = logging.getLogger("halfmoon.kafka")
+
+APPENDED_AT_ONCE = 100
+"""Batches of a request of very many: two milliseconds."""
+
+
+class Late(NamedTuple):
+    """A batch that cannot be appended at once."""
+
+    stored: Stored
+    partition: Partition
+    records: memoryview
+    why: NotHereYetError | TakesLongError
+
+
+class LateAnswer(Deferred):
+    """The answer to a request of which some batches are appended later."""
+
+    __slots__ = ("_acks", "_ctx", "_encoded", "_position", "_producer", "_results")
+
+    def __init__(
+        self, ctx: Context, results: Results, position: int, producer: TransactionalProducer | None, acks: int
+    ) -> None:
+        super().__init__()
+        self._ctx = ctx
+        self._results = results
+        self._position = position
+        self._producer = producer
+        self._acks = acks
+        self._encoded: bytes | None = None
+
+    def append(self, late: list[Late]) -> LateAnswer:
+        """These are what is left."""
+        return self._begin(self._append_all(late))
+
+    def take(self, body: memoryview) -> LateAnswer:
+        """All of it is left."""
+        return self._begin(self._take(body))
+
+    def _begin(self, steps: Slices[None]) -> LateAnswer:
+        peer = self._ctx.peer
+        peer.soon(lambda: run_steps(steps, peer.in_thread, self._appended, self._failed, peer.soon))
+        return self
+
+    def _append_all(self, late: list[Late]) -> Slices[None]:
+        """One behind the other, so that what one takes in memory is gone before the next."""
+        for stored, partition, records, why in late:
+            yield from self._append_late(stored, partition, records, why)
+        translate_abortable(self._ctx.api_version, self._results)
+
+    def _take(self, body: memoryview) -> Slices[None]:
+        """Raises MalformedRequest."""
+        ctx = self._ctx
+        request = yield from parse_in_slices(body, ctx.api_version)
+        refusal = refusal_of(ctx, request)
+        self._acks = request.acks
+        if refusal is not None:
+            self._results = refuse_all(ctx.core, request.topics, refusal)
+        else:
+            self._producer = producer_of(ctx, request)
+            left = APPENDED_AT_ONCE
+            for key, batches in request.topics:
+                results: list[Stored] = []
+                self._results.append((key, results))
+                for index, records in batches:
+                    yield from self._append(results, key, index, records)
+                    left -= 1
+                    if not left:
+                        yield None
+                        left = APPENDED_AT_ONCE
+            translate_abortable(ctx.api_version, self._results)
+        if self._acks:
+            self._encoded = yield from encode_in_slices(self._results, ctx.api_version)
+
+    def _append(self, results: list[Stored], key: str | bytes, index: int, records: memoryview | None) -> Slices[None]:
+        core = self._ctx.core
+        try:
+            partition = partition_for(self._ctx, topic_of(core, key), key, index, self._acks)
+            if records is None:
+                raise no_records()
+            if core.log.failed is not None:
+                raise perhaps_stored(core.turn.refusal())
+            stored = Stored(index, 0, -1, -1, -1, None)
+            try:
+                produced = core.append(partition, records, core.clock.wall_ms(), self._producer, True)
+            except (NotHereYetError, TakesLongError) as why:
+                results.append(stored)
+                late = why
+            else:
+                stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
+                self._position = max(self._position, position)
+                results.append(stored)
+                return
+        except BrokerError as error:
+            core.refused_batches[error.fault] += 1
+            results.append(refused(index, error))
+            return
+        yield from self._append_late(stored, partition, records, late)
+
+    def _append_late(
+        self, stored: Stored, partition: Partition, records: memoryview, why: NotHereYetError | TakesLongError
+    ) -> Slices[None]:
+        try:
+            yield from self._append_when_ready(stored, partition, records, why)
+        except OSError as error:
+            refuse(self._ctx.core, stored, BrokerError(Fault.KAFKA_STORAGE_ERROR, str(error)))
+        except BrokerError as error:
+            refuse(self._ctx.core, stored, error)
+
+    def _append_when_ready(
+        self, stored: Stored, partition: Partition, records: memoryview, why: NotHereYetError | TakesLongError
+    ) -> Slices[None]:
+        """Raises OSError, BrokerError."""
+        core = self._ctx.core
+        checked: Checked | None = None
+        prepared: object = None
+        while True:
+            if isinstance(why, TakesLongError):
+                made = yield from why.steps(records)
+                if isinstance(made, Checked):
+                    checked = made
+                else:
+                    prepared = made
+            else:
+                yield why.load
+            if core.log.failed is not None:
+                raise perhaps_stored(core.turn.refusal())
+            if core.catalog.partition(partition.topic.number, partition.index) is not partition:
+                raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
+            try:
+                produced = core.append(
+                    partition, records, core.clock.wall_ms(), self._producer, True, checked, prepared
+                )
+            except (NotHereYetError, TakesLongError) as again:
+                why = again
+                continue
+            stored.base_offset, stored.append_time_ms, position, stored.start_offset, _ = produced
+            self._position = max(self._position, position)
+            return
+
+    def _appended(self, _: None) -> None:
+        ctx = self._ctx
+        if self._acks == 0:
+            self.complete(unheard_error(self._results))
+        else:
+            ctx.core.when_durable(self._position, self._durable)
+        ctx.peer.go_on()
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, MalformedRequest):
+            self.complete(Close(str(error)))
+        else:
+            # A programmer's error, as one in a handler ends the connection.
+            logger.error("event=request_failed peer=%s", self._ctx.peer.peer_host, exc_info=error)
+            self.complete(Close(f"a batch could not be appended: {error!r}"))
+        self._ctx.peer.go_on()
+
+    def _durable(self, error: BrokerError | None) -> None:
+        if error is not None:
+            self.complete(encode(lost(self._results, error), self._ctx.api_version))
+        elif self._encoded is not None:
+            self.complete(self._encoded)
+        else:
+            self.complete(encode(self._results, self._ctx.api_version))
