@@ -11,7 +11,6 @@ from halfmoon.adapters.kafka import fetch_codec
 from halfmoon.adapters.kafka.api import api_01_fetch
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
-from halfmoon.core.records.batches import iter_records
 from halfmoon.core.storage import consume_queue
 from halfmoon.core.storage.storage import Read
 from halfmoon.errors import BrokerError, Fault
