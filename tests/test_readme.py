@@ -20,6 +20,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+# Blocks start a dozen processes one after the other, which takes long beside other work.
+pytestmark = pytest.mark.timeout(300)
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DEFAULT_ADDRESS = "127.0.0.1:9092"
@@ -150,7 +153,6 @@ def test_delay_outbox_and_retry(broker: dict[str, str]) -> None:
     assert committed.offset == taken.offset() + 1
 
 
-@pytest.mark.timeout(300)
 def test_pip_installs_it(tmp_path: Path) -> None:
     """In a copy of what a source archive has, with everything but the dependencies, which the tests have already."""
     copy, target, scripts = tmp_path / "checkout", tmp_path / "site", tmp_path / "bin"
@@ -210,7 +212,6 @@ def test_the_broker_for_tests(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(180)
 def test_eight_lines_of_spark(
     broker: dict[str, str], said: list[str], spark: object, capsys: pytest.CaptureFixture[str]
 ) -> None:
