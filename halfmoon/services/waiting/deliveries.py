@@ -144,7 +144,9 @@ class Deliveries:
                 if isinstance(frame, OSError):
                     self._delivering.unreadable(frame, queues[at[1]], at[2])
                     self._queues.times.put_off(at, RETRY_MS)
-                elif frame is not None:  # else completed already, or lost to corruption
+                elif frame is None:  # completed already, or lost to corruption
+                    self._queues.times.done(at[1], at[2])
+                else:
                     if self._deciding.relay_of(queues[at[1]]) is None:
                         gathered.append(at)
                     yield from self._deliver_frame(at, *frame, outgoing, now_ms)

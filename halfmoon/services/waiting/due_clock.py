@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from halfmoon.core.clock import Clock
 
+ROUNDING_MS = 2
+"""Both clocks are rounded off, each for itself: so much they may differ by that alone."""
+
 
 class DueClock:
     def __init__(self, clock: Clock) -> None:
@@ -29,8 +32,12 @@ class DueClock:
 
     def now_ms(self) -> int:
         """By which delays are kept: Unix ms, if the wall clock was never set back."""
-        mono_ms = self._clock.mono_ms()
-        self._now_ms = max(self._clock.wall_ms(), self._now_ms + mono_ms - self._mono_ms)
+        mono_ms, wall_ms = self._clock.mono_ms(), self._clock.wall_ms()
+        going_on_ms = self._now_ms + mono_ms - self._mono_ms
+        if going_on_ms - wall_ms > ROUNDING_MS:
+            self._now_ms = going_on_ms
+        else:
+            self._now_ms = max(self._now_ms, wall_ms)
         self._mono_ms = mono_ms
         return self._now_ms
 

@@ -23,6 +23,11 @@ class Schedule:
     def __len__(self) -> int:
         return len(self._delays) + len(self._times)
 
+    @property
+    def shifted(self) -> int:
+        """Messages whose delays are counted by a time ahead of the wall clock; each takes some memory."""
+        return len(self._shifts)
+
     def is_by_wall(self, queue: int) -> None:
         """The messages of this queue are due at a time of the wall clock."""
         self._by_wall.add(queue)

@@ -31,6 +31,7 @@ from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, relay, turn
 from tests.core.relay_bench import deaths, found, lose_derived, pass_ms, send, values
+from tests.services.waiting.test_deliveries import TwoClocks
 
 SETTINGS = TransactionSettings(timeout_ms=1_000, check_interval_ms=5_000, check_max=3)
 CHECKS = check_topic("shop")
@@ -91,6 +92,25 @@ def test_a_message_that_is_rolled_back_is_gone(broker: BareNode, clock: VirtualC
     assert values(broker, "orders") == []
     assert values(broker, CHECKS) == []
     assert waiting(broker) == 0
+
+
+def test_what_has_ended_leaves_nothing_behind_in_memory(fs: FaultyFileSystem) -> None:
+    """Found by a soak: messages that came while the clock was set back were remembered for ever."""
+    clock = TwoClocks()
+    broker = reopen(fs, clock)
+    broker.create_topic("orders", 2)
+    broker.create_topic(END_TOPIC, 1)
+    clock.leap_ms = -3_600_000
+    for number in range(10):
+        send(broker, "orders", (b"v", half(f"k{number}")))
+        relay(broker)
+    schedule = broker.waiting._queues.times
+    assert schedule.shifted == 10
+    for number in range(10):
+        end(broker, ("commit", "rollback")[number % 2], f"k{number}")
+    pass_ms(broker, clock, 10**7)
+    assert waiting(broker) == 0
+    assert schedule.shifted == 0
 
 
 def test_the_first_end_counts(broker: BareNode, clock: VirtualClock) -> None:
