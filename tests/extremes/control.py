@@ -293,7 +293,9 @@ def many_groups(world: World) -> Steps:
         yield
 
 
-@extreme("Groups", "1,000 members of one group join, each with 2 KB of metadata")
+@extreme(
+    "Groups", "1,000 members of one group join, each with 2 KB of metadata", groups={"initial_rebalance_delay": "3s"}
+)
 def many_members(world: World) -> Steps:
     peers = [world.peer() for _ in range(1_000)]
     protocols = [part(11, "JoinGroupRequestProtocol", name="range", metadata=b"m" * 2_000)]

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -20,8 +21,14 @@ from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.core.transactions.aborted import Aborted
 from halfmoon.kafka_wire import primitives as wire
 
+if TYPE_CHECKING:
+    from halfmoon.core.steps import Slices
+
 FLEXIBLE = 12
 BY_TOPIC_ID = 13
+
+SLICE = 1_000
+"""Partitions that are read or written in one go by whoever gives others their turn: a millisecond."""
 
 Buffer = bytes | bytearray | memoryview
 
@@ -89,7 +96,46 @@ def parse(body: memoryview, version: int) -> FetchBody:
         raise MalformedRequest("the request ends before its last field") from None
 
 
+def parse_in_slices(body: memoryview, version: int) -> Slices[FetchBody]:
+    """The same with pauses, which `body` must outlive. Raises MalformedRequest."""
+    try:
+        request, pos = _parse_head(body, version)
+        flexible = version >= FLEXIBLE
+        count, pos = wire.array_size(body, pos, flexible)
+        elements, left = count, SLICE
+        for _ in range(count):
+            key, pos = _parse_key(body, pos, version)
+            partitions: list[Wanted] = []
+            partition_count, pos = wire.array_size(body, pos, flexible)
+            elements += partition_count
+            if elements > wire.MAX_ELEMENTS:
+                raise wire.too_many_elements()
+            for _ in range(partition_count):
+                wanted, pos = _parse_wanted(body, pos, version)
+                partitions.append(wanted)
+                left -= 1
+                if left <= 0:
+                    yield None
+                    left = SLICE
+            if flexible:
+                pos = wire.skip_tags(body, pos)
+            request.topics.append((key, partitions))
+            left -= 1
+        _parse_tail(body, pos, version)
+    except wire.TRUNCATED:
+        raise MalformedRequest("the request ends before its last field") from None
+    return request
+
+
 def _parse(body: memoryview, version: int) -> FetchBody:
+    request, pos = _parse_head(body, version)
+    request.topics, pos = _parse_topics(body, pos, version)
+    _parse_tail(body, pos, version)
+    return request
+
+
+def _parse_head(body: memoryview, version: int) -> tuple[FetchBody, int]:
+    """What stands before the topics."""
     if version >= 15:
         max_wait_ms, min_bytes, max_bytes, isolation = _HEAD_V15.unpack_from(body)
         pos = 13
@@ -100,14 +146,16 @@ def _parse(body: memoryview, version: int) -> FetchBody:
     if version >= 7:
         session_id, session_epoch = _SESSION.unpack_from(body, pos)
         pos += 8
-    topics, pos = _parse_topics(body, pos, version)
+    return FetchBody(max_wait_ms, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, []), pos
+
+
+def _parse_tail(body: memoryview, pos: int, version: int) -> None:
     if version >= 7:
         pos = _skip_forgotten(body, pos, version)
     if version >= 11:
         _, pos = wire.string(body, pos, version >= FLEXIBLE)
     if version >= FLEXIBLE and body[pos]:
         wire.skip_tags(body, pos)
-    return FetchBody(max_wait_ms, min_bytes, max_bytes, isolation == 1, session_id, session_epoch, topics)
 
 
 def _parse_key(body: memoryview, pos: int, version: int) -> tuple[str | bytes, int]:
@@ -188,29 +236,12 @@ def encode(
     """The response's body, as buffers to be sent one after the other."""
     flexible = version >= FLEXIBLE
     out: list[Buffer] = []
-    head = bytearray(_TOP_V7.pack(0, error_code, 0) if version >= 7 else b"\x00\x00\x00\x00")
-    head += wire.encode_array_size(len(topics), flexible)
+    head = _encode_top(len(topics), version, error_code)
     before_records = _before_records(version, () if read_committed else None)
     for key, partitions in topics:
         head += wire.encode_string(key, flexible) if isinstance(key, str) else key
         head += wire.encode_array_size(len(partitions), flexible)
-        for part in partitions:
-            if version >= 5:
-                head += _FETCHED_V5.pack(
-                    part.index, part.error_code, part.high_watermark, part.stable_offset, part.start_offset
-                )
-            else:
-                head += _FETCHED_V4.pack(part.index, part.error_code, part.high_watermark, part.stable_offset)
-            head += _before_records(version, part.aborted) if part.aborted else before_records
-            head += wire.encode_array_size(part.size, flexible)
-            if part.size:
-                out.append(head)
-                out.extend(part.records)
-                head = bytearray()
-            if part.diverging is not None and flexible:
-                head += _DIVERGING.pack(1, 0, 13, *part.diverging, 0)
-            elif flexible:
-                head += b"\x00"
+        head = _encode_partitions(out, head, partitions, version, before_records)
         if flexible:
             head += b"\x00"
     if flexible:
@@ -218,6 +249,66 @@ def encode(
     if head:
         out.append(head)
     return out
+
+
+def encode_in_slices(
+    topics: list[tuple[str | bytes, list[Fetched]]], version: int, read_committed: bool
+) -> Slices[list[Buffer]]:
+    """The same with pauses."""
+    flexible = version >= FLEXIBLE
+    out: list[Buffer] = []
+    head = _encode_top(len(topics), version, 0)
+    before_records = _before_records(version, () if read_committed else None)
+    left = SLICE
+    for key, partitions in topics:
+        head += wire.encode_string(key, flexible) if isinstance(key, str) else key
+        head += wire.encode_array_size(len(partitions), flexible)
+        for first in range(0, len(partitions), SLICE):
+            some = partitions[first : first + SLICE]
+            head = _encode_partitions(out, head, some, version, before_records)
+            left -= len(some)
+            if left <= 0:
+                yield None
+                left = SLICE
+        if flexible:
+            head += b"\x00"
+        left -= 1
+    if flexible:
+        head += b"\x00"
+    if head:
+        out.append(head)
+    return out
+
+
+def _encode_top(topics: int, version: int, error_code: int) -> bytearray:
+    head = bytearray(_TOP_V7.pack(0, error_code, 0) if version >= 7 else b"\x00\x00\x00\x00")
+    head += wire.encode_array_size(topics, version >= FLEXIBLE)
+    return head
+
+
+def _encode_partitions(
+    out: list[Buffer], head: bytearray, partitions: Sequence[Fetched], version: int, before_records: bytes
+) -> bytearray:
+    """Writes to the end of `head`, and puts it into `out` where records follow; returns the one that is open then."""
+    flexible = version >= FLEXIBLE
+    for part in partitions:
+        if version >= 5:
+            head += _FETCHED_V5.pack(
+                part.index, part.error_code, part.high_watermark, part.stable_offset, part.start_offset
+            )
+        else:
+            head += _FETCHED_V4.pack(part.index, part.error_code, part.high_watermark, part.stable_offset)
+        head += _before_records(version, part.aborted) if part.aborted else before_records
+        head += wire.encode_array_size(part.size, flexible)
+        if part.size:
+            out.append(head)
+            out.extend(part.records)
+            head = bytearray()
+        if part.diverging is not None and flexible:
+            head += _DIVERGING.pack(1, 0, 13, *part.diverging, 0)
+        elif flexible:
+            head += b"\x00"
+    return head
 
 
 def _before_records(version: int, aborted: Sequence[Aborted] | None) -> bytes:

@@ -7,17 +7,30 @@ import uuid
 
 import pytest
 
-from halfmoon.adapters.kafka import fetch_codec
+from halfmoon.adapters.kafka import fetch_codec, fetch_reading
 from halfmoon.adapters.kafka.api import api_01_fetch
 from halfmoon.adapters.kafka.errors import MalformedRequest
 from halfmoon.adapters.kafka.protocol import FetchRequest, FetchResponse
+from halfmoon.core.steps import finish
 from halfmoon.core.storage import consume_queue
 from halfmoon.core.storage.storage import Read
 from halfmoon.errors import BrokerError, Fault
+from tests.kafka_messages import request_bytes
 
 Topic = FetchRequest.FetchTopic
 VERSIONS = range(4, 19)
 BY_ID = 13
+IN_SLICES = "in slices"
+
+
+@pytest.fixture(autouse=True, params=["at once", IN_SLICES])
+def way(request, monkeypatch):
+    """As nearly all requests are handled, and as those of very many partitions are."""
+    if request.param == IN_SLICES:
+        monkeypatch.setattr(api_01_fetch, "WIDE_BYTES", 0)
+        monkeypatch.setattr(fetch_reading, "SLICE", 1)
+        monkeypatch.setattr(fetch_codec, "SLICE", 1)
+    return request.param
 
 
 def wanted(index, offset=0, *, max_bytes=1 << 20, epoch=-1, last_epoch=-1):
@@ -49,6 +62,12 @@ def fields(partition, *wants, **given):
         "rack_id": "",
     }
     return request | given
+
+
+def run_threads(rig):
+    rig.loop.run()
+    rig.loop.run_threads()
+    rig.loop.run()
 
 
 def parts(answer):
@@ -266,16 +285,19 @@ def test_a_deleted_topic_ends_the_wait(rig):
     (partition,) = rig.topic("t")
     client = park(rig, partition, wanted(0))
     rig.broker.delete_topic(partition.topic)
+    rig.loop.run()
     assert [part.error_code for part in parts(client.answers()[0])] == [3]
 
 
-def test_a_lost_notification_costs_only_until_the_next_check(rig):
+def test_a_lost_notification_costs_only_until_the_next_check(rig, way):
+    """But for one of very many partitions that reads all records."""
     (partition,) = rig.topic("t")
-    client = park(rig, partition, wanted(0))
+    client = park(rig, partition, wanted(0), isolation_level=int(way == IN_SLICES))
     rig.broker.hold.on_arrival = lambda *arrival: None
     rig.append(partition, b"x")
     assert client.frames() == []
     rig.broker.hold.check()
+    rig.loop.run()
     assert len(client.frames()) == 1
 
 
@@ -318,7 +340,7 @@ def test_cold_data_is_read_in_a_thread(rig):
     make_cold(rig, list)
     client = park(rig, partitions[0], wanted(0), wanted(1))
     assert client.frames() == []
-    rig.loop.run_threads()
+    run_threads(rig)
     assert [bytes(part.records) for part in parts(client.answers()[0])] == expected
 
 
@@ -336,7 +358,7 @@ def test_a_cold_read_that_fails_is_an_error_of_its_partition(rig, error, code):
 
     make_cold(rig, load)
     client = park(rig, partitions[0], wanted(0), wanted(1))
-    rig.loop.run_threads()
+    run_threads(rig)
     cold, hot = parts(client.answers()[0])
     assert (cold.error_code, bytes(cold.records), cold.high_watermark) == (code, b"", -1)
     assert hot.error_code == 0
@@ -357,13 +379,13 @@ def test_one_fetch_loads_a_part_of_the_memory_and_the_next_goes_on_behind_it(rig
     all_cold(rig)
     rig.broker.fetch_buffers.limit_bytes = 100_000
     client = park(rig, partitions[0], wanted(0), wanted(1))
-    rig.loop.run_threads()
+    run_threads(rig)
     first, second = parts(client.answers()[0])
     assert 20_000 < len(first.records) < 25_000
     assert bytes(second.records) == b""
     assert second.error_code == 0
     client = park(rig, partitions[1], wanted(1, 2))
-    rig.loop.run_threads()
+    run_threads(rig)
     (found,) = parts(client.answers()[0])
     assert len(found.records) > 20_000
 
@@ -377,11 +399,11 @@ def test_a_fetch_that_finds_no_room_waits_until_another_is_sent(rig):
     buffers.on_freed = buffers.retry
     others = buffers.take(10_000)
     client = park(rig, partition, wanted(0))
-    rig.loop.run_threads()
+    run_threads(rig)
     assert client.frames() == []
     assert buffers.waited == 1
     del others
-    rig.loop.run_threads()
+    run_threads(rig)
     (found,) = parts(client.answers()[0])
     assert len(found.records) > 10_000
 
@@ -397,7 +419,7 @@ def test_who_leaves_while_waiting_for_room_leaves_the_line(rig):
     gone, stays = park(rig, partition, wanted(0)), park(rig, partition, wanted(0))
     gone.connection.connection_lost(None)
     del others
-    rig.loop.run_threads()
+    run_threads(rig)
     assert len(parts(stays.answers()[0])[0].records) > 10_000
     assert not buffers.has_waiters
 
@@ -419,7 +441,7 @@ def test_a_connection_that_loads_is_not_served_further(rig):
     rig.broker.read = counting
     client.feed(client.encode(1, 12, **fields(partition, wanted(0, max_bytes=2 << 20))))
     assert asked == []
-    rig.loop.run_threads()
+    run_threads(rig)
     rig.loop.run()
     assert len(asked) == 1
 
@@ -433,7 +455,7 @@ def test_of_tiny_batches_there_are_only_so_many_in_an_answer(rig, monkeypatch):
     rig.append(partitions[2], b"v")
     whole = [batches(rig, partition) for partition in partitions]
     monkeypatch.setattr(consume_queue, "MOST_PLACES", 10)
-    monkeypatch.setattr(api_01_fetch, "MOST_PLACES", 10)
+    monkeypatch.setattr(fetch_reading, "MOST_PLACES", 10)
     client = rig.client()
     found = {0: b"", 1: b""}
     one = len(batches(rig, partitions[2]))
@@ -444,3 +466,55 @@ def test_of_tiny_batches_there_are_only_so_many_in_an_answer(rig, monkeypatch):
         assert one <= sum(map(len, given)) < 2 * 10 * one
         found = {index: found[index] + given[index] for index in (0, 1)}
     assert found == {0: whole[0], 1: whole[1][: 20 * one]}
+
+
+def test_what_arrives_while_very_many_partitions_are_read_is_not_missed(rig, way):
+    """Between any two slices, before and after the request is parked; other clients have their turn there."""
+    partitions = rig.topic("t", 4)
+    for moment in range(14):
+        start = [partition.next_offset for partition in partitions]
+        client = rig.client()
+        wants = [wanted(index, start[index]) for index in range(4)]
+        client.feed(client.encode(1, 12, **fields(partitions[0], *wants, max_wait_ms=500)))
+        for _ in range(moment):
+            if rig.loop.soon:
+                rig.loop.soon.pop(0)()
+        rig.append(partitions[0], b"x")
+        rig.turn()
+        rig.loop.run()
+        (answer,) = client.answers()
+        assert [len(bytes(part.records)) > 0 for part in parts(answer)] == [True, False, False, False]
+
+
+def test_a_malformed_request_of_very_many_partitions_closes_its_connection(rig, way):
+    (partition,) = rig.topic("t")
+    whole = request_bytes(1, 12, 1, "rig", **fields(partition, wanted(0), wanted(1)))
+    cut = len(whole) - 10
+    client = rig.client()
+    client.feed(cut.to_bytes(4, "big") + whole[4 : cut + 4])
+    rig.loop.run()
+    assert client.transport.closed
+    assert client.frames() == []
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_slices_read_and_write_the_same(version, monkeypatch):
+    monkeypatch.setattr(fetch_codec, "SLICE", 3)
+    for counts in ([], [0], [1], [3], [4, 2, 0, 7], [1] * 8):
+        wants = [[wanted(index, index) for index in range(count)] for count in counts]
+        said = fields("t", *[])
+        said["topics"] = [
+            Topic(topic=f"t{at}", topic_id=uuid.uuid4(), partitions=each) for at, each in enumerate(wants)
+        ]
+        body = memoryview(request_bytes(1, version, 1, "", **said))[14 + (version >= 12) :]
+        request = fetch_codec.parse(body, version)
+        assert finish(fetch_codec.parse_in_slices(body, version)) == request
+        for cut in range(len(body)):
+            with pytest.raises(MalformedRequest):
+                finish(fetch_codec.parse_in_slices(body[:cut], version))
+        found = [
+            (key, [fetch_codec.Fetched(part.index, size=part.index % 2 * 3, records=[b"abc"]) for part in parts])
+            for key, parts in request.topics
+        ]
+        in_slices = finish(fetch_codec.encode_in_slices(found, version, True))
+        assert b"".join(in_slices) == b"".join(fetch_codec.encode(found, version, True))
