@@ -47,7 +47,7 @@ def test_from_top_to_bottom(
         for each in commands
     ]  # fmt: skip
     said = dict(zip(*(line.split() for line in printed[0].splitlines()), strict=True))
-    assert f"missing       {said['MISSING']}\n" in printed[1], "the report says what is true"
+    assert f"missing        {said['MISSING']}\n" in printed[1], "the report says what is true"
     assert (tmp_path / "out/success-rate.html").exists()
     assert re.search(rf"^orders +orders\.again +{said['RECORDS']} +0 ", printed[2], re.MULTILINE)
     namespace: dict[str, object] = {}

@@ -249,19 +249,21 @@ def _show(published: Published, names: tuple[str, ...], result: Output) -> None:
 
 
 def _print(report: Report) -> None:
+    from halfmoon.pipeline.reports.report import shown
+
     output.line("")
     output.line(report.title)
-    shown = report.rows[-SHOWN_ROWS:]
-    if len(shown) < len(report.rows):
-        output.line(f"(the last {len(shown)} of {len(report.rows):,} rows; all are in tables/{report.name}.parquet)")
-    rows = [{name: _cell(value, name) for name, value in zip(report.columns, row, strict=True)} for row in shown]
+    last = report.rows[-SHOWN_ROWS:]
+    if len(last) < len(report.rows):
+        output.line(f"(the last {len(last)} of {len(report.rows):,} rows; all are in tables/{report.name}.parquet)")
+    rows = [
+        {
+            name: value if value is None or isinstance(value, int) else cell
+            for name, value, cell in zip(report.columns, row, cells, strict=True)
+        }
+        for row, cells in zip(last, shown(last, report.columns), strict=True)
+    ]
     output.table(rows, report.columns)
-
-
-def _cell(value: object, column: str) -> object:
-    from halfmoon.pipeline.reports.report import show
-
-    return value if value is None or isinstance(value, int) else show(value, column)
 
 
 def _jsonable(report: Report) -> list[dict[str, Any]]:

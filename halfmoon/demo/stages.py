@@ -26,7 +26,7 @@ from halfmoon.demo.state import DataDir
 from halfmoon.pipeline.checkpoint import committed_offsets
 from halfmoon.pipeline.errors import PipelineError
 from halfmoon.pipeline.progress import bar, follow
-from halfmoon.pipeline.reports.report import Report, heading, show
+from halfmoon.pipeline.reports.report import Report, heading, shown
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,10 +154,11 @@ def aggregate(steps: Steps, flights: DataFrame, reference_records: DataFrame, co
 
 def write_files(steps: Steps, findings: Findings, out: Path, source: str) -> None:
     from halfmoon.pipeline.reports.flight_charts import flight_charts
+    from halfmoon.pipeline.reports.flight_reports import flight_facts
     from halfmoon.pipeline.reports.publish import publish
 
     with steps.timed("files"), bar(steps.console, "drawing", None):
-        facts = [("flights", show(findings.reports[0].dicts()[0]["flights"]))]
+        facts = flight_facts(findings.reports[0])
         charts = flight_charts(findings.airports)
         page = publish(out, "flights", "Flights and their delays", findings.reports, facts, source, charts).page
     drawn = sum(len(charts.get(report.name, {})) for report in findings.reports if report.rows)
@@ -235,25 +236,30 @@ def print_findings(console: Console, reports: list[Report]) -> None:
     months = by_name["delay_by_carrier_month"]
     enough = [row for row in months.dicts() if row["flights"] >= 100]
     worst_months = sorted(enough, key=lambda row: -(row["mean_dep_delay_min"] or 0))[:5]
-    _print_rows(console, "Worst months of a carrier", ("airline", "month", *late), worst_months)
-    hours = by_name["delay_by_hour"].dicts()
-    _print_rows(console, "By hour of day", ("hour", *late), [row for row in hours if row["hour"] % 3 == 0])
-    routes = ("origin", "dest_name", "flights", "mean_arr_delay_min", "late_share")
-    _print_rows(console, "Worst routes", routes, by_name["delay_by_route"].dicts()[:5])
-    bands = [row for row in by_name["delay_by_weather"].dicts() if row["band_number"] in (0, 3, 5)]
-    _print_rows(console, "Weather at the origin", ("factor", "band", *late), bands)
+    _print_rows(console, "Worst months of a carrier", months, ("airline", "month", *late), worst_months)
+    hours = by_name["delay_by_hour"]
+    every_third = [row for row in hours.dicts() if row["hour"] % 3 == 0]
+    _print_rows(console, "By hour of day", hours, ("hour", *late), every_third)
+    routes = by_name["delay_by_route"]
+    columns = ("origin", "dest_name", "flights", "mean_arr_delay_min", "late_share")
+    _print_rows(console, "Worst routes", routes, columns, routes.dicts()[:5])
+    weather = by_name["delay_by_weather"]
+    bands = [row for row in weather.dicts() if row["band_number"] in (0, 3, 5)]
+    _print_rows(console, "Weather at the origin", weather, ("factor", "band", *late), bands)
 
 
-def _print_rows(console: Console, title: str, columns: tuple[str, ...], rows: list[dict[str, object]]) -> None:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+def _print_rows(
+    console: Console, title: str, report: Report, columns: tuple[str, ...], rows: list[dict[str, object]]
+) -> None:
+    """Some rows and columns of a report; the title says of how many, and the file that has all."""
+    table = Table(box=None, pad_edge=False)
     for name in columns:
         text = all(isinstance(row[name], str | None) for row in rows)
         table.add_column(heading(name), justify="left" if text else "right")
-    for row in rows:
-        table.add_row(*(_cell(name, row[name]) for name in columns))
+    for cells in shown([[row[name] for name in columns] for row in rows], columns):
+        table.add_row(*cells)
+    # Not as the table's own title, which would be folded to its width.
+    said = f"{title} ({len(rows)} of {len(report.rows):,} rows, all: tables/{report.name}.csv)"
     console.print()
+    console.print(said, style="bold", highlight=False, soft_wrap=True)
     console.print(table, highlight=False)
-
-
-def _cell(name: str, value: object) -> str:
-    return f"{value:.1%}" if name.endswith("_share") and isinstance(value, float) else show(value)

@@ -110,6 +110,7 @@ def test_flights_of_the_demo(spark, own: str, tmp_path: Path) -> None:
         load.load(own, dataset)
     published = flight_report(spark, source.FLIGHTS_TOPIC, tmp_path, bootstrap=own)
     assert dict(published.facts)["flights"] == "2,000"
+    assert len(published.facts) == 5
     assert tables(published)["overview"][0]["flights"] == 2_000
     assert len(list((tmp_path / "charts").glob("*.png"))) >= 4
 

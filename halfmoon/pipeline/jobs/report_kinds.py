@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from halfmoon.pipeline.reports import dead_letters, delays, success_rate
 from halfmoon.pipeline.reports.publish import Fact
 from halfmoon.pipeline.reports.report import Report, show
+from halfmoon.pipeline.reports.success_charts import FEWEST_ORDERS
 from halfmoon.pipeline.reports.success_rate import Rules
 
 
@@ -100,7 +101,12 @@ class SuccessRate:
         rows = reports["success_rate_by_window"].dicts()
         sums = {name: sum(row[name] for row in rows) for name in ("orders", "paid", "late", "missing")}
         share = sums["paid"] / sums["orders"] if sums["orders"] else None
-        return [("success rate", show(share, "success_share")), *((name, show(total)) for name, total in sums.items())]
+        of_windows = [row["success_share"] for row in rows if row["orders"] >= FEWEST_ORDERS]
+        return [
+            ("success rate", show(share, "success_share")),
+            ("lowest window", show(min(of_windows, default=None), "success_share")),
+            *((name, show(total)) for name, total in sums.items()),
+        ]
 
 
 class Delays:

@@ -31,10 +31,9 @@ from halfmoon.pipeline.jobs.report_kinds import Kind
 from halfmoon.pipeline.offsets import Position
 from halfmoon.pipeline.queries import Batch, OnBatch
 from halfmoon.pipeline.reports.flight_charts import flight_charts
-from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_reports
+from halfmoon.pipeline.reports.flight_reports import fewest_on_a_route, flight_facts, flight_reports
 from halfmoon.pipeline.reports.flights import REFERENCE_SCHEMAS, enrich, reference_tables, typed_flights
 from halfmoon.pipeline.reports.publish import PUBLISH_EVERY_S, Published, publish
-from halfmoon.pipeline.reports.report import show
 from halfmoon.pipeline.topics import read_stream, read_topic
 
 
@@ -211,11 +210,6 @@ def flight_report(spark: SparkSession, topic: str, out: Path, *, bootstrap: str 
     finally:
         enriched.unpersist()
     airports = [(row["lon"], row["lat"]) for row in reference.airports.select("lon", "lat").collect()]
-    overview = reports[0].dicts()[0]
-    facts = [
-        ("flights", show(count)),
-        ("left late", show(overview["late_share"], "late_share")),
-        ("cancelled", show(overview["cancelled_share"], "cancelled_share")),
-    ]
     source = f"{count:,} flights of topic {topic}"
+    facts = flight_facts(reports[0])
     return publish(out, "flights", "Flights and their delays", reports, facts, source, flight_charts(airports))

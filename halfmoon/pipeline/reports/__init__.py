@@ -10,6 +10,6 @@ What becomes of them:
 
 report.py     a small result; Parquet, CSV, Markdown       publish.py        tables, charts and a page, as files
 page.py       an HTML page that needs no network           drawing.py        what all charts look like
-charts.py, flight_charts.py                                the charts
+charts.py, success_charts.py, flight_charts.py             the charts
 windows.py    windows of time within Spark                 window_axis.py    and as the bars of a chart
 """

@@ -1,4 +1,5 @@
-"""Charts of the reports about orders, delays, dead letters and lag. Each function takes a Report and returns a Figure.
+"""Charts of the reports about delays, dead letters and lag; those about orders are in success_charts.py. Each function
+takes a Report and returns a Figure.
 
 `CHARTS` names them by their report. Any number of rows will do: windows too many for the eye are drawn several to a bar
 or cell, which the subtitle then says, and of groups, levels and property values those that matter most are shown.
@@ -12,17 +13,17 @@ from datetime import datetime, timedelta
 from math import ceil, floor, inf, isnan, log10, nan
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.dates import date2num
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from halfmoon.pipeline.reports.drawing import (
-    BLANK,
     BLUE,
     DAY_S,
     GREY,
+    LINE,
+    MOST_BARS,
     ORANGE,
     SERIES,
     VERMILION,
@@ -31,24 +32,17 @@ from halfmoon.pipeline.reports.drawing import (
     label,
     legend_above,
     legend_beside,
+    many,
+    marker_size,
     nothing,
-    share_axis,
     styled,
     time_axis,
 )
-from halfmoon.pipeline.reports.report import Report, heading, percent, utc
+from halfmoon.pipeline.reports.report import Report, utc
+from halfmoon.pipeline.reports.success_charts import success_rate, success_rate_by_window
 from halfmoon.pipeline.reports.window_axis import WindowAxis, duration
 
-FEWEST_IN_CELL = 20
-"""Cells of the heat map with fewer orders are left grey: their shares are chance."""
-
-FAR_BELOW = 0.05
-"""A cell so much below the scale's end says its share."""
-
-MOST_BARS, MOST_CELLS, MOST_POINTS = 120, 60, 1200
-
-_LINE: dict[str, Any] = {"linewidth": 1.8, "markeredgewidth": 0, "clip_on": False}
-"""Not clipped, since half of a line along the ground would be lost behind the axis."""
+MOST_POINTS = 1200
 
 _DELAYS = {
     "max_ms": ("#666666", "maximum"),
@@ -56,94 +50,6 @@ _DELAYS = {
     "p90_ms": (ORANGE, "90th percentile"),
     "p50_ms": (BLUE, "median"),
 }
-
-
-@styled()
-def success_rate_by_window(report: Report) -> Figure:
-    title = "Success rate of orders over time"
-    if not report.rows:
-        return nothing(title)
-    rows = report.dicts()
-    windows = WindowAxis(report.column("window_start"), MOST_BARS)
-    figure = Figure(figsize=(11, 6), layout="constrained")
-    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 2])
-    shares = windows.shares(rows)
-    top.plot(windows.middles, shares, color=BLUE, marker="o", markersize=_marker(windows.count), **_LINE)
-    top.set_ylabel("orders that succeeded")
-    share_axis(top.yaxis)
-    known = [share for share in shares if not isnan(share)]
-    lowest = min(known, default=0.0)
-    top.set_ylim(max(0.0, lowest - 0.15 * (1 - lowest) - 0.005), 1.0 + 0.02 * (1.03 - lowest))
-    below = [0.0] * windows.count
-    for column, colour in (("paid", BLUE), ("late", ORANGE), ("missing", VERMILION)):
-        heights = windows.sums(rows, column)
-        windows.bars(bottom, heights, bottom=below, color=colour, label=column)
-        below = [one + other for one, other in zip(below, heights, strict=True)]
-    count_axis(bottom, "orders")
-    legend_above(bottom)
-    windows.axis(bottom)
-    whole = _overall(rows)
-    orders = sum(row["orders"] or 0 for row in rows)
-    frame(figure, title, f"{whole} of {_many(orders, 'order')} succeeded; {windows.each_bar}")
-    return figure
-
-
-@styled()
-def success_rate(report: Report) -> Figure:
-    names = report.columns[1 : report.key_columns]
-    title = f"Success rate by {' · '.join(label(heading(name), 24) for name in names) or 'window'}"
-    if not report.rows:
-        return nothing(title)
-    windows = WindowAxis(report.column("window_start"), MOST_CELLS)
-    of_value: dict[tuple[Any, ...], list[dict[str, Any]]] = defaultdict(list)
-    for row in report.dicts():
-        of_value[tuple(row[name] for name in names)].append(row)
-    orders = {value: sum(row["orders"] or 0 for row in rows) for value, rows in of_value.items()}
-    order = sorted(orders, key=lambda value: (-orders[value], str(value)))[:20]
-    grid = [windows.shares(of_value[value], FEWEST_IN_CELL) for value in order]
-    figure = Figure(figsize=(11, 2.4 + 0.36 * max(3, len(order))), layout="constrained")
-    axes = figure.add_subplot()
-    _heat(figure, axes, windows, grid)
-    texts = [
-        f"{label(' · '.join(label(part, 24) for part in value) or 'all', 36)} ({orders[value]:,})" for value in order
-    ]
-    axes.set_yticks([y + 0.5 for y in range(len(order))], texts)
-    axes.invert_yaxis()
-    axes.grid(False)
-    axes.tick_params(axis="y", length=0)
-    axes.spines[:].set_visible(False)
-    windows.axis(axes, least=0)
-    most = f"The {len(order)} of {len(orders):,} with most orders; in" if len(orders) > len(order) else "In"
-    cells = windows.each_bar.replace("bar", "cell")
-    frame(figure, title, f"{most} brackets: orders; {cells}; grey: fewer than {FEWEST_IN_CELL} orders")
-    return figure
-
-
-def _heat(figure: Figure, axes: Axes, windows: WindowAxis, grid: list[list[float]]) -> None:
-    known = sorted(share for line in grid for share in line if not isnan(share)) or [1.0]
-    # The scale ends where one cell in twenty is lower still, so that one bad hour does not flatten it.
-    low = min(known[int(0.05 * (len(known) - 1))], known[-1] - 0.05)
-    image = axes.pcolormesh(
-        windows.edges,
-        range(len(grid) + 1),
-        grid,
-        cmap=mpl.colormaps["cividis"].with_extremes(bad=BLANK),
-        vmin=low,
-        vmax=known[-1],
-        edgecolors="white",
-        linewidth=0.8,
-    )
-    bar = figure.colorbar(
-        image, ax=axes, label="success share", pad=0.015, extend="min" if known[0] < low else "neither"
-    )
-    share_axis(bar.ax.yaxis)
-    bar.outline.set_visible(False)
-    # What lies far below the scale is what one looks for, and would look like its end.
-    for y, line in enumerate(grid):
-        for middle, share in zip(windows.middles, line, strict=True):
-            if share < low - FAR_BELOW:
-                axes.text(middle, y + 0.5, percent(share), rotation=90, ha="center", va="center", fontsize=8,
-                          color="white")  # fmt: skip
 
 
 @styled()
@@ -230,7 +136,7 @@ def delay_over_time(report: Report) -> Figure:
     windows.bars(bottom, windows.sums(rows, "messages"), color=GREY)
     count_axis(bottom, "messages")
     windows.axis(bottom)
-    messages = _many(sum(row["messages"] or 0 for row in rows), "message")
+    messages = many(sum(row["messages"] or 0 for row in rows), "message")
     frame(figure, title, f"{messages}; {windows.each_bar}{_highest_of(len(rows))}")
     return figure
 
@@ -245,7 +151,7 @@ def _ms_axis(axes: Axes, values: list[float]) -> None:
     else:
         axes.set_ylabel("delivered after it was due (ms)")
         axes.set_ylim(bottom=0 if min(values, default=0) >= 0 else None)
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
 
 
@@ -274,7 +180,7 @@ def dlq_over_time(report: Report) -> Figure:
     count_axis(axes, "dead letters")
     legend_beside(axes, reverse=True)
     windows.axis(axes)
-    frame(figure, title, f"{_many(letters.total(), 'letter')} of {_many(len(letters), 'group')}; {windows.each_bar}")
+    frame(figure, title, f"{many(letters.total(), 'letter')} of {many(len(letters), 'group')}; {windows.each_bar}")
     return figure
 
 
@@ -307,7 +213,7 @@ def dlq_by_reason(report: Report) -> Figure:
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
     most = f", the {len(order)} commonest of {len(letters):,} pairs" if len(order) < len(letters) else ""
-    whole = _many(letters.total(), "letter")
+    whole = many(letters.total(), "letter")
     frame(figure, title, f"{whole} by group and reason{most}; beside the bars: their number and topic")
     return figure
 
@@ -338,7 +244,10 @@ def lag_over_time(report: Report) -> Figure:
     axes.set_xlim(first - room, last_of_all + room)
     most = f"the {len(order)} of {len(lines):,} with most at the end" if len(order) < len(lines) else "most first"
     thinned = _highest_of(max(map(len, lines.values())))
-    frame(figure, title, f"A line per group and topic, {most}; in brackets: lag at the end{thinned}")
+    text = f"A line per group and topic, {most}; in brackets: lag at the end{thinned}"
+    if first == last_of_all:
+        text = f"One sample so far, so points and no lines: a point per group and topic, {most}; in brackets: lag"
+    frame(figure, title, text)
     return figure
 
 
@@ -361,28 +270,13 @@ def _line(axes: Axes, points: list[tuple[datetime, float | None]], gap_s: int | 
             values.append(nan)
         times.append(at)
         values.append(nan if value is None else float(value))
-    axes.plot(times, values, marker="o", markersize=_marker(len(peaks)), **_LINE, **style)
+    axes.plot(times, values, marker="o", markersize=marker_size(len(peaks)), **LINE, **style)
 
 
 def _highest_of(points: int) -> str:
     """What a subtitle says of lines that `_line` had to thin out."""
     stretch = ceil(points / MOST_POINTS)
     return f"; lines: the highest of each {stretch} values" if stretch > 1 else ""
-
-
-def _marker(points: int) -> float:
-    """Points are marked where there is room; among many only one that stands alone shows, as wide as the line."""
-    return 5.5 if points <= 60 else 1.8
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
-
-
-def _overall(rows: list[dict[str, Any]]) -> str:
-    known = [row for row in rows if row["success_share"] is not None]
-    orders = sum(row["orders"] or 0 for row in known)
-    return percent(sum(float(row["success_share"]) * (row["orders"] or 0) for row in known) / orders) if orders else "–"
 
 
 CHARTS: dict[str, Callable[[Report], Figure]] = {

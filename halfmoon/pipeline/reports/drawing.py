@@ -1,6 +1,6 @@
 """What all charts look like: colours, type, the frame of title and subtitle, and the two ways out, PNG and SVG.
 
-Colours: Okabe and Ito's set and matplotlib's cividis, both made for colour-blind readers and legible in grey.
+Colours: Okabe and Ito's set and matplotlib's cividis and magma, all fit for colour-blind readers and legible in grey.
 
 A chart is a matplotlib Figure made under `styled()`; pyplot, which keeps every figure it ever made, is not used.
 """
@@ -34,8 +34,11 @@ SKY, PURPLE, YELLOW = "#56B4E9", "#CC79A7", "#F0E442"
 SERIES = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE, YELLOW)
 """For things that have no order and no meaning of their own; GREY is left for all others together."""
 
-BLANK = "#E9E9E9"
-"""Cells of a heat map that show no value."""
+LINE: dict[str, Any] = {"linewidth": 1.8, "markeredgewidth": 0, "clip_on": False}
+"""Not clipped, since half of a line along the ground would be lost behind the axis."""
+
+MOST_BARS = 120
+"""Windows of a chart over time; more share bars."""
 
 DPI = 144
 
@@ -103,12 +106,21 @@ def label(value: object, longest: int = 32) -> str:
     return f"\u200b{text}" if text.startswith("_") else text
 
 
-def time_axis(axes: Axes, first: float, last: float) -> None:
-    """The horizontal axis is time in UTC, in matplotlib's days; ticks stand from `first` to `last`.
+def many(count: int, what: str) -> str:
+    return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def marker_size(points: int) -> float:
+    """Points are marked where there is room; among many only one that stands alone shows, as wide as the line."""
+    return 5.5 if points <= 60 else 1.8
+
+
+def time_axis(axes: Axes, first: float, last: float, most: int = 9) -> None:
+    """The horizontal axis is time in UTC, in matplotlib's days; at most `most` ticks stand from `first` to `last`.
 
     A tick says of its date what the one before it does not say: the first one all, one at midnight the day.
     """
-    at = _ticks(first, last)
+    at = _ticks(first, last, most)
     daily = len(at) > 1 and at[1] - at[0] > 0.999
     moments = [num2date(day, UTC) for day in at]
     before = [None, *moments]
@@ -116,12 +128,13 @@ def time_axis(axes: Axes, first: float, last: float) -> None:
     axes.set_xlabel("time (UTC)")
 
 
-def _ticks(first: float, last: float) -> list[float]:
-    """At most nine points from `first` to `last`, where a clock or a calendar has its marks, or else `first`."""
-    if first == last:
+def _ticks(first: float, last: float, most: int) -> list[float]:
+    """At most `most` points from `first` to `last`, where a clock or a calendar has its marks, or else `first`."""
+    if first == last or most < 2:
         return [first]
     span_s = round((last - first) * DAY_S, 1)  # a day as a float is not exact
-    step_s = next((step for step in HANDY_S if span_s / step <= 8), ceil(span_s / 8 / DAY_S) * DAY_S)
+    steps = most - 1
+    step_s = next((step for step in HANDY_S if span_s / step <= steps), ceil(span_s / steps / DAY_S) * DAY_S)
     base_s = min(step_s, DAY_S)
     start_s = ceil(round(first * DAY_S, 1) / base_s) * base_s
     return [second / DAY_S for second in range(start_s, round(last * DAY_S) + 1, step_s)] or [first]

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import matplotlib as mpl
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, PercentFormatter
 
@@ -45,7 +46,7 @@ def carrier_grid(report: Report) -> tuple[list[str], list[list[float | None]]]:
 
 def carrier_month(report: Report) -> Figure:
     labels, grid = carrier_grid(report)
-    figure = Figure(figsize=(11, 1.9 + 0.4 * len(labels)), layout="constrained")
+    figure = Figure(figsize=(11, 1.9 + 0.4 * max(4, len(labels))), layout="constrained")
     axes = figure.add_subplot()
     known = [cell for line in grid for cell in line if cell is not None]
     low, high = min(known, default=0.0), _ceiling(known)
@@ -62,7 +63,7 @@ def carrier_month(report: Report) -> Figure:
     axes.grid(False)
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    figure.colorbar(image, ax=axes, label="mean departure delay (minutes)", pad=0.015, extend="max")
+    figure.colorbar(image, ax=axes, label="mean delay (minutes)", pad=0.015, extend="max")
     subtitle = (
         "Mean in minutes; airlines by number of flights, which stands in brackets; blank: fewer than 20 in the month"
     )
@@ -75,14 +76,17 @@ def hours(report: Report) -> Figure:
     hour = [row["hour"] for row in rows]
     figure = Figure(figsize=(10, 6), layout="constrained")
     top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=[3, 1])
-    for column, label, below, colour, style in (
-        ("p90_dep_delay_min", "90th percentile", 0, VERMILION, "--"),
-        ("mean_dep_delay_min", "mean", 0, BLUE, "-"),
-        ("median_dep_delay_min", "median", -9, GREEN, ":"),
+    ends = []
+    for column, label, colour, style in (
+        ("p90_dep_delay_min", "90th percentile", VERMILION, "--"),
+        ("mean_dep_delay_min", "mean", BLUE, "-"),
+        ("median_dep_delay_min", "median", GREEN, ":"),
     ):
         values = [row[column] for row in rows]
         top.plot(hour, values, style, color=colour, linewidth=2.2, marker="o", markersize=4)
-        top.annotate(label, (hour[-1], values[-1]), (8, below), textcoords="offset points", va="center", color=colour)
+        if values[-1] is not None:
+            ends.append((values[-1], label, colour))
+    _beside(top, hour[-1], ends)
     top.axhline(0, color="#666666", linewidth=0.8)
     top.set_ylabel("departure delay (minutes)")
     bottom.bar(hour, [row["flights"] for row in rows], color=GREY, width=0.8)
@@ -97,6 +101,15 @@ def hours(report: Report) -> Figure:
     return figure
 
 
+def _beside(axes: Axes, x: float, ends: list[tuple[float, str, str]]) -> None:
+    """The names of lines beside their ends, from the highest down, each at least one line of text below the other."""
+    low, high = axes.get_ylim()
+    text, last = 0.075 * (high - low), high + (high - low)
+    for y, name, colour in sorted(ends, reverse=True):
+        last = min(y, last - text)
+        axes.annotate(name, (x, last), (8, 0), textcoords="offset points", va="center", color=colour)
+
+
 def worst_routes(report: Report, count: int = 15) -> Figure:
     rows = report.dicts()[:count]
     figure = Figure(figsize=(10.5, 1.8 + 0.36 * len(rows)), layout="constrained")
@@ -105,8 +118,8 @@ def worst_routes(report: Report, count: int = 15) -> Figure:
     mean = [row["mean_arr_delay_min"] or 0.0 for row in rows]
     axes.barh(place, mean, color=BLUE, height=0.7)
     for y, row, value in zip(place, rows, mean, strict=True):
-        note = f" {value:.0f} min · {row['late_share'] or 0:.0%} left late · {row['flights']:,} flights"
-        axes.text(max(value, 0), y, note, va="center", fontsize=9, color="#333333")
+        note = f"{value:.0f} min · {row['late_share'] or 0:.0%} left late · {row['flights']:,} flights"
+        axes.annotate(note, (max(value, 0), y), (5, 0), textcoords="offset points", va="center", fontsize=9)
     axes.set_yticks(place, [f"{row['origin']} → {_short_airport(row['dest_name'], row['dest'])}" for row in rows])
     axes.invert_yaxis()
     axes.set_xlim(min(0.0, *mean), max(mean) * 1.5 or 1)
@@ -154,8 +167,10 @@ def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
         linewidths=0.8,
         alpha=0.95,
     )
+    taken: list[tuple[float, float]] = []
     for lon, lat, _, delay, name in sorted(points, key=lambda point: -point[3])[:8]:
-        axes.annotate(f"{name} {delay:.0f}", (lon, lat), (6, 5), textcoords="offset points", fontsize=9)
+        side, offset = _free_side(lon, lat, taken)
+        axes.annotate(f"{name} {delay:.0f}", (lon, lat), offset, textcoords="offset points", fontsize=9, ha=side)
     axes.set_xlim(west, east)
     axes.set_ylim(south, north)
     axes.set_aspect(1.28)
@@ -168,6 +183,22 @@ def delay_map(report: Report, airports: list[tuple[float, float]]) -> Figure:
     )
     frame(figure, "Where flights from New York arrive late", subtitle)
     return figure
+
+
+def _free_side(lon: float, lat: float, taken: list[tuple[float, float]]) -> tuple[str, tuple[int, int]]:
+    """Alignment and offset (points) of the label of a place, so that it lies on none of the labels in `taken`.
+
+    These are middles of labels in degrees, and get this one's. A label is 3.6 degrees wide and 0.8 high on the map.
+    """
+    sides = {(right, above): (lon + 2.2 * right, lat + 0.6 * above) for above in (1, -1) for right in (1, -1)}
+    free = (
+        side
+        for side, (x, y) in sides.items()
+        if not any(abs(x - other_x) < 3.6 and abs(y - other_y) < 0.8 for other_x, other_y in taken)
+    )
+    right, above = next(free, (1, 1))
+    taken.append(sides[right, above])
+    return "left" if right > 0 else "right", (6 * right, 5 if above > 0 else -12)
 
 
 def weather(report: Report) -> Figure:
@@ -185,11 +216,13 @@ def weather(report: Report) -> Figure:
             top = max(row["late_share"] or 0, row["cancelled_share"])
             mean = row["mean_dep_delay_min"]
             axes.text(x, top + 0.008, "–" if mean is None else f"{mean:.0f} min", ha="center", fontsize=9)
-        unit = rows[-1]["band"].rpartition(" ")[2] if rows else ""
+        if not rows:
+            axes.text(0.5, 0.5, "no flight with a reading", ha="center", transform=axes.transAxes, color="#555555")
+        unit = next((row["band"].rpartition(" ")[2] for row in rows if " " in row["band"]), "")
         bands = [row["band"].removesuffix(f" {unit}").replace("under ", "< ") for row in rows]
         labels = [f"{band}\n{_thousands(row['flights'])}" for band, row in zip(bands, rows, strict=True)]
         axes.set_xticks(place, labels, fontsize=8.5, rotation=0)
-        axes.set_title(f"{factor} ({unit})")
+        axes.set_title(f"{factor} ({unit})" if unit else factor)
         axes.grid(axis="x", visible=False)
         axes.tick_params(axis="x", length=0)
     panels[0].yaxis.set_major_formatter(PercentFormatter(1, decimals=0))

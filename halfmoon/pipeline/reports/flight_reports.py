@@ -11,7 +11,7 @@ from itertools import pairwise
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from halfmoon.pipeline.reports.report import Report, collect
+from halfmoon.pipeline.reports.report import Report, collect, show
 
 LATE_MIN = 15
 
@@ -33,6 +33,18 @@ def flight_reports(enriched: DataFrame, *, min_route_flights: int) -> list[Repor
         collect("delay_by_route", "Routes, worst first", _by_route(enriched, min_route_flights), 2),
         collect("delay_by_weather", "Weather at the origin against delay", _by_weather(enriched), 2),
         collect("delay_by_plane_age", "Delay by the aircraft's age", _by_plane_age(enriched), 1),
+    ]
+
+
+def flight_facts(overview: Report) -> list[tuple[str, str]]:
+    """What the page says first, from the report `overview`: (what, how much)."""
+    [row] = overview.dicts()
+    minutes = [("mean_dep_delay_min", "mean departure delay (min)"), ("mean_arr_delay_min", "mean arrival delay (min)")]
+    return [
+        ("flights", show(row["flights"])),
+        ("left late", show(row["late_share"], "late_share")),
+        ("cancelled", show(row["cancelled_share"], "cancelled_share")),
+        *((what, show(row[column])) for column, what in minutes),
     ]
 
 

@@ -13,6 +13,8 @@ from halfmoon.pipeline.times import utc
 MOST_MOMENTS = 1_000
 """Of more, the table over time tells stretches of the same length, with the greatest lag of each."""
 
+_NO_GROUP = "No group that was asked for has committed an offset."
+
 
 def lag_reports(samples: pyarrow.Table, now_ms: int | None) -> list[Report]:
     """From `jobs.lag.Samples.rows`; *now* is the sample of that moment, None one that found no group."""
@@ -25,8 +27,8 @@ def lag_reports(samples: pyarrow.Table, now_ms: int | None) -> list[Report]:
     ]
     columns = ("group", "topic", "partitions", "committed", "end", "lag")
     return [
-        Report("lag_now", "How far groups are behind", columns, tuple(now), 2),
-        Report("lag_over_time", "Lag over time", ("at", "group", "topic", "lag"), _over_time(by_topic), 3),
+        Report("lag_now", "How far groups are behind", columns, tuple(now), 2, _NO_GROUP),
+        Report("lag_over_time", "Lag over time", ("at", "group", "topic", "lag"), _over_time(by_topic), 3, _NO_GROUP),
     ]
 
 

@@ -21,10 +21,16 @@ from halfmoon.pipeline.reports.report import Report, headings, numeric, one_line
 LONGEST_CELL = 300
 """Characters of a cell that are shown; the middle of a longer one is left out. The files have all of it."""
 
+LONGEST_WORD = 24
+"""Characters of a word that stays whole where a table has too little room."""
+
+FIRST_ROWS = 13
+"""Of a longer table; a click shows the others. A table that has three more is shown whole."""
+
 
 @dataclass(slots=True, frozen=True)
 class Section:
-    """A report on the page: its charts, a sentence about it, and its first `max_rows` rows as a table."""
+    """A report on the page: its charts, a sentence about it, and at most `max_rows` rows as a table."""
 
     report: Report
     figures: Sequence[Figure] = ()
@@ -81,24 +87,41 @@ def _section(section: Section, n: int) -> Iterator[str]:
     if report.rows:
         yield from _table(report, section.max_rows)
     else:
-        yield '<p class="small">No rows.</p>'
-    if len(report.rows) > section.max_rows:
-        count = f"the first {section.max_rows:,} of {len(report.rows):,} rows; all are in {report.name}.parquet"
-        yield f'<p class="small">{_text(count)}</p>'
+        yield f'<p class="small">{_text(report.if_empty)}</p>'
     yield "</section>"
 
 
 def _table(report: Report, max_rows: int) -> Iterator[str]:
-    """A table in a box of its own that scrolls, by keyboard too; cells that name a row are its headings."""
+    """A table; of a long one the first rows, how many these are of how many, and where the others are.
+
+    It stands in a box of its own that scrolls, by keyboard too; cells that name a row are its headings.
+    """
+    total, there = len(report.rows), min(len(report.rows), max_rows)
+    if there > FIRST_ROWS + 3:
+        yield f'<details><summary><span class="closed">{FIRST_ROWS} of {total:,} rows; show {_all(there, total)}</span>'
+        yield f'<span class="opened">{there:,} of {total:,} rows; show {FIRST_ROWS}</span></summary></details>'
+    elif there < total:
+        yield f'<p class="small">{there:,} of {total:,} rows</p>'
     side = [' class="n"' if number else "" for number in numeric(report)]
     head = (f'<th scope="col"{of}>{_text(name)}</th>' for name, of in zip(headings(report), side, strict=True))
     yield f'<div class="scroll" tabindex="0" role="region" aria-label="{_text(report.title)}: table"><table>'
     yield f"<thead><tr>{''.join(head)}</tr></thead><tbody>"
     kinds = ['th scope="row"' if at < report.key_columns else "td" for at in range(len(report.columns))]
-    for cells in shown(report.rows[:max_rows], report.columns):
-        row = (f"<{kind}{of}>{_text(cell)}</{kind[:2]}>" for kind, of, cell in zip(kinds, side, cells, strict=True))
+    for cells in shown(report.rows[:there], report.columns):
+        sides = [of or (' class="w"' if _has_long_word(cell) else "") for of, cell in zip(side, cells, strict=True)]
+        row = (f"<{kind}{of}>{_text(cell)}</{kind[:2]}>" for kind, of, cell in zip(kinds, sides, cells, strict=True))
         yield f"<tr>{''.join(row)}</tr>"
     yield "</tbody></table></div>"
+    if there < total:
+        yield f'<p class="small">All {total:,} rows are in tables/{_text(report.name)}.csv, .md and .parquet.</p>'
+
+
+def _has_long_word(text: str) -> bool:
+    return len(text) > LONGEST_WORD and any(len(word) > LONGEST_WORD for word in text.split())
+
+
+def _all(there: int, total: int) -> str:
+    return "all" if there == total else f"{there:,}"
 
 
 def _text(text: str) -> str:
@@ -123,8 +146,9 @@ p { margin: 0 0 12px; overflow-wrap: anywhere; }
 a { color: var(--link); }
 .small { color: var(--soft); font-size: 13px; }
 section { margin-top: 40px; scroll-margin-top: 12px; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fill, minmax(165px, 1fr)); gap: 12px; margin: 22px 0 18px; }
-.tiles div { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; }
+.tiles { display: flex; flex-wrap: wrap; gap: 12px; margin: 22px 0 18px; }
+.tiles div { min-width: 165px; max-width: 100%; /* as wide as its number */
+  background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 12px 16px; }
 dt { color: var(--soft); font-size: 13px; overflow-wrap: anywhere; }
 dd { margin: 2px 0 0; font-size: 23px; line-height: 1.25; font-weight: 600; overflow-wrap: anywhere;
   font-variant-numeric: tabular-nums; }
@@ -133,16 +157,22 @@ nav { display: flex; flex-wrap: wrap; gap: 4px 20px; font-size: 14px; }
 figure { margin: 0 0 14px; padding: 14px; background: #fff; border: 1px solid var(--line); border-radius: 8px;
   overflow-x: auto; }
 figure svg { display: block; width: 100%; height: auto; min-width: 620px; max-width: 1056px; margin: 0 auto; }
-.scroll { max-height: 440px; overflow: auto; border: 1px solid var(--line); border-radius: 8px;
-  background: var(--card); }
+.scroll { overflow: auto; border: 1px solid var(--line); border-radius: 8px; background: var(--card); }
+details:not([open]) + .scroll tbody tr:nth-child(n + FIRST_HIDDEN) { display: none; }
+details[open] + .scroll { max-height: 80vh; }
+details:not([open]) .opened, details[open] .closed { display: none; }
+summary { width: fit-content; margin-bottom: 6px; color: var(--link); font-size: 13px; cursor: pointer; }
 table { border-collapse: separate; border-spacing: 0; width: 100%; font-size: 13.5px; }
 th, td { padding: 5px 12px; text-align: left; vertical-align: top; font-weight: normal; max-width: 30em;
   overflow-wrap: break-word; border-bottom: 1px solid var(--line); }
-thead th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 600; white-space: nowrap;
+/* Long names without a space are broken where a table would be too wide, but not into single letters. */
+.w { overflow-wrap: anywhere; min-width: 8em; }
+thead th { position: sticky; top: 0; background: var(--card); color: var(--soft); font-weight: 600;
   vertical-align: bottom; }
 tbody tr:last-child > * { border-bottom: 0; }
 tbody tr:hover > * { background: var(--ground); }
-.n { text-align: right; white-space: nowrap; font-variant-numeric: tabular-nums; }
+.n { text-align: right; font-variant-numeric: tabular-nums; }
+td.n, tbody th.n { white-space: nowrap; }
 .scroll + .small { margin-top: 6px; }
 @media print {
   body { background: #fff; font-size: 11px; }
@@ -153,9 +183,9 @@ tbody tr:hover > * { background: var(--ground); }
   figure, tr, .tiles div { break-inside: avoid; }
   figure { border: 0; padding: 0; overflow: visible; }
   figure svg { min-width: 0; }
-  .scroll { max-height: none; overflow: visible; border: 0; }
+  .scroll, details[open] + .scroll { max-height: none; overflow: visible; border: 0; }
   table { font-size: 10px; }
   th, td { padding: 2px 10px; }
   thead th { position: static; }
 }
-"""
+""".replace("FIRST_HIDDEN", str(FIRST_ROWS + 1))

@@ -10,7 +10,7 @@ import csv
 import glob
 import os
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,13 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, frozen=True)
 class Report:
-    """`name` is the file's name and the tag of its rows in the summary topic; the first `key_columns` name a row."""
+    """`name` is the file's name and the tag of its rows in the summary topic; the first `key_columns` name a row.
+
+    `if_empty` is what a reader finds in place of a table without rows: why there are none.
+    """
 
     name: str
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     key_columns: int
+    if_empty: str = "No rows: nothing of this kind was seen."
 
     def column(self, name: str) -> list[Any]:
         at = self.columns.index(name)
@@ -84,13 +88,14 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def markdown(report: Report) -> str:
-    """A title and a table; numbers stand to the right."""
+    """A title and a table; numbers stand to the right. Below a table without rows stands why there are none."""
     lines = [
         f"# {one_line(report.title)}",
         "",
         _line(headings(report)),
         _line(["---:" if number else "---" for number in numeric(report)]),
         *(_line(cells) for cells in shown(report.rows, report.columns)),
+        *([] if report.rows else ["", one_line(report.if_empty)]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -117,27 +122,50 @@ def numeric(report: Report) -> list[bool]:
 
 
 def shown(rows: Sequence[Sequence[object]], columns: Sequence[str]) -> Iterator[list[str]]:
-    """The cells of each row as a reader sees them."""
+    """The cells of each row as a reader sees them; the numbers and times of a column have one format."""
+    cells = [_cell([row[at] for row in rows], name) for at, name in enumerate(columns)]
     for row in rows:
-        yield [show(value, name) for value, name in zip(row, columns, strict=True)]
+        yield [of(value) for of, value in zip(cells, row, strict=True)]
 
 
 def show(value: object, column: str = "") -> str:
     """A cell as one line of text; `column` tells that it is a share. Datetimes are in UTC, naive ones taken for it."""
-    if value is None:
-        return "–"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int | float) and column.endswith("_share"):
-        return percent(value)
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) < 1 else f"{value:,.1f}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, datetime):
-        moment = utc(value)
-        return f"{moment:%Y-%m-%d %H:%M:%S}" if moment.second else f"{moment:%Y-%m-%d %H:%M}"
-    return one_line(str(value))
+    return _cell([value], column)(value)
+
+
+def _cell(values: Sequence[object], column: str) -> Callable[[object], str]:
+    """How the cells of the column that holds `values` are written."""
+    decimals = _decimals([value for value in values if isinstance(value, float)])
+    time_format = _time_format([utc(value) for value in values if isinstance(value, datetime)])
+    is_share = column.endswith("_share")
+
+    def text(value: object) -> str:
+        if value is None:
+            return "–"
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, int | float):
+            return percent(value) if is_share else f"{value:,.{decimals}f}"
+        if isinstance(value, datetime):
+            moment = utc(value)
+            return moment.strftime(time_format).replace("<ms>", f"{moment.microsecond // 1000:03}")
+        return one_line(str(value))
+
+    return text
+
+
+def _decimals(numbers: Sequence[float]) -> int:
+    """None where all are whole, two where one is near to nothing, else one: 16.90 beside 0.69, 16.9 beside 3.4."""
+    parts = [abs(number) for number in numbers if not number.is_integer()]
+    return 0 if not parts else 2 if min(parts) < 1 else 1
+
+
+def _time_format(moments: Sequence[datetime]) -> str:
+    """To the minute where none has seconds; to the millisecond (`<ms>`) where seconds would hardly tell them apart."""
+    each, seconds = set(moments), {moment.replace(microsecond=0) for moment in moments}
+    if len(each) > 1 and len(each) >= 2 * len(seconds):
+        return "%Y-%m-%d %H:%M:%S.<ms>"
+    return "%Y-%m-%d %H:%M:%S" if any(moment.second for moment in moments) else "%Y-%m-%d %H:%M"
 
 
 def percent(share: float) -> str:

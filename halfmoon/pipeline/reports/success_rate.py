@@ -44,6 +44,10 @@ _OWN_COLUMNS = {
     *("order_id", "paying_for", "ordered_at", "payment_id", "paid_at", "outcome", "payments", "first", "made"),
     *("window", "window_start", "orders", PAID, LATE, MISSING, WITHOUT_ID, "twice", "success_share", "late_min"),
 }
+_NOT_DECIDED = (
+    "No order is decided yet. An order counts once records have come that are dated so long after it"
+    " that it can no longer be paid (the rules late_within and watermark)."
+)
 _UNITS_MS = {"millisecond": 1, "second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _DURATION = re.compile(rf"(\d+)\s*({'|'.join(_UNITS_MS)})s?", re.IGNORECASE)
 
@@ -206,8 +210,8 @@ def success_rate_reports(
 
     outcome = F.col("outcome")
     return [
-        _rates("success_rate", "Success rate", cells, ("window_start", *by)),
         _rates("success_rate_by_window", "Success rate over time", cells, ("window_start",)),
+        _rates("success_rate", f"Success rate by {_and('window', *map(heading, by))}", cells, ("window_start", *by)),
         *(_rates(f"success_rate_by_{name}", f"Success rate by {heading(name)}", cells, (name,)) for name in by),
         listed("late_payments", "Orders paid late", outcome == LATE, total(LATE), "paid_at", late_min),
         listed("missing_payments", "Orders without payment", outcome == MISSING, total(MISSING)),
@@ -254,7 +258,12 @@ def _cells(decided: DataFrame, rules: Rules) -> list[dict[str, Any]]:
 def _rates(name: str, title: str, cells: Sequence[dict[str, Any]], keys: tuple[str, ...]) -> Report:
     columns = ("orders", PAID, LATE, MISSING)
     rows = [(*key, *sums, round(sums[1] / sums[0], 4)) for key, sums in _summed(cells, keys, columns)]
-    return Report(name, title, (*keys, *columns, "success_share"), tuple(rows), len(keys))
+    return Report(name, title, (*keys, *columns, "success_share"), tuple(rows), len(keys), _NOT_DECIDED)
+
+
+def _and(*words: str) -> str:
+    """One, two and three."""
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 def _without_id(cells: Sequence[dict[str, Any]], by: tuple[str, ...]) -> Report:

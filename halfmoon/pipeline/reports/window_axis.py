@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from math import ceil, floor, gcd, nan
+from math import ceil, floor, gcd, isnan, nan
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -59,6 +59,15 @@ class WindowAxis:
                 all_of_them[at] += orders
         return [part / whole if whole >= fewest else nan for part, whole in zip(good, all_of_them, strict=True)]
 
+    def lowest(self, rows: Iterable[dict[str, Any]], fewest: int) -> list[float]:
+        """The lowest `success_share` of a window in each bar, of windows with `fewest` orders and more; nan if none."""
+        lowest = [nan] * self.count
+        for row in rows:
+            if row["success_share"] is not None and (row["orders"] or 0) >= fewest:
+                at, share = self.place(row["window_start"]), float(row["success_share"])
+                lowest[at] = share if isnan(lowest[at]) else min(lowest[at], share)
+        return lowest
+
     def bars(self, axes: Axes, heights: Sequence[float], **style: Any) -> None:
         # A gap between bars and no edges: an edge would hide a thin piece of a stack.
         axes.bar(self.middles, heights, 0.94 * self.bar_s / DAY_S, linewidth=0, **style)
@@ -66,7 +75,8 @@ class WindowAxis:
     def axis(self, axes: Axes, least: int = 8) -> None:
         """The axis of time below, with room for `least` bars: two or three should not fill it."""
         start, end = self.edges[0], self.edges[-1]
-        time_axis(axes, start, start if self.alone else end)
+        # A tick per eighth of the axis: between the ticks of two bars in the middle is no room for more.
+        time_axis(axes, start, start if self.alone else end, 1 + min(8, 8 * self.count // max(least, 1)))
         room = max(0.0, (least - self.count) / 2 * self.bar_s / DAY_S)
         axes.set_xlim(start - room, end + room)
 

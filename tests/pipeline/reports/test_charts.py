@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 from math import isnan
 from typing import Any
 
@@ -13,8 +14,8 @@ from hypothesis import strategies as st
 from matplotlib.dates import date2num, num2date
 from matplotlib.figure import Figure
 
-from halfmoon.pipeline.reports.charts import CHARTS, MOST_BARS, MOST_CELLS, MOST_POINTS
-from halfmoon.pipeline.reports.drawing import svg
+from halfmoon.pipeline.reports.charts import CHARTS, MOST_POINTS
+from halfmoon.pipeline.reports.drawing import styled, svg
 from halfmoon.pipeline.reports.report import Report
 from halfmoon.pipeline.reports.window_axis import WindowAxis, duration
 
@@ -56,17 +57,12 @@ def xs(line: Any) -> list[datetime]:
     return [num2date(x) for x in line.get_xdata()]
 
 
-def orders(start: datetime, paid: int, late: int = 0, missing: int = 0) -> tuple[Any, ...]:
-    count = paid + late + missing
-    return start, count, paid, late, missing, paid / count if count else None
-
-
 def test_there_is_a_chart_for_each_report() -> None:
     assert CHARTS.keys() == COLUMNS.keys()
 
 
 ANY_ROW: dict[str, tuple[Any, ...]] = {
-    "success_rate_by_window": orders(T0, 9, 1),
+    "success_rate_by_window": (T0, 10, 9, 1, 0, 0.9),
     "success_rate": (T0, "EU", 20, 18, 1, 1, 0.9),
     "delay_by_level": ("DELAY=3", 10.0, 5, 1, -2.0, 0.0, 7.5, 80.0),
     "delay_over_time": (T0, 5, 2.0, 9.0),
@@ -117,98 +113,6 @@ def test_a_naive_time_is_utc(name: str) -> None:
         for at in (T0, T0.replace(tzinfo=None), T0.astimezone(timezone(5 * HOUR)))
     )
     assert aware == naive == elsewhere
-
-
-def test_success_over_time() -> None:
-    figure = draw("success_rate_by_window", orders(T0, 90, 6, 4), orders(T0 + HOUR, 45, 5), orders(T0 + 3 * HOUR, 0))
-    top, bottom = figure.axes
-    [line] = top.lines
-    assert xs(line) == [T0 + n * HOUR + HOUR / 2 for n in range(4)]
-    first, second, *rest = line.get_ydata()
-    assert (first, second) == pytest.approx((0.9, 0.9))
-    assert all(isnan(share) for share in rest)  # an hour that is not there, and one without orders
-    bars = [[(bar.get_y(), bar.get_height()) for bar in part] for part in bottom.containers]
-    assert bars == [
-        [(0, 90), (0, 45), (0, 0), (0, 0)],
-        [(90, 6), (45, 5), (0, 0), (0, 0)],
-        [(96, 4), (50, 0), (0, 0), (0, 0)],
-    ]
-    assert legend(bottom) == ["paid", "late", "missing"]
-    assert labels(bottom.get_xticklabels())[:2] == ["14:00\n31 Jan 2026", "14:30"]
-    assert "90.0% of 150 orders" in said(figure)
-    assert "each bar: 1 h" in said(figure)
-
-
-def test_many_windows_share_bars() -> None:
-    rows = [orders(T0 + n * 5 * MINUTE, 8 + n % 2, 2 - n % 2) for n in range(2016)]
-    figure = draw("success_rate_by_window", *rows)
-    top, bottom = figure.axes
-    paid = [bar.get_height() for bar in bottom.containers[0]]
-    assert len(paid) <= MOST_BARS
-    assert sum(paid) == sum(row[2] for row in rows)
-    assert max(paid) == 24 * 8.5  # two hours hold 24 windows
-    assert "each bar: 2 h" in said(figure)
-    assert top.lines[0].get_ydata()[1] == pytest.approx(0.85)
-    assert bottom.containers[0][0].get_center()[0] == pytest.approx(date2num(T0 + HOUR))
-
-
-def test_a_heat_map_has_the_busiest_above() -> None:
-    columns = ("window_start", "region", "channel", "orders", "paid", "late", "missing", "success_share")
-    rows = (
-        (T0, "EU", None, 40, 30, 5, 5, 0.75),
-        (T0, "US", "web", 100, 90, 10, 0, 0.9),
-        (T0 + HOUR, "EU", None, 19, 19, 0, 0, 1.0),
-        (T0 + 2 * HOUR, "EU", None, 50, 50, 0, 0, 1.0),
-    )
-    figure = CHARTS["success_rate"](Report("success_rate", "", columns, rows, 3))
-    axes, bar = figure.axes
-    assert labels(axes.get_yticklabels()) == ["EU · – (109)", "US · web (100)"]
-    assert axes.yaxis_inverted()
-    [mesh] = axes.collections
-    grid = mesh.get_array().filled(-1).reshape(2, 3).tolist()
-    assert grid == [[0.75, -1, 1.0], [0.9, -1, -1]]  # 19 orders are too few
-    assert (mesh.norm.vmin, mesh.norm.vmax) == (0.75, 1.0)
-    assert bar.get_ylabel() == "success share"
-    assert "Success rate by region · channel" in said(figure)
-    assert "fewer than 20 orders" in said(figure)
-
-
-def test_a_cell_far_below_the_others_says_how_far() -> None:
-    columns = ("window_start", "region", "orders", "paid", "late", "missing", "success_share")
-    start = datetime(2026, 1, 1, tzinfo=UTC)
-    rows = [
-        (start + timedelta(hours=n), region, 100, 95, 0, 5, 0.25 if (n, region) == (7, "b") else 0.94 + n / 1000)
-        for n in range(24)
-        for region in ("a", "b")
-    ]
-    figure = CHARTS["success_rate"](Report("success_rate", "", columns, tuple(rows), 2))
-    assert [text.get_text() for text in figure.axes[0].texts] == ["25.0%"]
-
-
-def test_a_heat_map_is_cut_to_what_can_be_read() -> None:
-    rows = [
-        (T0 + n * HOUR, f"R{region:02}", 50 + region, 50, region, 0, 50 / (50 + region))
-        for n in range(24 * 14)
-        for region in range(30)
-    ]
-    figure = draw("success_rate", *rows)
-    axes = figure.axes[0]
-    shown = labels(axes.get_yticklabels())
-    assert len(shown) == 20
-    assert shown[0] == "R29 (26,544)"
-    assert shown[-1] == "R10 (20,160)"
-    [mesh] = axes.collections
-    assert mesh.get_array().size <= 20 * MOST_CELLS
-    assert "The 20 of 30 with most orders" in said(figure)
-    assert "each cell: 6 h" in said(figure)
-
-
-def test_one_bad_cell_does_not_flatten_the_scale() -> None:
-    rows = [(T0 + n * HOUR, "EU", 100, 0, 0, 0, 0.9 + n / 1000 if n else 0.01) for n in range(50)]
-    figure = draw("success_rate", *rows)
-    [mesh] = figure.axes[0].collections
-    assert mesh.norm.vmin == pytest.approx(0.899, abs=0.004)
-    assert mesh.colorbar.extend == "min"
 
 
 def test_delays_stand_in_the_order_of_what_was_asked_for() -> None:
@@ -339,6 +243,34 @@ def test_lag_shows_those_that_lag_most_at_the_end() -> None:
     assert axes.get_ylim()[0] == 0
     assert axes.get_ylabel() == "lag (messages)"
     assert "the 10 of 12 with most at the end" in said(figure)
+
+
+def test_lag_of_one_sample_says_that_there_is_one() -> None:
+    one = [(T0, group, "orders", 7) for group in ("a", "b")]
+    assert "One sample so far" in said(draw("lag_over_time", *one))
+    two = draw("lag_over_time", *one, (T0 + MINUTE, "a", "orders", 9))
+    assert "One sample" not in said(two)
+    assert "A line per group and topic" in said(two)
+
+
+@pytest.mark.parametrize("name", [name for name in CHARTS if "window_start" in COLUMNS[name]])
+@pytest.mark.parametrize("count", [1, 2, 4, 7, 9, 40])
+@pytest.mark.parametrize("step", [MINUTE, 90 * MINUTE])
+def test_ticks_of_few_windows_do_not_overlap(name: str, count: int, step: timedelta) -> None:
+    figure = draw(name, *((T0 + n * step, *ANY_ROW[name][1:]) for n in range(count)))
+    with styled():
+        figure.draw_without_rendering()
+    axes = figure.axes[1 if len(figure.axes) > 1 and name != "success_rate" else 0]
+    boxes = [tick.get_window_extent() for tick in axes.get_xticklabels() if tick.get_text()]
+    assert boxes
+    for one, other in pairwise(boxes):
+        assert one.x1 < other.x0
+
+
+def test_milliseconds_are_written_out() -> None:
+    top, _ = draw("delay_over_time", (T0, 1, 4.0, 7_200_000.0), (T0 + HOUR, 1, 4.0, 50.0)).axes
+    written = [top.yaxis.get_major_formatter()(value, 0) for value in (0.5, 10, 10_000_000)]
+    assert written == ["0.5", "10", "10,000,000"]
 
 
 @pytest.mark.parametrize(

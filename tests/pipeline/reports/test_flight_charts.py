@@ -12,6 +12,9 @@ from halfmoon.pipeline.reports.report import Report
 
 MEASURES = ("flights", "cancelled", "cancelled_share", "mean_dep_delay_min", "median_dep_delay_min", "late_share")
 
+ROUTE_COLUMNS = ("origin", "dest", "dest_name", "dest_lat", "dest_lon", "distance_miles", *MEASURES)
+ARRIVAL = ("mean_arr_delay_min", "p90_arr_delay_min")
+
 
 def measures(flights: int, mean: float | None) -> tuple[object, ...]:
     return (flights, 1, 0.01, mean, mean, None if mean is None else 0.2)
@@ -19,6 +22,10 @@ def measures(flights: int, mean: float | None) -> tuple[object, ...]:
 
 @pytest.fixture
 def reports() -> list[Report]:
+    return flight_reports()
+
+
+def flight_reports() -> list[Report]:
     months = tuple(
         (carrier, month, f"{carrier} Airlines Inc.", *measures(flights, float(month)))
         for carrier, flights in (("XX", 100), ("YY", 300), ("ZZ", 3))
@@ -34,11 +41,10 @@ def reports() -> list[Report]:
         for factor in ("visibility", "wind", "precipitation")
         for number, (band, mean) in enumerate((("under 1", 3.0), ("1+", None)))
     )
-    route_columns = ("origin", "dest", "dest_name", "dest_lat", "dest_lon", "distance_miles", *MEASURES)
     return [
         Report("delay_by_carrier_month", "", ("carrier", "month", "airline", *MEASURES), months, 2),
         Report("delay_by_hour", "", ("hour", *MEASURES, "p90_dep_delay_min"), hours, 1),
-        Report("delay_by_route", "", (*route_columns, "mean_arr_delay_min", "p90_arr_delay_min"), routes, 2),
+        Report("delay_by_route", "", (*ROUTE_COLUMNS, *ARRIVAL), routes, 2),
         Report("delay_by_weather", "", ("factor", "band", "band_number", *MEASURES), bands, 2),
     ]
 
@@ -77,3 +83,22 @@ def test_routes_stand_in_order_with_their_names(reports: list[Report]) -> None:
     axes = flight_charts.worst_routes(reports[2]).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["JFK → Los Angeles Intl (LAX)", "EWR → BQN"]
     assert [bar.get_width() for bar in axes.patches] == [12.0, 8.0]
+
+
+def test_weather_without_a_reading_says_so(reports: list[Report]) -> None:
+    rows = tuple(row for row in reports[3].rows if row[0] == "visibility")
+    panels = flight_charts.weather(Report("delay_by_weather", "", reports[3].columns, rows, 2)).axes
+    assert [(axes.get_title("left") or axes.get_title()) for axes in panels] == [
+        "visibility (mi)",
+        "wind",
+        "precipitation",
+    ]
+    assert ["no flight with a reading" in [text.get_text() for text in axes.texts] for axes in panels] == [0, 1, 1]
+
+
+def test_labels_of_places_near_each_other_do_not_lie_on_each_other() -> None:
+    taken: list[tuple[float, float]] = []
+    sides = [flight_charts._free_side(-90, 40, taken) for _ in range(4)]
+    assert len(set(sides)) == 4
+    for n, (x, y) in enumerate(taken):
+        assert all(abs(x - other_x) >= 3.6 or abs(y - other_y) >= 0.8 for other_x, other_y in taken[:n])

@@ -129,20 +129,40 @@ def test_every_cell_is_there(tmp_path: Path) -> None:
     assert [attrs.get("class") for tag, attrs in page.elements if tag == "div"][-1] == "scroll"
 
 
-def test_a_long_table_is_cut_and_says_so(tmp_path: Path) -> None:
+def test_a_long_table_is_cut_and_says_how_far_and_where_the_rest_is(tmp_path: Path) -> None:
     rows = tuple((n,) for n in range(12_345))
     page = written(tmp_path, Section(Report("late_payments", "Late", ("n",), rows, 0)))
     assert page.cells() == [["n"], *([str(n)] for n in range(200))]
-    assert page.texts["p"][-1] == "the first 200 of 12,345 rows; all are in late_payments.parquet"
-    few = written(tmp_path, Section(Report("few", "Few", ("n",), rows[:3], 0), max_rows=3))
-    assert len(few.rows) == 4
-    assert not any("parquet" in text for text in few.texts["p"])
+    assert page.texts["span"] == ["13 of 12,345 rows; show 200", "200 of 12,345 rows; show 13"]
+    assert page.texts["p"][-1] == "All 12,345 rows are in tables/late_payments.csv, .md and .parquet."
+    assert "details:not([open]) + .scroll tbody tr:nth-child(n + 14) { display: none; }" in page.source
+    whole = written(tmp_path, Section(Report("some", "Some", ("n",), rows[:188], 0)))
+    assert whole.texts["span"] == ["13 of 188 rows; show all", "188 of 188 rows; show 13"]
+    assert len(whole.rows) == 189
+    tags = [tag for tag, _ in whole.elements]
+    assert tags[tags.index("details") + 4] == "div", "the style of the rows is of a table right after it"
+
+
+@pytest.mark.parametrize("count", [1, 13, 16])
+def test_a_table_that_is_shown_whole_says_nothing_of_rows(count: int, tmp_path: Path) -> None:
+    page = written(tmp_path, Section(Report("few", "Few", ("n",), tuple((n,) for n in range(count)), 0)))
+    assert len(page.rows) == 1 + count
+    assert "details" not in page.texts
+    assert "rows" not in page.source.partition("<main>")[2]
+
+
+def test_a_short_cut_says_so_too(tmp_path: Path) -> None:
+    page = written(tmp_path, Section(Report("few", "Few", ("n",), ((1,), (2,), (3,), (4,)), 0), max_rows=3))
+    assert len(page.rows) == 4
+    assert page.texts["p"][-2:] == ["3 of 4 rows", "All 4 rows are in tables/few.csv, .md and .parquet."]
 
 
 def test_a_report_without_rows_says_so(tmp_path: Path) -> None:
     page = written(tmp_path, section(Report("lag_over_time", "Lag", LAG.columns, (), 3)), summary=[])
     assert page.rows == []
-    assert page.texts["p"][-1] == "No rows."
+    assert page.texts["p"][-1] == "No rows: nothing of this kind was seen."
+    told = Report("lag_over_time", "Lag", LAG.columns, (), 3, "No group has committed an offset.")
+    assert written(tmp_path, section(told)).texts["p"][-1] == told.if_empty
     assert "dl" not in page.texts
 
 

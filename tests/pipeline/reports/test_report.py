@@ -20,6 +20,7 @@ from halfmoon.pipeline.reports.report import (
     percent,
     save,
     show,
+    shown,
     whole_file,
 )
 
@@ -65,7 +66,12 @@ def test_a_report_without_rows_has_files_with_its_columns(tmp_path: Path) -> Non
     table = pq.read_table(parquet)
     assert (table.column_names, table.num_rows) == (["at", "letters"], 0)
     assert comma.read_text() == "at,letters\n"
-    assert marked.read_text().splitlines()[2:] == ["| at | letters |", "| --- | --- |"]
+    assert marked.read_text().splitlines()[2:] == [
+        "| at | letters |",
+        "| --- | --- |",
+        "",
+        "No rows: nothing of this kind was seen.",
+    ]
 
 
 def test_text_of_any_kind_is_saved(tmp_path: Path) -> None:
@@ -147,6 +153,8 @@ def test_headings_give_the_unit(column: str, text: str) -> None:
         (None, "–"),
         (0.123, "0.12"),
         (12.34, "12.3"),
+        (10.0, "10"),
+        (0.0, "0"),
         (12345, "12,345"),
         ("x", "x"),
         ("a|b\nc", "a|b c"),
@@ -158,6 +166,24 @@ def test_headings_give_the_unit(column: str, text: str) -> None:
 )
 def test_values(value: object, text: str) -> None:
     assert show(value) == text
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ((16.904, 0.69, 0.0, None), ["16.90", "0.69", "0.00", "–"]),
+        ((16.904, -2.0, 0.0, 3), ["16.9", "-2.0", "0.0", "3.0"]),
+        ((10.0, -4.0, 1200.0), ["10", "-4", "1,200"]),
+        ((datetime(2026, 1, 31, 14), datetime(2026, 1, 31, 14, 0, 5)), ["2026-01-31 14:00:00", "2026-01-31 14:00:05"]),
+        (
+            (datetime(2026, 1, 31, 14), datetime(2026, 1, 31, 14, 0, 0, 250_000)),
+            ["2026-01-31 14:00:00.000", "2026-01-31 14:00:00.250"],
+        ),
+        ((float("nan"), float("inf"), 2.5), ["nan", "inf", "2.5"]),
+    ],
+)
+def test_a_column_has_one_format(values: tuple[object, ...], texts: list[str]) -> None:
+    assert [cell for [cell] in shown([(value,) for value in values], ["n"])] == texts
 
 
 def test_the_name_of_a_column_says_that_it_is_a_share() -> None:
