@@ -144,7 +144,7 @@ READS: dict[int, tuple[int, Fields]] = {
     90: (1, describe_share_offsets),
 }  # fmt: skip
 
-NOTHING_KEPT = {18, 34, 35, 43, 45, 46, 50, 51, 55, 57, 60, 71, 72}
+NOTHING_KEPT = {17, 18, 34, 35, 36, 38, 39, 40, 41, 43, 45, 46, 50, 51, 55, 57, 60, 71, 72}
 """They tell nothing that the log remembers."""
 WAITS_ITSELF = {0, 8, 11, 14, 22, 24, 25, 26, 27, 28, 68, 76, 78, 79}
 """They wait for what they have written, or what their answer rests on."""
