@@ -49,6 +49,7 @@ EXPECTED_S = {
     "tests/clients/test_compaction.py": 22,
     "tests/clients/test_quotas.py": 21,
     "tests/crash/test_kill9_compaction.py": 20,
+    "tests/extremes/test_extremes.py": 20,
     "tests/clients/test_confluent.py": 19,
     "tests/services/waiting/test_deliveries.py": 18,
     "tests/crash/test_dying_disk.py": 18,

@@ -8,6 +8,7 @@ Rules:
 - Every waiter of a partition gets its answer, however many there are (B13).
 - A waiter that is gone (`drop`) is never woken.
 - `wake` runs inside `on_arrival`, `expire` or `check`; it may park again, and that is not woken by the same arrival.
+- One arrival may wake thousands: where `is_long` says so, the rest is woken in `wake_late`, in the same order.
 - Policies of plugins may leave a request waiting although something has come for it; then `check` leaves it, too, until
   they have let an arrival count.
 - `check` asks each waiter's own `ready`, so that a lost notification costs seconds and not for ever (B12).
@@ -20,6 +21,7 @@ It knows no socket and no clock: deadlines are monotonic milliseconds that the c
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple, Protocol
 
@@ -132,6 +134,12 @@ class HoldService:
         self.on_policy_error: Callable[[Policy, Exception], None] = lambda policy, error: None
         self.on_error: Callable[[Exception], None] = lambda error: None
         """Told what a waiter's callback has raised."""
+        self._late: deque[Held] = deque()
+        """To be woken in `wake_late`."""
+        self.is_long: Callable[[], bool] = lambda: False
+        """Whether enough was done in one go."""
+        self.on_late: Callable[[], None] = lambda: None
+        """Called when there is something for `wake_late` that nobody knows of yet."""
 
     def __len__(self) -> int:
         return self._count
@@ -249,8 +257,20 @@ class HoldService:
             self.counters.woken_by_arrival += 1
             self._wake(held)
 
+    def wake_late(self) -> None:
+        """Wake those who were put off, one at least and as many as `is_long` allows."""
+        late = self._late
+        while late:
+            self._call(late.popleft())
+            if late and self.is_long():
+                self.on_late()
+                return
+
     def drop(self, owner: object) -> None:
         """Forget all requests of an owner that is gone; none is woken."""
+        for held in self._late:
+            if held.owner is owner:
+                held.wake = _nobody
         for held in list(self._by_owner.get(owner, ())):
             self.release(held)
             # Who asked mostly points at what it is parked as: let go, so that no garbage collection is needed.
@@ -258,6 +278,15 @@ class HoldService:
             self.counters.dropped += 1
 
     def _wake(self, held: Held) -> None:
+        if self._late:
+            self._late.append(held)
+        elif self.is_long():
+            self._late.append(held)
+            self.on_late()
+        else:
+            self._call(held)
+
+    def _call(self, held: Held) -> None:
         try:
             held.wake()
         except Exception as error:

@@ -92,6 +92,8 @@ class App:
         """Where `listeners.http` is set."""
         self.http_address: Address | None = None
         self._undo: list[Callable[[], object]] = []
+        self.turns = Turns()
+        """The loop's, once it is started."""
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -124,11 +126,15 @@ class App:
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
         self.services.start()
         self._undo.append(self.services.stop)
+        # When this step of the start is over, which may be all of it.
+        asyncio.get_running_loop().call_soon(setattr, self.turns, "paused", False)
 
     async def _open(self) -> None:
         """Recover, and make everything that a listener needs."""
         settings = self.settings
         loop = asyncio.get_running_loop()
+        self.turns = turns = loop.turns if isinstance(loop, MeasuredLoop) else Turns()
+        turns.paused = True
         warning = crc.fallback_warning(time.perf_counter)
         if warning is not None:
             logger.warning("event=slow_checksums reason=%s", warning)
@@ -168,7 +174,6 @@ class App:
             loop.call_soon_threadsafe(buffers.retry)
 
         buffers.on_freed = freed
-        self.turns = turns = loop.turns if isinstance(loop, MeasuredLoop) else Turns()
         self.plugins.guard.on_long = partial(turns.took, PLUGIN)
         self.ticker = Ticker(kernel, loop, turns)
         self.ticker.start()
@@ -281,6 +286,7 @@ class App:
 
     async def stop(self) -> None:
         """Undo what `start` did, last first. What one step raises is logged and does not keep the next from running."""
+        self.turns.paused = True
         while self._undo:
             step = self._undo.pop()
             try:

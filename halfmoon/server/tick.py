@@ -27,6 +27,7 @@ from halfmoon.core.kernel import Kernel
 from halfmoon.core.storage.segment import Sync
 from halfmoon.server.eager import Eager
 from halfmoon.server.sync_place import SyncPlace
+from halfmoon.server.waking import wake_in_turns
 
 log = logging.getLogger("halfmoon.broker")
 
@@ -183,6 +184,7 @@ class Ticker:
         kernel.turn.on_dirty = self._schedule
         kernel.on_handled = self._handled
         kernel.timers.on_deadline = self._arm
+        wake_in_turns(kernel.hold, self._turns)
         self._arm_next(0)
         self.every(TURN_INTERVAL_S, self._turn)
         self._look_at_clock()

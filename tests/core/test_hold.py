@@ -412,3 +412,38 @@ def test_a_wake_that_raises_keeps_no_other_from_being_woken(bench: Bench) -> Non
         bench.woken.clear()
         wake(park())
         assert (bench.woken, failing.errors, len(bench.hold)) == (["whole"], ["wake"], 0)
+
+
+def test_who_is_too_many_for_one_turn_is_woken_later_in_the_same_order(bench: Bench) -> None:
+    asked: list[str] = []
+    bench.hold.is_long = lambda: len(bench.woken) % 3 == 0 and len(bench.woken) > 0
+    bench.hold.on_late = lambda: asked.append("late")
+    names = [f"w{n}" for n in range(10)]
+    for name in names:
+        bench.park(name, "p")
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == names[:3]
+    bench.park("next", "p")
+    bench.hold.on_arrival("p", 1)
+    assert bench.woken == names[:3], "nobody overtakes"
+    assert len(bench.hold) == 0
+    turns = 0
+    while asked:
+        asked.pop()
+        bench.hold.wake_late()
+        turns += 1
+        assert len(asked) <= 1
+    assert bench.woken == [*names, "next"]
+    assert turns == 3
+    bench.hold.wake_late()
+
+
+def test_who_is_gone_before_it_is_woken_late_is_not_woken(bench: Bench) -> None:
+    bench.hold.is_long = lambda: True
+    for name in ("a", "b", "c"):
+        bench.park(name, "p", owner=name)
+    bench.hold.on_arrival("p", 1)
+    bench.hold.drop("b")
+    bench.hold.is_long = lambda: False
+    bench.hold.wake_late()
+    assert bench.woken == ["a", "c"]

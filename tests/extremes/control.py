@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 from halfmoon.kafka_wire.messages import REQUESTS, Part
-from tests.extremes.records import nothing, of_bodies, produce_request, small
+from tests.extremes.records import produce_request, small
 from tests.extremes.registry import extreme, several
 from tests.extremes.world import PATIENCE_S, Steps, World, produced
 
@@ -377,7 +377,8 @@ def producer_ids(world: World) -> Steps:
 @extreme("Share groups", "2,000 records are acknowledged one by one in one request")
 def share(world: World) -> Steps:
     world.topic("t")
-    world.stored("t", of_bodies(nothing(200_000)))
+    for _ in range(12):
+        world.produce({"t": [(0, small())] * 2_000})
     topic_id = world.ask(3, 12, topics=[part(3, "MetadataRequestTopic", name="t")]).topics[0].topic_id
     member = "0123456789abcdefghijkl"
 

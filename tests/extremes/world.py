@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from halfmoon.adapters.kafka.protocol import CreateTopicsRequest
 from tests.extremes.broker import FORGOTTEN
 from tests.extremes.witness import Witness
-from tests.fuzz.peer import Peer, framed
+from tests.fuzz.peer import ClosedError, Peer, framed
 from tests.fuzz.process import BrokerProcess
 from tests.fuzz.remoting import Remote
 
@@ -170,7 +170,10 @@ def measure(extreme: Extreme, runs: int, folder: Path, *, enough_s: float = 0.0)
         next(steps)
         for _ in range(runs):
             world.forget()
-            next(steps)
+            try:
+                next(steps)
+            except ClosedError:
+                raise AssertionError(f"a connection was closed: {world.broker.read_log()[-1:]}") from None
             waits_s.append(world.witness.longest_s())
             turns.append(world.longest())
             if turns[-1].cpu_s <= enough_s:

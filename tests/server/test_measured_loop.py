@@ -15,11 +15,14 @@ import pytest
 from server_rig import in_loop, node, until
 
 from halfmoon.adapters.tcp.turns import Longest, Turns
+from halfmoon.config.settings import HoldSettings
+from halfmoon.core.hold import Held, HoldService
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugin import API_VERSION, hookimpl
 from halfmoon.server import services
 from halfmoon.server.measured_loop import MeasuredLoop, cause_of
 from halfmoon.server.tick import Ticker
+from halfmoon.server.waking import wake_in_turns
 from tests.fuzz.peer import framed
 
 BURNT_S = 0.03
@@ -143,3 +146,55 @@ async def test_a_request_and_a_plugin_by_their_names_in_a_scrape(tmp_path: Path)
     }
     assert found['halfmoon_loop_longest_turn_cpu_seconds{cause="plugin"}'] >= BURNT_S
     assert found['halfmoon_loop_longest_turn_seconds{cause="plugin"}'] >= BURNT_S
+
+
+class Late:
+    api_version = API_VERSION
+
+    @hookimpl
+    def halfmoon_started(self, ctx: object) -> None:
+        burn()
+
+    @hookimpl
+    def halfmoon_stopping(self, ctx: object) -> None:
+        burn()
+
+
+@in_loop
+async def test_a_start_and_a_stop_are_no_turns(tmp_path: Path) -> None:
+    """Nobody waits then; and a warning at each start would be none."""
+    async with node(tmp_path, Late()) as app:
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert all(longest.cpu_s < BURNT_S for longest in app.turns.longest().values())
+        assert not app.turns.paused
+        asyncio.get_running_loop().call_soon(burn)
+        await until(lambda: "other" in app.turns.longest())
+        app.turns.forget()
+    await asyncio.sleep(0)
+    assert all(longest.cpu_s < BURNT_S for longest in turns().longest().values())
+
+
+@in_loop
+async def test_held_requests_are_woken_in_turns() -> None:
+    """While a turn is short; each of these takes 3 ms."""
+    hold = HoldService(HoldSettings())
+    loop_turns = turns()
+    wake_in_turns(hold, loop_turns)
+    woken: list[int] = []
+
+    def wake(number: int) -> None:
+        until_s = time.perf_counter() + 0.003
+        while time.perf_counter() < until_s:
+            pass
+        woken.append(number)
+
+    for number in range(10):
+        hold.park(Held(["p"], 1, 1_000, None, functools.partial(wake, number)), 0)
+    at_once: list[int] = []
+    asyncio.get_running_loop().call_soon(lambda: (hold.on_arrival("p", 1), at_once.append(len(woken))))
+    await until(lambda: at_once)
+    assert at_once[0] <= 2
+    await until(lambda: len(woken) == 10)
+    assert woken == list(range(10))
+    assert loop_turns.longest()["tick"].wall_s >= 0.003

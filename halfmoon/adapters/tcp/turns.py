@@ -67,6 +67,8 @@ class Turns:
         """The CPU clock when it was looked at last, before the turn that is under way."""
         self.quick_soon: Callable[[Callable[[], None]], object] | None = None
         """The loop's `call_soon` for what is over at once, or measures itself; None: it has no other."""
+        self.paused = False
+        """Nothing is noted: the broker starts or stops, and no client waits."""
         self._parts: deque[_Part] = deque(maxlen=8)
         """Noted last; some may be parts of the turn that is under way."""
         self._window_s = 0.0
@@ -84,6 +86,8 @@ class Turns:
     def took(self, cause: str, begun_s: float, cpu_before_s: float | None = None) -> None:
         """A turn, or a part of one with a cause of its own, is over and has taken more than LOOK_S. A part counts as a
         turn, and gives its cause to the whole where it is half of it."""
+        if self.paused:
+            return
         now_s = self.now()
         wall_s = now_s - begun_s
         used_s = self.cpu_now() - (self.cpu_s if cpu_before_s is None else cpu_before_s)

@@ -144,3 +144,11 @@ def test_a_long_turn_is_logged_once_a_minute_for_each_cause(clocks, turns, caplo
     clocks.sleep(LOGGED_S)
     turn(clocks, turns, "CreateTopics", SLOW_S * 2)
     assert len(caplog.records) == 3
+
+
+def test_while_it_starts_nothing_is_noted(clocks, turns):
+    turns.paused = True
+    turn(clocks, turns, "other", 0.5)
+    turns.paused = False
+    turn(clocks, turns, "other", 0.003)
+    assert turns.longest() == {"other": approx(0.003, 0.003)}
