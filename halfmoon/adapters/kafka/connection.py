@@ -331,7 +331,7 @@ class Connection(tcp.Connection):
         return lambda context, request: throttling.handle(route, context, request, size, self.mute)
 
     def _failed(self, error: Exception) -> None:
-        """A request makes no sense, or its handler failed: a programmer's error, which ends here and not in the loop."""
+        """A request makes no sense, or a handler failed: a programmer's error, which ends here and not in the loop."""
         if isinstance(error, MalformedRequest):
             self._malformed(str(error))
             return
