@@ -239,13 +239,14 @@ class Housekeeping:
         return False
 
     def _walk(self) -> Iterator[None]:
+        yield from self._catalog.bury()
         now_ms = self._clock.wall_ms()
         moves = []
         looked = 0
         for partition in list(self._catalog.partitions()):
             if partition.producers is not None:
                 transactions = partition.transactions
-                partition.producers.expire(
+                yield from partition.producers.expire(
                     now_ms - PRODUCER_EXPIRATION_MS, () if transactions is None else transactions.open
                 )
             start, cost = due_start(partition, now_ms)

@@ -8,7 +8,7 @@ its records). Sequence numbers count records and wrap from 2³¹ − 1 to 0.
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.snapshot import Batch
@@ -26,6 +26,10 @@ class Producer:
         self.epoch = epoch
         self.batches = batches
         self.last_ms = last_ms
+
+
+EVERY = 4_000
+"""Producers from one pause to the next, where they expire: a millisecond."""
 
 
 class Producers:
@@ -102,13 +106,12 @@ class Producers:
         else:
             known.last_ms = now_ms
 
-    def expire(self, before_ms: int, in_use: Container[int] = ()) -> None:
+    def expire(self, before_ms: int, in_use: Container[int] = ()) -> Iterator[None]:
         """Forget producers that have not written since `before_ms` (Kafka: producer.id.expiration.ms), but for those
-        whose transaction is open."""
-        gone = [
-            producer_id
-            for producer_id, known in self.by_id.items()
-            if known.last_ms < before_ms and producer_id not in in_use
-        ]
-        for producer_id in gone:
-            del self.by_id[producer_id]
+        whose transaction is open: in slices, since there may be very many."""
+        for at, producer_id in enumerate(list(self.by_id), 1):
+            known = self.by_id.get(producer_id)
+            if known is not None and known.last_ms < before_ms and producer_id not in in_use:
+                del self.by_id[producer_id]
+            if not at % EVERY:
+                yield

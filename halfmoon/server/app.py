@@ -62,9 +62,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("halfmoon.server")
 
-COLLECT_AFTER = 20_000
+COLLECT_AFTER = 10_000
 """Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
 a second beside 1,000 consumers that wait, for 1 to 20 ms."""
+
+YOUNG_LOOKS = 1
+"""After so many looks at what is new, what has stayed is looked at once more: 20,000 containers, some milliseconds."""
+NEVER = 1 << 30
 
 
 class Listener(Protocol):
@@ -331,15 +335,17 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Let the garbage collector look more seldom, and at less. For a process that is a broker and nothing else.
 
     What lives now lives until the end, and a look over it stops the loop for 10 ms. What comes later goes by itself
-    when it is not needed any more: connections and requests leave no cycles behind, but for errors, which are few.
+    when it is not needed any more: connections and requests leave no cycles behind, but for errors, which are few and
+    found while they are young. What has grown old is not looked at again: with 100,000 partitions that takes 0.5 s, and
+    40 ms beside one request of 50,000 elements. Deleted topics are taken apart (`Catalog.bury`).
     A collection before it would take 30 ms, a twentieth of the start, and find a hundred objects.
     """
     gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, *gc.get_threshold()[1:])
+    gc.set_threshold(COLLECT_AFTER, YOUNG_LOOKS, NEVER)
 
 
 def _configure_log(settings: Settings) -> None:
@@ -366,7 +372,7 @@ class _Process:
         loop.add_signal_handler(signal.SIGHUP, self._reload.set)
         app = App(settings, unset_configs=self._unset_configs)
         await app.start()
-        _collect_rarely()
+        collect_rarely()
         reloading = loop.create_task(self._reload_again_and_again(app))
         try:
             self._say_start(app)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halfmoon.core.producer_state import SEQUENCES, Producers
+from halfmoon.core.producer_state import EVERY, SEQUENCES, Producers
 from halfmoon.errors import BrokerError, Fault
 
 
@@ -117,9 +117,21 @@ def test_silent_producers_are_forgotten(log: Log) -> None:
     log.send(0, producer_id=1, now_ms=100)
     log.send(0, producer_id=2, now_ms=200)
     log.send(1, producer_id=1, now_ms=300)
-    log.producers.expire(250)
+    list(log.producers.expire(250))
     assert set(log.producers.by_id) == {1}
     assert log.send(77, producer_id=2) == 3
+
+
+def test_very_many_silent_producers_are_forgotten_in_slices(log: Log) -> None:
+    for producer_id in range(2 * EVERY):
+        log.send(0, producer_id=producer_id, now_ms=100)
+    slices = log.producers.expire(250, {7})
+    next(slices)
+    log.send(1, producer_id=2 * EVERY - 1, now_ms=300)
+    left = len(log.producers.by_id)
+    assert left == EVERY + 1
+    list(slices)
+    assert set(log.producers.by_id) == {7, 2 * EVERY - 1}
 
 
 def test_what_found_no_room_may_come_anywhere_in_the_sequence() -> None:

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from halfmoon.adapters.kafka.routes import Route
 
 
+def _nothing() -> None: ...
+
+
+def _nobody(_: Exception) -> None: ...
+
+
 class InSlices:
     """The requests of one connection."""
 
@@ -77,6 +83,7 @@ class InSlices:
     def drop(self) -> None:
         """The connection is gone: end what is under way."""
         self._gone = True
+        self._on_handled, self._failed = _nothing, _nobody  # or the two would hold each other
         jobs, self._jobs = self._jobs, []
         for job in jobs:
             job.cancel()

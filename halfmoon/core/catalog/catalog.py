@@ -28,6 +28,8 @@ from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.snapshot import CLEAN_BASE
 
+BURIED = 500
+"""Partitions that are taken apart at a time."""
 DELETED_KNOWN = 1_000
 """Deleted topics whose names are still known."""
 
@@ -64,6 +66,8 @@ class Catalog:
         self.next_producer_id = 0
         self.next_clean = CLEAN_BASE
         """Log position that the next compacted segment begins at."""
+        self._dead: list[Topic] = []
+        """Deleted, and not taken apart yet."""
         self._names: list[str] = []
         self._names_at = -1
         """Of `changes`, when they were sorted."""
@@ -204,7 +208,17 @@ class Catalog:
                 del self.views[topic.view.source_number]
         for section in self.sections:
             section.topic_deleted(record.number, len(topic.partitions))
+        self._dead.append(topic)
         self.changes += 1
+
+    def bury(self) -> Iterator[None]:
+        """Take topics apart that were deleted before, in slices: they and their partitions know each other, and would
+        stay until a full garbage collection, which there is none of. Nobody is at work with them any more."""
+        dead, self._dead = self._dead, []
+        for topic in dead:
+            while topic.partitions:
+                del topic.partitions[-BURIED:]
+                yield
 
     def _topic_renamed(self, record: control.TopicRenamed) -> None:
         topic = self.by_number.get(record.number)

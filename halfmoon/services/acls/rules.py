@@ -28,6 +28,8 @@ MATCH, LITERAL, PREFIXED = 2, 3, 4
 ANY_NAME = "*"
 LAST_OPERATION = 15
 DENY, ALLOW = 2, 3
+LONGEST_NAME = 1_000
+"""Rules for prefixes of a name are looked for by each of these, where it is no longer."""
 
 
 class AclFilter(NamedTuple):
@@ -61,6 +63,15 @@ class AclFilter(NamedTuple):
             and self.operation in (ANY, rule.operation)
             and self.permission in (ANY, rule.permission)
         )
+
+    def names(self) -> set[str] | None:
+        """Names of resources, beside which no rule matches; None where any may."""
+        name = self.resource_name
+        if name is None or (self.pattern_type == MATCH and len(name) > LONGEST_NAME):
+            return None
+        if self.pattern_type != MATCH:
+            return {name}
+        return {ANY_NAME, *(name[:length] for length in range(len(name) + 1))}
 
     def _names(self, rule: AclRule) -> bool:
         if self.pattern_type not in (ANY, MATCH, rule.pattern_type):

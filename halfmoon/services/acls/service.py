@@ -29,7 +29,14 @@ class AccessRules:
         """The same in slices: a rule that comes meanwhile is not found."""
         wanted.check()
         found = []
-        for at, rule in enumerate(list(self._state.rules)):
+        state = self._state
+        names = wanted.names()
+        if names is None:
+            rules = list(state.rules)
+        else:
+            rules = [rule for name in names for rule in state.by_name.get(name, ())]
+            rules.sort(key=state.rules.__getitem__)
+        for at, rule in enumerate(rules):
             if wanted.matches(rule):
                 found.append(rule)
             if not at % EVERY:

@@ -18,17 +18,33 @@ class AclsState(CatalogSection):
     records: ClassVar = (control.AclsChanged,)
 
     def __init__(self) -> None:
-        self.rules: dict[AclRule, None] = {}
-        """In the order in which they were made."""
+        self.rules: dict[AclRule, int] = {}
+        """In the order in which they were made, with numbers that say it."""
+        self.by_name: dict[str, set[AclRule]] = {}
+        """By their resources' names."""
+        self._next = 0
 
     def apply(self, record: control.Record) -> None:
         assert isinstance(record, control.AclsChanged)
         for rule in record.removed:
-            self.rules.pop(rule, None)
-        self.rules.update(dict.fromkeys(record.added))
+            if self.rules.pop(rule, None) is not None:
+                named = self.by_name[rule.resource_name]
+                named.discard(rule)
+                if not named:
+                    del self.by_name[rule.resource_name]
+        for rule in record.added:
+            self._add(rule)
+
+    def _add(self, rule: AclRule) -> None:
+        if rule not in self.rules:
+            self.rules[rule] = self._next
+            self._next += 1
+            self.by_name.setdefault(rule.resource_name, set()).add(rule)
 
     def save(self, slot: str) -> object:
         return list(self.rules)
 
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
-        self.rules = dict.fromkeys(_acls.decode(saved))
+        self.rules, self.by_name = {}, {}
+        for rule in _acls.decode(saved):
+            self._add(rule)

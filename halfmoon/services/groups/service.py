@@ -17,6 +17,7 @@ from halfmoon.core.catalog.topics import Partition
 from halfmoon.core.clock import Clock
 from halfmoon.core.features import Feature
 from halfmoon.core.live import Live
+from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
@@ -35,6 +36,9 @@ from halfmoon.services.groups.messages import (
 from halfmoon.services.groups.model import State
 from halfmoon.services.groups.names import CLASSIC_TYPE, GroupDescription, GroupListing, GroupNames
 from halfmoon.services.groups.state import GroupsState
+
+LOOKED_AT = 5_000
+"""Offsets that are looked at from one pause to the next, where groups expire."""
 
 Left = list[tuple[str, str | None, Fault | None]]
 
@@ -154,8 +158,7 @@ class GroupService:
 
     def retain(self, now_ms: int) -> Iterator[None]:
         """The part of the retention walk that is groups'. Raises BrokerError."""
-        self.expire_offsets(now_ms)
-        yield from ()
+        yield from self.expire_offsets(now_ms)
 
     def next_deadline(self) -> int | None:
         return self.coordinator.next_deadline()
@@ -294,8 +297,9 @@ class GroupService:
         self.coordinator.delete(group, has_offsets)
         return position
 
-    def expire_offsets(self, now_ms: int) -> int:
-        """Delete groups that have been empty for longer than `$.groups.offsets_retention` (KIP-211). Returns how many.
+    def expire_offsets(self, now_ms: int) -> Pauses[int]:
+        """Delete groups that have been empty for longer than `$.groups.offsets_retention` (KIP-211), in slices. Returns
+        how many.
 
         An empty group's time runs from when it became empty; that of a group that was never more than offsets from each
         commit.
@@ -304,24 +308,30 @@ class GroupService:
         if retention_ms is None:
             return 0
         state = self._state
-        due = []
-        for group in {*state.offsets, *state.groups, *state.consumer_groups}:
-            if (
-                self.coordinator.is_active(group)
-                or self._names.other_protocol.has_members(group)
-                or self.unstable(group)
-            ):
-                continue
-            last_ms = max((c.commit_ms for c in state.offsets.get(group, {}).values()), default=0)
-            if group in state.groups:
-                last_ms = max(last_ms, state.groups[group][1])
-            elif group in state.consumer_groups:
-                last_ms = max(last_ms, state.consumer_groups[group].saved_ms)
-            if last_ms + retention_ms <= now_ms:
-                due.append(group)
-        for group in due:
-            self.delete(group)
-        return len(due) + self._expire_remembered(now_ms, retention_ms)
+        expired = looked = 0
+        for group in [*{*state.offsets, *state.groups, *state.consumer_groups}]:
+            looked += 10 + len(state.offsets.get(group, ()))
+            if looked >= LOOKED_AT:
+                looked = 0
+                yield None
+            if self._is_due(group, now_ms - retention_ms):
+                self.delete(group)
+                expired += 1
+        return expired + self._expire_remembered(now_ms, retention_ms)
+
+    def _is_due(self, group: str, before_ms: int) -> bool:
+        """Whether nothing has happened in a group since then."""
+        state = self._state
+        if self.coordinator.is_active(group) or self._names.other_protocol.has_members(group) or self.unstable(group):
+            return False
+        # It may have been deleted since it was found.
+        if group not in state.offsets and group not in state.groups and group not in state.consumer_groups:
+            return False
+        if group in state.groups and state.groups[group][1] > before_ms:
+            return False
+        if group in state.consumer_groups and state.consumer_groups[group].saved_ms > before_ms:
+            return False
+        return max((each.commit_ms for each in state.offsets.get(group, {}).values()), default=0) <= before_ms
 
     def _expire_remembered(self, now_ms: int, retention_ms: int) -> int:
         """What features remember of groups that do not exist; from when on they have not, nobody wrote down."""

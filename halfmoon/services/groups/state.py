@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
@@ -45,6 +46,8 @@ class GroupsState(CatalogSection):
         """Those of the new protocol (KIP-848)."""
         self.on_commit: list[CommitWatcher] = []
         """Called for each place before the new offset is there: by sections that keep something until then."""
+        self._in_topic: dict[int, dict[str, int]] = {}
+        """Topic number → groups with offsets in it, and how many: a deleted topic is not looked for in all of them."""
 
     def apply(self, record: control.Record) -> None:
         if isinstance(record, control.OffsetsCommitted):
@@ -64,7 +67,8 @@ class GroupsState(CatalogSection):
         elif isinstance(record, control.GroupDeleted):
             self.groups.pop(record.group, None)
             self.consumer_groups.pop(record.group, None)
-            self.offsets.pop(record.group, None)
+            for number, _ in self.offsets.pop(record.group, ()):
+                self._uncount(record.group, number)
 
     def commit(self, group: str, entries: Iterable[tuple[int, int, Committed]], *, reset: bool = False) -> None:
         """These offsets are committed. `reset`: by somebody who is no member of the group. Topics that are gone do not
@@ -77,23 +81,42 @@ class GroupsState(CatalogSection):
             for place, committed in known.items():
                 before = offsets.get(place)
                 watch(group, place, committed.offset, -1 if before is None else before.offset, reset)
+        for place in known:
+            if place not in offsets:
+                groups = self._in_topic.setdefault(place[0], {})
+                groups[group] = groups.get(group, 0) + 1
         offsets.update(known)
+
+    def _uncount(self, group: str, number: int) -> None:
+        """One of its offsets in this topic is no more."""
+        groups = self._in_topic[number]
+        groups[group] -= 1
+        if not groups[group]:
+            del groups[group]
+            if not groups:
+                del self._in_topic[number]
 
     def _delete_offsets(self, record: control.OffsetsDeleted) -> None:
         offsets = self.offsets.get(record.group)
         if offsets is None:
             return
         for place in record.entries:
-            offsets.pop(place, None)
+            if offsets.pop(place, None) is not None:
+                self._uncount(record.group, place[0])
         if not offsets:
             del self.offsets[record.group]
 
     def topic_deleted(self, number: int, partitions: int) -> None:
-        for group, offsets in list(self.offsets.items()):
-            kept = {place: committed for place, committed in offsets.items() if place[0] != number}
-            if kept:
-                self.offsets[group] = kept
-            else:
+        for group in self._in_topic.pop(number, ()):
+            offsets = self.offsets[group]
+            places = (
+                [place for place in offsets if place[0] == number]
+                if len(offsets) < partitions
+                else ((number, index) for index in range(partitions))
+            )
+            for place in places:
+                offsets.pop(place, None)
+            if not offsets:
                 del self.offsets[group]
 
     def save(self, slot: str) -> object:
@@ -106,6 +129,10 @@ class GroupsState(CatalogSection):
     def restore(self, slot: str, saved: msgspec.Raw) -> None:
         if slot == "offsets":
             self.offsets = {group: {(n, p): c for n, p, c in entries} for group, entries in _offsets.decode(saved)}
+            self._in_topic = {}
+            for group, offsets in self.offsets.items():
+                for number, count in Counter(number for number, _ in offsets).items():
+                    self._in_topic.setdefault(number, {})[group] = count
         elif slot == "groups":
             self.groups = {record.group: (record, wall_ms) for record, wall_ms in _groups.decode(saved)}
         else:

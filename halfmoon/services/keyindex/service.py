@@ -13,7 +13,6 @@ All of it is derived: while the service is off frames are flagged all the same, 
 
 from __future__ import annotations
 
-import itertools
 from array import array
 from collections.abc import Callable, Generator, Iterable
 from functools import partial
@@ -44,12 +43,14 @@ STRETCH_BYTES = 256 << 20
 """So much of the log becomes a file, however little is in it: what has none yet is scanned after a crash."""
 FORGOTTEN = 20_000
 """Numbers that are left behind before memory is given back."""
-TAKEN = 20
-"""Frames that are looked into between two pauses, …"""
+TAKEN = 4
+"""Frames that are looked into between two pauses: each may take half a millisecond, …"""
 KNOWN_SHARE = 0.1
 """… where one whose entries are known counts for so much."""
 SCANNED = 200
-"""Frames that are looked at between two pauses of a scan."""
+"""Frames that are looked at between two pauses of a scan, where there is nothing to be found in them; …"""
+SCANNED_BYTES = 16 << 10
+"""… so many bytes, whose checksum is looked at, count as one more."""
 GOES_ON = 20_000
 """The last file before a start is gone on with if it has no more entries: else each start would leave one more."""
 
@@ -337,8 +338,10 @@ class KeyIndex:
             in_group = seen.part < seen.parts - 1
             if payload is not None and seen.flags & INDEXED:
                 yield from self._entries.take(found, seen, bytes(read_provenance(segment, seen)), payload)
-            looked += 1
-            if looked % SCANNED == 0:
+                looked = SCANNED  # what was found in it may have taken as long as all those
+            looked += 1 + seen.length // SCANNED_BYTES
+            if looked >= SCANNED:
+                looked = 0
                 yield None
                 yield from self._follow()
                 if low < log.start:
@@ -366,7 +369,8 @@ class KeyIndex:
         found = self._rebuilt = Stretch(start)
         walked = iter(() if start in self._bare else clean_files.frames(segment))
         at = start
-        for looked in itertools.count():
+        looked = 0
+        while True:
             while at < segment.end and (load := ahead.needs(at)) is not None:
                 yield load
             entry = next(walked, None)
@@ -375,7 +379,10 @@ class KeyIndex:
             _, at, seen, payload = entry
             if seen is not None and payload is not None and seen.kind == Kind.BATCH and seen.flags & INDEXED:
                 yield from self._entries.take(found, seen, bytes(read_provenance(segment, seen)), payload)
-            if looked % SCANNED == SCANNED - 1:
+                looked = SCANNED
+            looked += 1 + (0 if seen is None else seen.length // SCANNED_BYTES)
+            if looked >= SCANNED:
+                looked = 0
                 yield None
                 yield from self._follow()
         self._rebuilt = None

@@ -173,7 +173,10 @@ class FakeAdminBroker:
         return next((topic for topic in self.by_name.values() if topic.id == topic_id), None)
 
     def topics(self) -> list[FakeTopic]:
-        return [self.by_name[name] for name in sorted(self.by_name)]
+        return [self.by_name[name] for name in self.names()]
+
+    def names(self) -> list[str]:
+        return sorted(self.by_name)
 
     def create_topic(
         self, name: str, partitions: int = -1, configs: dict[str, str] | None = None, *, validate_only: bool = False

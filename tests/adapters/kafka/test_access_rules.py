@@ -10,6 +10,7 @@ from kafka_rig import Rig, RigClient
 from halfmoon.adapters.kafka.protocol import REQUESTS
 from halfmoon.schema.control import AclRule
 from halfmoon.services.acls.rules import AclFilter
+from halfmoon.services.acls.service import AccessRules
 from halfmoon.testing.node import BareNode
 
 DESCRIBE, CREATE, DELETE, DESCRIBE_SCRAM, ALTER_SCRAM = 29, 30, 31, 50, 51
@@ -134,6 +135,20 @@ def test_which_resources_a_filter_means(name: str | None, pattern: int, found: l
     }
     wanted = AclFilter(TOPIC, name, pattern, None, None, ANY, ANY)
     assert [each for each, kept in rules.items() if wanted.matches(kept)] == found
+
+
+def test_rules_are_found_by_name_as_by_looking_at_all(rig: Rig, client: RigClient) -> None:
+    names = ["*", "a", "ab", "abc", "b", "x" * 1_100]
+    rules = [rule(resource_name=name, pattern_type=pattern) for name in names for pattern in (PREFIXED, LITERAL)]
+    assert {code for code, _ in create(client, *rules)} == {0}
+    gone = asking(resource_name_filter="ab", pattern_type_filter=PREFIXED)
+    rules.remove(rule(resource_name="ab", pattern_type=PREFIXED))
+    client.ask(DELETE, 3, filters=[REQUESTS[DELETE].DeleteAclsFilter(**gone)])
+    kept = rig.broker.services.get(AccessRules)
+    for name in (*names, "abcd", "x" * 1_200, "", None):
+        for pattern in (ANY, MATCH, LITERAL, PREFIXED):
+            wanted = AclFilter(ANY, name, pattern, None, None, ANY, ANY)
+            assert kept.find(wanted) == [each for each in rules if wanted.matches(each)], (name, pattern)
 
 
 def test_rules_are_there_after_a_restart(rig: Rig, client: RigClient) -> None:

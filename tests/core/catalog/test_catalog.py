@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from halfmoon.config.settings import load_settings
-from halfmoon.core.catalog.catalog import Catalog
+from halfmoon.core.catalog.catalog import BURIED, Catalog
 from halfmoon.core.catalog.topics import Partition
 from halfmoon.schema import control
 from halfmoon.schema.control import Committed
@@ -156,3 +158,36 @@ def test_an_epoch_begins_once_and_expired_ones_are_forgotten(catalog: Catalog) -
     assert it.epochs == [(5, 10), (6, 17)]
     it.move_start(100)
     assert it.epochs == [(6, 17)], "the newest stays: it says which epoch the next offset follows on"
+
+
+def test_names_stay_sorted_whatever_comes_and_goes(catalog: Catalog) -> None:
+    dice = random.Random(7)
+    numbers: dict[str, int] = {}
+    for number in range(300):
+        name = f"t{dice.randrange(60)}"
+        if name in numbers:
+            catalog.apply(control.TopicDeleted(numbers.pop(name)))
+        else:
+            numbers[name] = number
+            create(catalog, number, name)
+        if dice.random() < 0.3:
+            assert catalog.names() == sorted(numbers)
+            assert [topic.name for topic in catalog.topics()] == sorted(numbers)
+    renamed, number = numbers.popitem()
+    catalog.apply(control.TopicRenamed(number, "other"))
+    assert catalog.names() == sorted({*numbers, "other"})
+    assert renamed not in catalog.names()
+
+
+def test_a_deleted_topic_is_taken_apart(catalog: Catalog) -> None:
+    create(catalog, 0, "t", BURIED + 3)
+    create(catalog, 1, "kept", 1)
+    topic = catalog.by_name["t"]
+    catalog.apply(control.TopicDeleted(0))
+    assert len(topic.partitions) == BURIED + 3, "somebody may be at work with it"
+    slices = catalog.bury()
+    next(slices)
+    assert len(topic.partitions) == 3
+    assert list(slices) == [None]
+    assert topic.partitions == []
+    assert len(catalog.by_name["kept"].partitions) == 1

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from halfmoon.config.settings import Settings, load_settings
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.schema.control import ResourceConfigsSet
 from halfmoon.services.configs.broker_configs import BrokerConfigs
@@ -85,11 +86,11 @@ def test_offsets_are_kept_for_as_long_as_is_said_now(rig: BrokerRig) -> None:
     rig.broker.groups.commit("g", -1, "", None, [(partition, 1, -1, "")])
     rig.turn()
     now_ms = rig.clock.now_ms + 3 * 60_000
-    assert rig.broker.groups.expire_offsets(now_ms) == 0
+    assert finish(rig.broker.groups.expire_offsets(now_ms)) == 0
     put(rig, NODE, offsets_retention_minutes="4")
-    assert rig.broker.groups.expire_offsets(now_ms) == 0
+    assert finish(rig.broker.groups.expire_offsets(now_ms)) == 0
     put(rig, NODE, offsets_retention_minutes="3")
-    assert rig.broker.groups.expire_offsets(now_ms) == 1
+    assert finish(rig.broker.groups.expire_offsets(now_ms)) == 1
 
 
 def test_topics_follow_where_they_do_not_say_otherwise(rig: BrokerRig) -> None:

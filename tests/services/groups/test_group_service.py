@@ -6,8 +6,10 @@ import logging
 
 import pytest
 
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault
 from halfmoon.plugins.store.retry.offset_runs import OffsetRuns
+from halfmoon.services.groups import service
 from halfmoon.services.groups.messages import Join, JoinResult, Sync, SyncResult
 from halfmoon.testing.faulty_files import FaultyFileSystem
 from halfmoon.testing.node import BareNode
@@ -205,14 +207,57 @@ def test_deleting_a_topic_deletes_its_offsets(broker: BareNode) -> None:
 # -- offsets retention (KIP-211) ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_offsets_of_a_deleted_topic_go_and_no_others(
+    fs: FaultyFileSystem, clock: VirtualClock, *, restart: bool
+) -> None:
+    broker = open_broker(fs, clock)
+    for name, partitions in (("a", 3), ("b", 1)):
+        broker.create_topic(name, partitions)
+    places = {(name, index): partition_of(broker, name, index) for name, index in (("a", 0), ("a", 2), ("b", 0))}
+    for group in ("both", "twice"):
+        broker.groups.record(group, [(each, 5, -1, "") for each in places.values()], reset=True)
+        broker.groups.record(group, [(places["a", 0], 6, -1, "")], reset=True)
+    broker.groups.record("one", [(places["a", 2], 5, -1, "")], reset=True)
+    broker.groups.delete_offsets("twice", [places["a", 0], places["a", 0], places["b", 0]])
+    broker.groups.record("gone", [(places["a", 0], 5, -1, "")], reset=True)
+    broker.groups.delete("gone")
+    turn(broker)
+    if restart:
+        broker.close()
+        broker = open_broker(fs.kill(), clock)
+    broker.delete_topic(broker.catalog.by_name["a"])
+    turn(broker)
+    assert {group: len(broker.groups.committed(group)) for group in ("both", "twice", "one")} == {
+        "both": 1, "twice": 0, "one": 0,
+    }  # fmt: skip
+    assert not broker.groups.exists("one")
+    assert broker.groups.exists("both")
+
+
+def test_groups_expire_in_slices(broker: BareNode, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "LOOKED_AT", 40)
+    for at in range(20):
+        commit(broker, 1, group=f"g{at:02}")
+    clock.now_ms += 8 * DAY_MS
+    slices = broker.groups.expire_offsets(clock.wall_ms())
+    next(slices)
+    left = [at for at in range(20) if broker.groups.exists(f"g{at:02}")]
+    assert 10 < len(left) < 20
+    commit(broker, 2, group=f"g{left[-1]:02}")
+    broker.groups.delete(f"g{left[-2]:02}")
+    list(slices)
+    assert [at for at in range(20) if broker.groups.exists(f"g{at:02}")] == [left[-1]]
+
+
 def test_offsets_without_a_group_expire_a_week_after_the_last_commit(broker: BareNode, clock: VirtualClock) -> None:
     commit(broker, 1)
     clock.now_ms += 6 * DAY_MS
     commit(broker, 2)
     clock.now_ms += 7 * DAY_MS - 1
-    assert broker.groups.expire_offsets(clock.wall_ms()) == 0
+    assert finish(broker.groups.expire_offsets(clock.wall_ms())) == 0
     clock.now_ms += 1
-    assert broker.groups.expire_offsets(clock.wall_ms()) == 1
+    assert finish(broker.groups.expire_offsets(clock.wall_ms())) == 1
     assert committed(broker) is None
 
 
@@ -223,7 +268,7 @@ def test_a_group_in_use_keeps_its_offsets_however_old(broker: BareNode, clock: V
     commit(broker, 1, generation=joined.generation, member_id=joined.member_id)
     turn(broker)
     now_ms = clock.wall_ms() + 30 * DAY_MS
-    assert broker.groups.expire_offsets(now_ms) == 0
+    assert finish(broker.groups.expire_offsets(now_ms)) == 0
     assert committed(broker) == 1
 
 
@@ -241,15 +286,15 @@ def test_the_time_of_an_emptied_group_runs_from_when_it_was_emptied(
     broker.groups.leave("g", [(joined.member_id, None)])
     turn(broker)
     again = open_broker(fs.power_loss(), clock)
-    assert again.groups.expire_offsets(left_ms + 7 * DAY_MS - 1) == 0
-    assert again.groups.expire_offsets(left_ms + 7 * DAY_MS + 1) == 1
+    assert finish(again.groups.expire_offsets(left_ms + 7 * DAY_MS - 1)) == 0
+    assert finish(again.groups.expire_offsets(left_ms + 7 * DAY_MS + 1)) == 1
 
 
 def test_offsets_can_be_kept_for_ever(fs: FaultyFileSystem, clock: VirtualClock) -> None:
     broker = open_broker(fs, clock, sections={"groups": {"offsets_retention": None}})
     broker.create_topic("t", 1)
     commit(broker, 1)
-    assert broker.groups.expire_offsets(clock.wall_ms() + 1000 * DAY_MS) == 0
+    assert finish(broker.groups.expire_offsets(clock.wall_ms() + 1000 * DAY_MS)) == 0
 
 
 def test_only_who_is_no_member_sets_a_group_back(broker: BareNode, clock: VirtualClock) -> None:

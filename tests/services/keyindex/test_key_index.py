@@ -13,6 +13,7 @@ from halfmoon.core.records.batches import build_batch, parse_header
 from halfmoon.core.storage.frame_reading import FrameReader
 from halfmoon.plugins.store.delay.plugin import CANCEL, LEVEL_TOPIC, NAMES, TIMER_TOPIC, Delays
 from halfmoon.services.keyindex import key_file, service
+from halfmoon.services.keyindex.entries import SLICE
 from halfmoon.services.keyindex.key_file import Stretch, block_hash, key_hash
 from halfmoon.services.waiting.types import PutInterceptor
 from halfmoon.testing.faulty_files import FaultyFileSystem
@@ -300,6 +301,32 @@ def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: Vi
     assert len(there) > 50
     for at in there:
         assert places(again, "t", f"a{at}".encode()) == {("t", at)}
+
+
+def test_the_index_is_made_again_in_slices(fs: FaultyFileSystem, clock: VirtualClock) -> None:
+    """After a start that finds no file of it: from one pause to the next no more is taken in than a frame has."""
+    broker = reopen(fs, clock)
+    broker.create_topic("t", 1)
+    frames, keys = 60, 300
+    for at in range(frames):
+        send(broker, "t", *((b"v", {"KEYS": f"k{at}-{each}"}) for each in range(keys)))
+    relay(broker)
+    entries = broker.key_index.entries()
+    assert entries >= frames * keys
+    fs = fs.kill()
+    for path in [path for path in fs.names if path.startswith("keys/")]:
+        fs.remove(path)
+    again = reopen(fs, clock)
+    index, most, before = again.key_index, 0, 0
+    while again.relays.has_work:
+        loading = again.relays.step()
+        if loading is not None:
+            loading.loaded(loading.load())
+        most, before = max(most, index.entries() - before), index.entries()
+    assert index.entries() == entries
+    assert keys <= most <= SLICE
+    for at in range(frames):
+        assert places(again, "t", f"k{at}-0".encode()) == {("t", at * keys)}
 
 
 def test_many_entries_become_a_file(broker: BareNode, monkeypatch: pytest.MonkeyPatch) -> None:

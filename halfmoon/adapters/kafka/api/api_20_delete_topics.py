@@ -68,7 +68,7 @@ def delete_topics(ctx: Context, request: Any) -> Slices[object]:
     for topic, result in sorted(found, key=lambda pair: -pair[0].number):
         yield
         try:
-            if ctx.core.catalog.by_number.get(topic.number) is not topic:  # somebody else was quicker
+            if ctx.core.catalog.topic_by_id(topic.id) is not topic:  # somebody else was quicker
                 raise BrokerError(Fault.UNKNOWN_TOPIC_OR_PARTITION)
             mutations.take(len(topic.partitions))
             ctx.core.administration.delete_topic(topic)

@@ -49,11 +49,14 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> Slices[object]:
                     position = ctx.services.get(TransactionService).add_partitions(name, producer_id, epoch, partitions)
                     changed.extend(result for _, result in wanted)
             except BrokerError as error:
+                fail = _fail(ctx)
                 for _, result in wanted:
-                    _fail(ctx)(result, error)
+                    fail(result, error)
+                    yield
         else:
             for _, result in wanted:
                 result.partition_error_code = code(Fault.OPERATION_NOT_ATTEMPTED)
+                yield
         return results
 
     response = AddPartitionsToTxnResponse(throttle_time_ms=0, error_code=NONE)
