@@ -24,7 +24,8 @@ from typing import Any
 
 from halfmoon.config.settings import load_settings
 from halfmoon.kafka_wire.messages import REQUESTS
-from halfmoon.server.app import App, collect_rarely
+from halfmoon.server.app import App
+from halfmoon.server.garbage import collect_rarely
 from tests.kafka_messages import read_answer, request_bytes
 
 LIMIT_S = 0.020

@@ -55,7 +55,7 @@ def serve(
     gc.disable()
     try:
         from halfmoon.config.settings import load_settings
-        from halfmoon.server.app import main
+        from halfmoon.server.process import main
         from halfmoon.services.configs.broker_configs import BrokerConfigs
         from halfmoon.services.topic_configs import topic_configs
     finally:

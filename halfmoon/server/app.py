@@ -7,20 +7,13 @@ Down: services → listeners (let answers out) → plugins → loop driver → b
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import gc
 import logging
 import os
-import resource
-import signal
-import sys
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from halfmoon import __version__
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
@@ -30,15 +23,12 @@ from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
 from halfmoon.core.hold import Policy
-from halfmoon.core.records.walk import FORM
 from halfmoon.core.storage.files import OsFileSystem
-from halfmoon.errors import BrokerError, HalfmoonError, StartError, StorageError
+from halfmoon.errors import BrokerError, StartError, StorageError
 from halfmoon.hooks.plugins import Plugins, load_plugins
 from halfmoon.hooks.types import KafkaApi, KafkaRequest
 from halfmoon.plugins import BUILT_IN
-from halfmoon.server import log_lines
 from halfmoon.server.assembly import Node
-from halfmoon.server.build import build
 from halfmoon.server.cleaning import CleaningProcess
 from halfmoon.server.clock import SystemClock
 from halfmoon.server.descriptors import HELD_BACK, connections_that_fit, raise_limit
@@ -61,14 +51,6 @@ if TYPE_CHECKING:
     from halfmoon.server.http import HttpServer
 
 logger = logging.getLogger("halfmoon.server")
-
-COLLECT_AFTER = 10_000
-"""Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
-a second beside 1,000 consumers that wait, for 1 to 20 ms."""
-
-YOUNG_LOOKS = 1
-"""After so many looks at what is new, what has stayed is looked at once more: 20,000 containers, some milliseconds."""
-NEVER = 1 << 30
 
 
 class Listener(Protocol):
@@ -326,106 +308,3 @@ async def _bound(start: Callable[[Address], Awaitable[tuple[str, int]]], bind: A
 
 def _log_progress(position: int, end: int) -> None:
     logger.info("event=recovering position=%d of=%d", position, end)
-
-
-def _allow_many_files() -> None:
-    """As many open files as we may have: shells hand out 1,024, and every connection takes one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(OSError, ValueError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
-def collect_rarely() -> None:
-    """Let the garbage collector look more seldom, and at less. For a process that is a broker and nothing else.
-
-    What lives now lives until the end, and a look over it stops the loop for 10 ms. What comes later goes by itself
-    when it is not needed any more: connections and requests leave no cycles behind, but for errors, which are few and
-    found while they are young. What has grown old is not looked at again: with 100,000 partitions that takes 0.5 s, and
-    40 ms beside one request of 50,000 elements. Deleted topics are taken apart (`Catalog.bury`).
-    A collection before it would take 30 ms, a twentieth of the start, and find a hundred objects.
-    """
-    gc.freeze()
-    gc.set_threshold(COLLECT_AFTER, YOUNG_LOOKS, NEVER)
-
-
-def _configure_log(settings: Settings) -> None:
-    """Raises StartError."""
-    log_lines.configure(os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level, settings.logging.format)
-
-
-class _Process:
-    """A broker in the foreground: signals in, the lines of its start and its end out."""
-
-    def __init__(self, read: Callable[[], Settings], config: Path | None, unset_configs: Collection[str]) -> None:
-        self._read = read
-        self._config = config
-        self._unset_configs = unset_configs
-        self._stop = asyncio.Event()
-        self._signal = "none"
-        self._reload = asyncio.Event()
-
-    async def run(self, settings: Settings) -> None:
-        begun_s = time.monotonic()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._end, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
-        app = App(settings, unset_configs=self._unset_configs)
-        await app.start()
-        collect_rarely()
-        reloading = loop.create_task(self._reload_again_and_again(app))
-        try:
-            self._say_start(app)
-            await self._stop.wait()
-            logger.info("event=stopping signal=%s", self._signal)
-        finally:
-            reloading.cancel()
-            await app.stop()
-        logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
-
-    def _end(self, number: int) -> None:
-        self._signal = signal.Signals(number).name
-        self._stop.set()
-
-    def _say_start(self, app: App) -> None:
-        data_dir = app.settings.node.data_dir
-        doors = {"rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address, "http": app.http_address}
-        logger.info(
-            "event=started version=%s build=%s validation=%s config=%s data=%s kafka=%s rocketmq=%s namesrv=%s http=%s",
-            __version__, build(), FORM, self._config.absolute() if self._config else "none", Path(data_dir).absolute(),
-            app.kafka_address, *(address or "off" for address in doors.values()),
-        )  # fmt: skip
-        others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)
-        print(f"ready kafka={app.kafka_address} data={data_dir}{others}", flush=True)
-
-    async def _reload_again_and_again(self, app: App) -> None:
-        while True:
-            await self._reload.wait()
-            self._reload.clear()
-            try:
-                settings = await asyncio.to_thread(self._read)  # reading YAML takes 20 ms
-                app.reload(settings)
-                _configure_log(settings)
-            except HalfmoonError as error:
-                logger.error("event=reload_failed error=%s", error)
-            except Exception:
-                logger.exception("event=reload_failed")
-
-
-def main(read: Callable[[], Settings], *, config: Path | None = None, unset_configs: Collection[str] = ()) -> int:
-    """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run.
-
-    `read`: the settings as they are now, asked again on SIGHUP; raises HalfmoonError. `config`: the file among their
-    layers. `unset_configs`: as of Broker.open.
-    """
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
-    try:
-        settings = read()
-        _configure_log(settings)
-        _allow_many_files()
-        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-            runner.run(_Process(read, config, unset_configs).run(settings))
-    except HalfmoonError as error:
-        print(f"halfmoon: {error}", file=sys.stderr)
-        return 1
-    return 0

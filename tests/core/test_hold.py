@@ -178,7 +178,7 @@ def test_an_owner_that_is_gone_is_never_woken(bench: Bench) -> None:
 
 
 def test_a_request_whose_owner_is_gone_lets_go_of_who_asked(bench: Bench) -> None:
-    """A broker process has the garbage collector look seldom (`server.app`)."""
+    """A broker process has the garbage collector look seldom (`server.garbage`)."""
 
     class Asking:
         def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from halfmoon.__main__ import main
-from halfmoon.server import app
+from halfmoon.server import process
 from halfmoon.server.measured_loop import MeasuredLoop
 
 FORGOTTEN = "forgotten"
@@ -22,5 +22,5 @@ class ForgetfulLoop(MeasuredLoop):
 
 
 if __name__ == "__main__":
-    app.MeasuredLoop = ForgetfulLoop  # type: ignore[misc]
+    process.MeasuredLoop = ForgetfulLoop  # type: ignore[misc]
     main()

@@ -166,9 +166,6 @@ class FakeAdminBroker:
     def topic(self, name: str) -> FakeTopic | None:
         return self.by_name.get(name)
 
-    def names(self) -> list[str]:
-        return sorted(self.by_name)
-
     def topic_by_id(self, topic_id: bytes) -> FakeTopic | None:
         return next((topic for topic in self.by_name.values() if topic.id == topic_id), None)
 

@@ -156,7 +156,7 @@ def test_a_stop_answers_parked_fetches_and_closes(tmp_path):
 
 @pytest.mark.parametrize("quotas", [False, True])
 def test_connections_leave_nothing_for_the_garbage_collector(tmp_path, quotas):
-    """A broker process lets it look seldom (`server.app`), so what is done with must go by itself."""
+    """A broker process lets it look seldom (`server.garbage`), so what is done with must go by itself."""
     ends = itertools.count(1)
 
     def visit(address, count):

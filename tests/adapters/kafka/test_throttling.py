@@ -416,7 +416,7 @@ def test_no_wait_is_longer_than_an_answer_can_say(rig: Rig) -> None:
 
 
 def test_answers_that_come_later_leave_nothing_for_the_garbage_collector(rig: Rig) -> None:
-    """A broker process lets it look seldom (`server.app`), and an answer may be megabytes."""
+    """A broker process lets it look seldom (`server.garbage`), and an answer may be megabytes."""
     (partition,) = rig.broker.topic("t").partitions
     limit(rig, CONSUMED, 1e9)
     client = rig.client()

@@ -1,0 +1,108 @@
+"""A broker as a process in the foreground: signals in, the lines of its start and its end out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+from halfmoon import __version__
+from halfmoon.config.settings import Settings
+from halfmoon.core.records.walk import FORM
+from halfmoon.errors import HalfmoonError
+from halfmoon.server import log_lines
+from halfmoon.server.app import App
+from halfmoon.server.build import build
+from halfmoon.server.garbage import Garbage
+from halfmoon.server.measured_loop import MeasuredLoop
+
+logger = logging.getLogger("halfmoon.server")
+
+
+def _configure_log(settings: Settings) -> None:
+    """Raises StartError."""
+    log_lines.configure(os.environ.get(log_lines.LEVEL_VARIABLE) or settings.logging.level, settings.logging.format)
+
+
+class _Process:
+    """A broker in the foreground: signals in, the lines of its start and its end out."""
+
+    def __init__(self, read: Callable[[], Settings], config: Path | None, unset_configs: Collection[str]) -> None:
+        self._read = read
+        self._config = config
+        self._unset_configs = unset_configs
+        self._stop = asyncio.Event()
+        self._signal = "none"
+        self._reload = asyncio.Event()
+
+    async def run(self, settings: Settings) -> None:
+        begun_s = time.monotonic()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._end, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload.set)
+        app = App(settings, unset_configs=self._unset_configs)
+        await app.start()
+        garbage = Garbage(loop, lambda: len(app.node.kernel.catalog.by_name))
+        garbage.start()
+        reloading = loop.create_task(self._reload_again_and_again(app))
+        try:
+            self._say_start(app)
+            await self._stop.wait()
+            logger.info("event=stopping signal=%s", self._signal)
+        finally:
+            reloading.cancel()
+            garbage.stop()
+            await app.stop()
+        logger.info("event=stopped signal=%s uptime_s=%.1f", self._signal, time.monotonic() - begun_s)
+
+    def _end(self, number: int) -> None:
+        self._signal = signal.Signals(number).name
+        self._stop.set()
+
+    def _say_start(self, app: App) -> None:
+        data_dir = app.settings.node.data_dir
+        doors = {"rocketmq": app.rocketmq_address, "namesrv": app.namesrv_address, "http": app.http_address}
+        logger.info(
+            "event=started version=%s build=%s validation=%s config=%s data=%s kafka=%s rocketmq=%s namesrv=%s http=%s",
+            __version__, build(), FORM, self._config.absolute() if self._config else "none", Path(data_dir).absolute(),
+            app.kafka_address, *(address or "off" for address in doors.values()),
+        )  # fmt: skip
+        others = "".join(f" {name}={address}" for name, address in doors.items() if address is not None)
+        print(f"ready kafka={app.kafka_address} data={data_dir}{others}", flush=True)
+
+    async def _reload_again_and_again(self, app: App) -> None:
+        while True:
+            await self._reload.wait()
+            self._reload.clear()
+            try:
+                settings = await asyncio.to_thread(self._read)  # reading YAML takes 20 ms
+                app.reload(settings)
+                _configure_log(settings)
+            except HalfmoonError as error:
+                logger.error("event=reload_failed error=%s", error)
+            except Exception:
+                logger.exception("event=reload_failed")
+
+
+def main(read: Callable[[], Settings], *, config: Path | None = None, unset_configs: Collection[str] = ()) -> int:
+    """Run a broker in the foreground until SIGTERM or SIGINT. Returns the exit code; 1 with a line if it cannot run.
+
+    `read`: the settings as they are now, asked again on SIGHUP; raises HalfmoonError. `config`: the file among their
+    layers. `unset_configs`: as of App.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the loop hears of it
+    try:
+        settings = read()
+        _configure_log(settings)
+        with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
+            runner.run(_Process(read, config, unset_configs).run(settings))
+    except HalfmoonError as error:
+        print(f"halfmoon: {error}", file=sys.stderr)
+        return 1
+    return 0
