@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from halfmoon.core.records.batches import build_batch, iter_records, parse_heade
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, append, partition_of, relay
+from tests.core.deaths import AFTER, left_of
 
 Row = tuple[bytes, dict[str, str]]
 """A value and the record's headers."""
@@ -66,15 +68,15 @@ def lose_derived(fs: FaultyFileSystem) -> None:
 
 def deaths(
     play: Callable[[FaultyFileSystem, VirtualClock, Told], None],
-    after: str,
     told: Callable[[], Told],
     *,
     least: int = 1,
 ) -> Iterator[tuple[FaultyFileSystem, VirtualClock, Told]]:
-    """What a broker finds that starts after another has died at each operation of the file system in turn.
+    """What a broker finds that starts after another has died at each operation of the file system in turn, by kill −9
+    and by a loss of power.
 
-    `play` is what it died of, and keeps in `told()` what was answered meanwhile; `after`: "kill" or "power_loss". Every
-    other time all files that can be derived from the log are lost too. `least`: operations there must have been.
+    `play` is what it died of, and keeps in `told()` what was answered meanwhile. Every other time all files that can be
+    derived from the log are lost too. `least`: operations there must have been.
     """
     fs = FaultyFileSystem(random.Random(0))
     play(fs, VirtualClock(), told())
@@ -86,7 +88,9 @@ def deaths(
             play(dying, clock, answered)
         except ProcessDied:
             pass
-        survived: FaultyFileSystem = getattr(dying, after)()
-        if operation % 2:
-            lose_derived(survived)
-        yield survived, clock, answered
+        for after in AFTER:
+            print(f"died at operation {operation}: {after}")
+            survived = left_of(dying, after)
+            if operation % 2:
+                lose_derived(survived)
+            yield survived, copy.copy(clock), copy.deepcopy(answered)

@@ -13,10 +13,10 @@ from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, cleaning_job, jobs, open_broker, partition_of, turn
 from tests.core.clean_bench import COMPACT, clean, keyed, records, seal
+from tests.core.deaths import AFTER, after_death, told
 
 pytestmark = pytest.mark.timeout(300)
 
-AFTER = {"kill": FaultyFileSystem.kill, "power_loss": FaultyFileSystem.power_loss}
 HOUR_MS = 3_600_000
 TOPICS = {"t": 2, "long": 1, "short": 1}
 LOG = {"retention": "1h", "cleaner": {"min_dead_ratio": 0.3}}
@@ -143,13 +143,15 @@ def played_upto(operation: int, flush: str = "sync") -> World:
     return world
 
 
-@pytest.mark.parametrize("after", AFTER)
-def test_dying_at_any_operation_of_the_cleaner_loses_nothing(after: str) -> None:
+def test_dying_at_any_operation_of_the_cleaner_loses_nothing() -> None:
     count = operations()
     assert count > 400
     for operation in range(1, count + 1):
         world = played_upto(operation)
-        world.reopen(AFTER[after](world.fs))
+        for after in AFTER:
+            with told(operation=operation, after=after):
+                died = after_death(world, after)
+                died.reopen(died.fs)
 
 
 def test_dying_with_interval_flushes() -> None:
@@ -163,9 +165,9 @@ def test_dying_with_interval_flushes() -> None:
 def test_dying_at_any_operation_of_a_recovery_with_clean_files(lose: str, after: str) -> None:
     count = operations()
     for died_at in (count - 1, count * 2 // 3):
+        died = played_upto(died_at)
         for operation in range(1, 200, 3):
-            world = played_upto(died_at)
-            world.fs = AFTER[after](world.fs)
+            world = after_death(died, after)
             for path in list(world.fs.names):
                 checkpoint = path in ("checkpoint", "clean") and lose in ("checkpoint", "both")
                 if checkpoint or (("index/" in path or path.endswith(".index")) and lose in ("index", "both")):
@@ -180,7 +182,7 @@ def test_dying_at_any_operation_of_a_recovery_with_clean_files(lose: str, after:
                 pass
             else:
                 break  # this recovery takes fewer operations
-            world.reopen(AFTER["power_loss"](world.fs))
+            world.reopen(world.fs.power_loss())
         assert operation > 5
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from itertools import product
 
 import pytest
 
@@ -12,11 +13,11 @@ from halfmoon.errors import BrokerError
 from halfmoon.testing.faulty_files import FaultyFileSystem, ProcessDied
 from halfmoon.testing.node import BareNode
 from tests.core.bench import VirtualClock, open_broker, partition_of, turn
+from tests.core.deaths import AFTER, after_death, told
 from tests.core.relay_bench import lose_derived
 from tests.services.transactions.transaction_bench import TxnClient, committed_values
 
 PARTITIONS = 2
-AFTER = {"kill": FaultyFileSystem.kill, "power loss": FaultyFileSystem.power_loss}
 
 
 class Sent:
@@ -119,9 +120,9 @@ def operations() -> int:
     return world.fs.operations
 
 
-@pytest.mark.parametrize("lose", [lambda fs: None, lose_derived], ids=["", "derived files lost"])
-@pytest.mark.parametrize("after", AFTER)
-def test_dying_at_any_operation(after: str, lose: object) -> None:
+@pytest.mark.timeout(300)
+def test_dying_at_any_operation() -> None:
+    """Either death, with the files that can be derived from the log or without them."""
     count = operations()
     assert count > 150
     for operation in range(1, count + 1):
@@ -129,6 +130,9 @@ def test_dying_at_any_operation(after: str, lose: object) -> None:
         world.fs.crash_at = operation
         with contextlib.suppress(ProcessDied):
             world.play()
-        left = AFTER[after](world.fs)
-        lose(left)  # type: ignore[operator]
-        world.reopen(left)
+        for after, loses in product(AFTER, (False, True)):
+            with told(operation=operation, after=after, loses=loses):
+                died = after_death(world, after)
+                if loses:
+                    lose_derived(died.fs)
+                died.reopen(died.fs)

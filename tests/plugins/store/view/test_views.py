@@ -672,7 +672,7 @@ def _all_values(broker: BareNode, topic: str) -> list[tuple[int, bytes]]:
     return [(offset, row[1] or b"") for offset, row in rows(broker, topic)]
 
 
-@pytest.mark.parametrize("after", ["kill", "power_loss"])
-def test_dying_at_any_operation_moves_everything_once(after: str) -> None:
-    for fs, clock, _ in deaths(play, after, lambda: None, least=100):
+@pytest.mark.timeout(300)
+def test_dying_at_any_operation_moves_everything_once() -> None:
+    for fs, clock, _ in deaths(play, lambda: None, least=100):
         check(fs, clock)
