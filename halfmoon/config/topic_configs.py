@@ -127,7 +127,7 @@ class TopicRules(Struct, frozen=True):
     key_index: bool = False
     """Whether records can be found by their own key (services/common/keys.py)."""
     of_features: Mapping[str, str] = field(default_factory=dict)
-    """By name, what the other rows of features say."""
+    """By name, what the other rows of features say, but for those without effect."""
     delete_forced: bool = False
     """Whether the topic may be deleted although others are derived from it."""
     min_insync_replicas: int = 1
@@ -321,6 +321,6 @@ class TopicConfigs:
             log_append_time=value("message.timestamp.type") == LOG_APPEND_TIME,
             deletes="delete" in policies,
             compacts="compact" in policies,
-            of_features={row.name: value(row.name) for row in self._of_features if not row.rule},
+            of_features={row.name: value(row.name) for row in self._of_features if not row.rule and not row.no_effect},
             **parsed,
         )

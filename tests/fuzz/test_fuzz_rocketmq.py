@@ -75,6 +75,7 @@ from tests.fuzz.remoting_campaign import (
 )
 from tests.fuzz.remoting_cases import corpus, golden_frames, placed
 
+DELETE_TOPIC_IN_NAMESRV = 216
 SEEDS = (20120214, 20161121)
 CASES = 2500
 """Of each seed."""
@@ -160,8 +161,9 @@ def test_every_request_has_a_form_that_succeeds(broker, canaries, memory, kind):
     """Otherwise the random cases would spoil what nobody takes anyway."""
     chance = Random(kind)
     with RemotingCampaign(broker, canaries, memory, 0) as campaign:
-        campaign.world.topics.append("%RETRY%fuzz-none")  # one request is for what is not there
-        for code in registered():
+        for code in sorted(registered()):
+            if code == DELETE_TOPIC_IN_NAMESRV:  # it is for what is not there, and nobody is to make that before
+                campaign.world.topics.append("%RETRY%fuzz-none")
             for _ in range(200):
                 one = placed(
                     chance, campaign.world, chance.choice([each for each in campaign.corpus if each.code == code])
