@@ -14,6 +14,7 @@ from halfmoon.adapters.rocketmq.late import append_late
 from halfmoon.adapters.rocketmq.registry import Call
 from halfmoon.adapters.rocketmq.to_messages import PRODUCER_GROUP, RECONSUME_TIMES, RETRY_LIMIT
 from halfmoon.adapters.rocketmq.to_records import (
+    AT_ONCE,
     DELAYS,
     SYSTEM_FLAGS,
     TIMERS,
@@ -29,7 +30,7 @@ from halfmoon.adapters.tcp.core import Core
 from halfmoon.config.units import format_duration
 from halfmoon.core.append import Produced
 from halfmoon.core.catalog.topics import Partition, Topic
-from halfmoon.core.steps import Slices
+from halfmoon.core.steps import Pauses, Slices, finish
 from halfmoon.errors import BrokerError, NotHereYetError, TakesLongError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import DUE, Code
@@ -38,6 +39,8 @@ from halfmoon.services.topic_configs import ROCKETMQ_BODY, VERBATIM
 
 MOST_AUTO_QUEUES = 8
 """Queues of TBW102, so the most that a topic gets which is made because somebody sends to it."""
+IDS_AT_ONCE = 4_096
+"""Message ids that are written in one go: a millisecond."""
 _ONE_AT_A_TIME = frozenset((*DELAYS, TRANSACTION))
 _LOOKED_AT = frozenset((*TIMERS, TRANSACTION))
 
@@ -90,8 +93,17 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         data = bytes(body)
         if len(data) > rules.max_message_bytes:  # before it is taken apart: half a second for 16 MiB of empty messages
             raise Refused(Code.MESSAGE_ILLEGAL, f"the batch takes {len(data)} bytes of {rules.max_message_bytes}")
-        _check_batch(call, sent, data)
-        made, count = node.records.batch(data, sent.born_ms, more, more_count)
+        making = _make_batch(call, sent, data, more, more_count)
+        try:
+            next(making)
+        except StopIteration as made_at_once:
+            made, count = made_at_once.value
+        else:
+            call.work_out(
+                _store_many(call, partition, making),
+                lambda stored: _answer(call, partition, stored[0], stored[1], unique, is_half=False),
+            )
+            return None
     else:
         used = node.records.read(rest).names
         is_half = TRANSACTION in used
@@ -103,13 +115,25 @@ def send(call: Call, sent: Sent, *, batch: bool) -> Answer | None:
         produced = core.append(partition, records, core.clock.wall_ms())
     except (NotHereYetError, TakesLongError):
         late = _append(core, partition, records)
-        call.work_out(late, lambda produced: _answer(call, partition, produced, count, unique, is_half))
+        call.work_out(late, lambda produced: _answer_for(call, partition, produced, count, unique, is_half))
         return None
     except BrokerError as error:
         core.refused_batches[error.fault] += 1
         raise
-    _answer(call, partition, produced, count, unique, is_half)
+    _answer_for(call, partition, produced, count, unique, is_half)
     return None
+
+
+def _make_batch(call: Call, sent: Sent, data: bytes, more: bytes, more_count: int) -> Pauses[tuple[bytes, int]]:
+    yield from _check_batch(call, sent, data)
+    return (yield from call.node.records.batch(data, sent.born_ms, more, more_count))
+
+
+def _store_many(call: Call, partition: Partition, making: Pauses[tuple[bytes, int]]) -> Slices[tuple[Produced, str]]:
+    """Store a batch of more messages than are done at once. Where, and the ids of all of them."""
+    made, count = yield from making
+    produced = yield from _append(call.core, partition, memoryview(bytearray(made)))
+    return produced, (yield from _message_ids(call, partition, produced, count))
 
 
 def _append(core: Core, partition: Partition, records: memoryview) -> Slices[Produced]:
@@ -121,22 +145,42 @@ def _append(core: Core, partition: Partition, records: memoryview) -> Slices[Pro
         raise
 
 
-def _answer(
+def _answer_for(
     call: Call, partition: Partition, produced: Produced, count: int, unique: bytes | None, is_half: bool
 ) -> None:
+    if not call.command.is_oneway:
+        _answer(call, partition, produced, finish(_message_ids(call, partition, produced, count)), unique, is_half)
+
+
+def _place(partition: Partition, produced: Produced) -> tuple[Partition, int, int]:
+    """Where a message stands: the queue and the offset of the first; and when it is due, 0 if it waits for nothing."""
+    if produced.base_offset >= 0:
+        return partition, produced.base_offset, 0
+    return produced.redirected or (partition, 0, 0)
+
+
+def _message_ids(call: Call, partition: Partition, produced: Produced, count: int) -> Pauses[str]:
+    """With commas between them."""
+    store = call.node.writer_for(call.connection).store_hex
+    place, offset, _ = _place(partition, produced)
+    first = physical_offset(place.queue_number, offset)
+    ids = []
+    for nth in range(count):
+        ids.append(f"{store}{first + nth:016X}")
+        if nth % IDS_AT_ONCE == IDS_AT_ONCE - 1:
+            yield
+    return ",".join(ids)
+
+
+def _answer(
+    call: Call, partition: Partition, produced: Produced, message_ids: str, unique: bytes | None, is_half: bool
+) -> None:
     """Once it is durable. `unique`: the message's UNIQ_KEY. `is_half`: when it is delivered nobody knows."""
-    node, connection = call.node, call.connection
     if call.command.is_oneway:
         return
-    place, offset, due_ms = partition, produced.base_offset, 0
-    if offset < 0:
-        place, offset, due_ms = produced.redirected or (partition, 0, 0)
-    store = node.writer_for(connection).store_hex
-    first = physical_offset(place.queue_number, offset)
+    _, offset, due_ms = _place(partition, produced)
     fields = {
-        "msgId": f"{store}{first:016X}"
-        if count == 1
-        else ",".join([f"{store}{first + nth:016X}" for nth in range(count)]),
+        "msgId": message_ids,
         "queueId": str(partition.index),
         "queueOffset": str(offset),
         "MSG_REGION": "DefaultRegion",
@@ -149,12 +193,14 @@ def _answer(
     call.after(produced.position, Answer(fields=fields))
 
 
-def _check_batch(call: Call, sent: Sent, data: bytes) -> None:
+def _check_batch(call: Call, sent: Sent, data: bytes) -> Pauses[None]:
     """Raises Refused(MESSAGE_ILLEGAL) where one of the messages is more than a message."""
     if not sent.is_retry and all(find(data, name) < 0 for name in _ONE_AT_A_TIME):
         return
     read = call.node.records.read
-    for message in batched(data):
+    for at, message in enumerate(batched(data)):
+        if at % AT_ONCE == AT_ONCE - 1:
+            yield
         if sent.is_retry or not _ONE_AT_A_TIME.isdisjoint(read(split_unique(message.properties)[1]).names):
             raise Refused(Code.MESSAGE_ILLEGAL, "messages of a batch cannot be delayed, retried or transactional")
 

@@ -17,6 +17,7 @@ from halfmoon.adapters.rocketmq.errors import Refused
 from halfmoon.core.records.batch_header import MAGIC, BatchHeader, assemble
 from halfmoon.core.records.compression import LZ4, ZSTD, decompress
 from halfmoon.core.records.record_codec import put_varint
+from halfmoon.core.steps import Pauses
 from halfmoon.errors import BrokerError
 from halfmoon.remoting import properties
 from halfmoon.remoting.codes import Code
@@ -32,6 +33,8 @@ _UNIQ_MARK = UNIQ_KEY + properties.BETWEEN
 _REMEMBERED = 4_096
 _REMEMBERED_BYTES = 1_024
 """Of one text that is remembered."""
+AT_ONCE = 256
+"""Messages of a batch that are looked at in one go: a millisecond or two."""
 _CODECS = {0x100: LZ4, 0x200: ZSTD}
 _BATCH_HEAD = struct.Struct(">iiiii")
 
@@ -96,8 +99,9 @@ class RecordMaker:
         """A batch of one message. `more`: so many encoded headers that it gets besides its properties."""
         return _assemble([self._record(message, 0, more, more_count)], 1, born_ms)
 
-    def batch(self, data: bytes, born_ms: int, more: bytes, more_count: int) -> tuple[bytes, int]:
-        """A batch of a batch's messages (message.py), and how many they are. Raises Refused(MESSAGE_ILLEGAL).
+    def batch(self, data: bytes, born_ms: int, more: bytes, more_count: int) -> Pauses[tuple[bytes, int]]:
+        """A batch of a batch's messages (message.py), and how many they are. It pauses where they are more than
+        AT_ONCE. Raises Refused(MESSAGE_ILLEGAL).
 
         Of messages that differ in their UNIQ_KEY and their body's content alone, as most do, the records differ there
         alone, too, so what stands around these is made once.
@@ -107,6 +111,8 @@ class RecordMaker:
         sizes_known = (-1, -1)
         index = 0
         for flag, body_at, body_end, text_at, text_end in _bounds(data):
+            if index % AT_ONCE == AT_ONCE - 1:
+                yield
             at = data.find(_UNIQ_MARK, text_at, text_end)
             uniq_at = at + len(_UNIQ_MARK)
             uniq_end = data.find(b"\x02", uniq_at, text_end) if at >= 0 else -1

@@ -153,6 +153,38 @@ class TestBatches:
         rig.topic("orders")
         assert rig.client().ask(320, body, **sending("orders", 0, "")).code == Code.MESSAGE_ILLEGAL
 
+    def test_one_of_very_many_messages_is_stored_in_slices(self) -> None:
+        """A batch of 100,000 held up everybody for 0.4 s."""
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        rig.topic("other")
+        client, witness = rig.client(), rig.client(peer="127.0.0.2")
+        sent = [BatchedMessage(n, b"m%d" % n, text_of(UNIQ_KEY=f"U{n}").encode()) for n in range(5_000)]
+        client.feed(client.encode(320, encode_batch(sent), **sending("orders", 0, text_of(UNIQ_KEY="U"), m=True)))
+        assert not partition.next_offset, "not in the turn in which it came"
+        witness.feed(witness.encode(310, b"x", **sending("other", 0, "")))
+        while not (answers := client.answers()):
+            rig.turn()
+            answered_before = bool(witness.transport.received)
+        assert answered_before
+        (answer,) = answers
+        ids = [place_of(decode_message_id(each)[1])[1] for each in answer.fields["msgId"].split(",")]
+        assert ids == list(range(5_000))
+        (stored,) = rig.broker.read(partition, 0, 1 << 30, min_one=True).slices
+        found = list(iter_records(stored))
+        assert [record.value for record in found] == [b"m%d" % n for n in range(5_000)]
+        assert dict(found[4_999].headers)["UNIQ_KEY"] == b"U4999"
+
+    @pytest.mark.parametrize("last", [text_of(DELAY="1"), None])
+    def test_what_is_wrong_with_the_last_of_very_many_refuses_all(self, last: str | None) -> None:
+        rig = Rig()
+        (partition,) = rig.topic("orders")
+        sent = [BatchedMessage(n, b"m", b"") for n in range(2_000)]
+        body = encode_batch([*sent, BatchedMessage(0, b"x", (last or "").encode())])
+        answer = rig.client().ask(320, body if last else body[:-1], **sending("orders", 0, ""))
+        assert answer.code == Code.MESSAGE_ILLEGAL
+        assert partition.next_offset == 0
+
 
 class TestTopics:
     def test_a_topic_is_made_by_sending(self) -> None:
