@@ -17,11 +17,11 @@ import logging
 import time
 from collections.abc import Callable
 
-AFTER = 10_000
+AFTER = 5_000
 """Garbage is looked for after so many more containers were made than went. With Python's 700 that happens several times
 a second beside 1,000 consumers that wait, for 1 to 20 ms."""
 YOUNG_LOOKS = 1
-"""After so many looks at what is new, what has stayed is looked at once more: 20,000 containers, some milliseconds."""
+"""After so many looks at what is new, what has stayed is looked at once more: 10,000 containers, a few milliseconds."""
 NEVER = 1 << 30
 
 LOOK_S = 600.0

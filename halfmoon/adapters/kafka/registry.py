@@ -2,7 +2,8 @@
 
 A handler is a plain function: no event loop, no task, no socket. What takes time is said with a `Deferred`, which the
 connection waits for; so handlers run in tests without a network, and answers leave in the order of the requests
-whatever finishes first.
+whatever finishes first. One that may have thousands of elements to deal with is a generator function (`Api.sliced`,
+docs/decisions/0128-requests-in-slices.md).
 
 One module per API stands in `api/`, named after its key; importing that package registers them all (`api.registered`).
 What ApiVersions advertises is exactly what is registered here, but for an API of our own.

@@ -88,10 +88,12 @@ class Slicing:
         large: bool = False,
     ) -> Job:
         """Work until this time, then in slices; `done(result)` or `failed(error)` is called once, now or later, unless
-        it is cancelled. `large`: it takes much memory from its first step on, so it waits for its place."""
+        it is cancelled. `large`: it takes much memory from its first step on, so it waits for its place. Else its
+        first step is taken at once: what it reads may not be there later."""
         job = Job(work, done, failed)
         is_over = self._round_time().is_over
-        if is_over(until) or (large and len(self._active) >= MOST) or not job.run(is_over, until):
+        waits = large and (is_over(until) or len(self._active) >= MOST)
+        if waits or not job.run(is_over, until):
             (self._active if len(self._active) < MOST else self._waiting).append(job)
             self._schedule()
         return job

@@ -28,6 +28,7 @@ from halfmoon.schema import control
 from halfmoon.schema.provenance import Provenance, SourceRun
 from halfmoon.schema.snapshot import CLEAN_BASE
 
+MOST_RESOLVED = 1_000
 BURIED = 500
 """Partitions that are taken apart at a time."""
 DELETED_KNOWN = 1_000
@@ -66,6 +67,8 @@ class Catalog:
         self.next_producer_id = 0
         self.next_clean = CLEAN_BASE
         """Log position that the next compacted segment begins at."""
+        self._resolved: dict[frozenset[tuple[str, str]], TopicRules] = {}
+        """What topics' own configurations mean now: most say nothing, or the same."""
         self._dead: list[Topic] = []
         """Deleted, and not taken apart yet."""
         self._names: list[str] = []
@@ -147,7 +150,14 @@ class Catalog:
         return Topic(record, self._rules(record.configs))
 
     def _rules(self, configs: dict[str, str]) -> TopicRules:
-        return self.topic_configs.resolve({**self.topic_defaults(), **configs}, self._settings)
+        said = frozenset(configs.items())
+        rules = self._resolved.get(said)
+        if rules is None:
+            if len(self._resolved) >= MOST_RESOLVED:
+                self._resolved.clear()
+            rules = self.topic_configs.resolve({**self.topic_defaults(), **configs}, self._settings)
+            self._resolved[said] = rules
+        return rules
 
     def reconfigure(self, settings: Settings) -> None:
         """Other defaults of topics than before."""
@@ -156,6 +166,7 @@ class Catalog:
 
     def resolve_topics(self) -> None:
         """Topics follow the node's configurations where they do not say otherwise, and those have changed."""
+        self._resolved.clear()
         for topic in self.by_number.values():
             topic.rules = self._rules(topic.configs)
         self.changes += 1

@@ -9,6 +9,7 @@ import msgspec
 
 from halfmoon.core.catalog.section import CatalogSection
 from halfmoon.schema import control
+from halfmoon.schema.control import Committed
 from halfmoon.schema.snapshot import TransactionalIdState, encode
 from halfmoon.services.groups.state import GroupOffsets, GroupsState
 from halfmoon.services.transactions import rules
@@ -81,8 +82,8 @@ class TransactionsState(CatalogSection):
         self.put(entry)
         for group, offsets in pending.items() if record.committed else ():
             entries = [
-                (number, index, msgspec.structs.replace(committed, commit_ms=record.now_ms))
-                for (number, index), committed in offsets.items()
+                (number, index, Committed(old.offset, old.leader_epoch, old.metadata, record.now_ms))
+                for (number, index), old in offsets.items()
             ]
             self._groups.commit(group, entries)
 

@@ -120,9 +120,9 @@ def _all(
 ) -> Slices[list[_Topic]]:
     """All progress, by topic name and partition."""
     by_topic: dict[Topic, list[tuple[int, Committed | None, int]]] = {}
-    for at, (place, committed) in enumerate(list(offsets.items())):
-        partition = ctx.core.catalog.partition(*place)
-        if partition is not None:
+    for at, place in enumerate(list(offsets)):
+        partition, committed = ctx.core.catalog.partition(*place), offsets.get(place)
+        if partition is not None and committed is not None:
             progress = (place[1], None, _UNSTABLE) if place in unstable else (place[1], committed, NONE)
             by_topic.setdefault(partition.topic, []).append(progress)
         if not at % EVERY:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 KNOWS_FENCING = 2
 BATCHED = 4
+AT_ONCE = 1_000
+"""So many partitions are written in one record of the log, and in one turn of the loop. Where one of the later records
+is refused, all partitions are, and those of the records before get markers that nobody needs."""
 
 _TopicResult = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 _PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
@@ -45,8 +48,12 @@ def add_partitions_to_txn(ctx: Context, request: Any) -> Slices[object]:
                 if verify:
                     yield from _verify(ctx, name, producer_id, epoch, wanted)
                 else:
-                    partitions = [partition for partition, _ in wanted]
-                    position = ctx.services.get(TransactionService).add_partitions(name, producer_id, epoch, partitions)
+                    for first in range(0, max(1, len(wanted)), AT_ONCE):
+                        partitions = [partition for partition, _ in wanted[first : first + AT_ONCE]]
+                        position = ctx.services.get(TransactionService).add_partitions(
+                            name, producer_id, epoch, partitions
+                        )
+                        yield
                     changed.extend(result for _, result in wanted)
             except BrokerError as error:
                 fail = _fail(ctx)

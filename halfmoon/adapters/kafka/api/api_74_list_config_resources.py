@@ -37,7 +37,10 @@ def list_config_resources(ctx: Context, request: Any) -> Slices[object]:
         )
     found: list[tuple[int, str]] = []
     if TOPIC_TYPE in asked:
-        found += [(TOPIC_TYPE, topic.name) for topic in ctx.core.catalog.topics() if not topic.hidden]
+        for topic in ctx.core.catalog.topics():
+            if not topic.hidden:
+                found.append((TOPIC_TYPE, topic.name))
+            yield
     node = str(ctx.core.node_id)
     found += [(kind, node) for kind in (BROKER_TYPE, BROKER_LOGGER_TYPE) if kind in asked]
     if CLIENT_METRICS_TYPE in asked:

@@ -15,6 +15,7 @@ from functools import lru_cache
 from struct import pack
 from typing import Any
 
+from halfmoon.adapters.kafka.duplicates import sorted_in_slices
 from halfmoon.adapters.kafka.errors import NONE, code
 from halfmoon.adapters.kafka.metadata_bytes import ZERO_ID
 from halfmoon.adapters.kafka.operations import NOT_ASKED, TOPIC_BITS, TOPIC_OPERATIONS, allowed, bits
@@ -39,7 +40,7 @@ def describe_topic_partitions(ctx: Context, body: memoryview) -> Slices[bytes]:
         return _response([_topic(name, code(Fault.INVALID_REQUEST)) for name in sorted(asked)], None)
     remaining = max(min(MAX_PARTITIONS, request.response_partition_limit), 1)
     topics: list[bytes] = []
-    for name in _names(ctx, start) if not asked else sorted(name for name in asked if name >= start):
+    for name in (yield from sorted_in_slices(asked, start)) if asked else _names(ctx, start):
         yield
         if not asked and (not _is_shown(ctx, name) or not ctx.allows("describe", "topic", name)):
             continue
