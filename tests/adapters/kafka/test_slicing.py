@@ -287,3 +287,20 @@ def test_a_group_that_gets_members_between_two_slices_is_committed_for_no_more(
     assert 0 < len(committed) < MANY
     assert committed == {at for at, error_code in enumerate(codes) if error_code == 0}
     assert set(codes) == {0, 25}
+
+
+class Over(RoundTime):
+    """No turn has any time."""
+
+    def is_over(self, until: float) -> bool:
+        return True
+
+
+def test_a_short_request_is_read_before_its_buffer_serves_others(rig: Rig) -> None:
+    """Its turn may be over before it has begun, where others have come in the same round."""
+    rig.server.round_time = Over(rig.loop.call_soon)
+    client, other = rig.client(), rig.client()
+    client.feed(client.encode(19, 7, **creation(["mine", "mine.too"])))
+    other.feed(other.encode(19, 7, **creation(["x" * 200, "y" * 200])))
+    until_answered(rig, client, other)
+    assert {"mine", "mine.too", "x" * 200, "y" * 200} <= rig.broker.catalog.by_name.keys()
