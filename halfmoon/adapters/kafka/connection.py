@@ -318,8 +318,8 @@ class Connection(tcp.Connection):
         if route.sliced:
             if len(body) > LARGE_BYTES:
                 body = self.keep(body)
-            answer = self._slices.begin(route, context, body, self._turn_until, self._handling_of(route, len(frame)))
-            self._take_result(route, correlation_id, answer, begun_s)
+            result = self._slices.handle(route, context, body, self._turn_until, self._handling_of(route, len(frame)))
+            self._take_result(route, correlation_id, result, begun_s)
             return False
         request = body if route.raw else decode_request(route.key, route.version, body)
         throttling = self._shared.throttling

@@ -13,12 +13,23 @@ from collections.abc import Callable
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
-from halfmoon.adapters.kafka.protocol import LARGE_BYTES, Slices, decode_request_slices, encode_response_slices, release
+from halfmoon.adapters.kafka.protocol import (
+    LARGE_BYTES,
+    Slices,
+    decode_request,
+    decode_request_slices,
+    encode_response_slices,
+    release,
+)
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.tcp.slices import Job, Slicing
 
 if TYPE_CHECKING:
     from halfmoon.adapters.kafka.routes import Route
+
+
+STEPS_AT_ONCE = 8
+"""Of the handler of a short request: most end within them, and are answered as those that work in no slices."""
 
 
 def _nothing() -> None: ...
@@ -42,16 +53,30 @@ class InSlices:
         self.busy = False
         """A handler is under way."""
 
-    def begin(
+    def handle(
         self,
         route: Route,
         context: Context,
         body: memoryview,
         until: float,
         handle: Callable[[Context, Any], object],
-    ) -> Deferred:
-        """Work at a request until this time, and then whenever it is its turn. The Deferred has the answer's bytes, or
-        Close. `body` must stay what it is where it is a large one."""
+    ) -> object:
+        """What the handler returns, where the request is a short one and so is its work; else a Deferred of the
+        answer's bytes, or Close: it is worked at until this time, and then whenever it is its turn. `body` must stay
+        what it is where it is a large one."""
+        if len(body) > LARGE_BYTES:
+            return self._begin_answer(route, _handle(route, context, body, handle), until, large=True)
+        work = handle(context, body if route.raw else decode_request(route.key, route.version, body))
+        if not isinstance(work, GeneratorType):
+            return work
+        try:
+            for _ in range(STEPS_AT_ONCE):
+                next(work)
+        except StopIteration as end:
+            return end.value
+        return self._begin_answer(route, work, until, large=False)
+
+    def _begin_answer(self, route: Route, work: Slices[object], until: float, *, large: bool) -> Deferred:
         answer = Deferred()
         self.busy = True
 
@@ -71,7 +96,7 @@ class InSlices:
             else:
                 self._begin(encode_response_slices(route.version, value), answer.complete, until)
 
-        self._begin(_handle(route, context, body, handle), handled, until, large=len(body) > LARGE_BYTES)
+        self._begin(work, handled, until, large=large)
         return answer
 
     def _begin(self, work: Slices[Any], done: Callable[[Any], None], until: float, *, large: bool = False) -> None:
@@ -96,8 +121,7 @@ def _handle(
         return (yield from settled(handle(context, body)))
     request = yield from decode_request_slices(route.key, route.version, body)
     result = yield from settled(handle(context, request))
-    if len(body) > LARGE_BYTES:
-        yield from release(request)
+    yield from release(request)
     return result
 
 
