@@ -153,9 +153,8 @@ OF_TORTURE = (
         "keys = None and self._state.cancels.get(target.number)",
     ),
     Mutant("accept-unheard", KAFKA + "api_79_share_acknowledge.py", "ctx.after(given.position,", "ctx.after(0,"),
-    Mutant("commit-unheard", KAFKA + "api_08_offset_commit.py", AFTER, "when_durable(ctx, None,"),
-    Mutant("delete-unheard", KAFKA + "api_20_delete_topics.py", AFTER, "when_durable(ctx, None,"),
-    Mutant("gone-unheard", KAFKA + "api_20_delete_topics.py", "if error.fault in GONE:", "if False:"),
+    Mutant("commit-unheard", KAFKA + "api_08_offset_commit.py", AFTER, "when_durable(ctx, 0,"),
+    Mutant("delete-unheard", KAFKA + "api_20_delete_topics.py", '@tells_state(each_of("responses"))\n', ""),
     Mutant("view-again", STORE + "view/updater.py", "range=dealt_with)", "range=None)"),
     Mutant(
         "half-a-group", STORAGE + "scan.py", "elif frame.parts == 1:", "elif True:",

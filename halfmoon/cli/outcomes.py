@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from halfmoon.cli import output
@@ -28,6 +31,16 @@ def report(rows: list[dict[str, Any]], result: Output, kind: str = "topic") -> N
             output.note(f"halfmoon: {each[kind]}: {each['result']}")
     if failures:
         raise CliError(f"{failures[-1][kind]}: {failures[-1]['result']}")
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C does not fall into it, but comes behind it: not between the count and the line of a record."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
 
 
 def interrupted(topic: str, acknowledged: int, unanswered: int) -> str:

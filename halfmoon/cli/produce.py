@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -176,16 +175,12 @@ def _send_all(
             answer = unanswered.popleft().get(timeout=ANSWER_TIMEOUT_S)
         except KafkaError as error:
             raise CliError(f"record {sent + 1}: {describe_kafka_error(error)}") from error
-        # Ctrl-C does not fall between the count and the line.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
-        try:
+        with outcomes.uninterrupted():
             sent += 1
             partitions.add(answer.partition)
             if result is Output.JSON:
                 place = {"topic": answer.topic, "partition": answer.partition, "offset": answer.offset}
                 output.write(output.json_line({**place, "timestamp": answer.timestamp}))
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT,))
 
     def take_all() -> None:
         with output.progress("records", wanted=not sys.stdin.isatty()) as progress:

@@ -54,13 +54,14 @@ def send_all(
             answer = future.result(ANSWER_TIMEOUT_S)
         except (ClientError, TimeoutError) as error:
             raise CliError(f"record {sent + 1}: {one_line(error) or 'no answer'}") from error
-        sent += 1
-        partitions.add(answer.partition)
-        if answer.status is not SendStatus.OK:
-            not_safe[answer.status] += 1
-        if result is Output.JSON:
-            place = {"topic": topic, "partition": answer.partition, "offset": answer.offset}
-            output.write(output.json_line({**place, "message_id": answer.message_id}))
+        with outcomes.uninterrupted():
+            sent += 1
+            partitions.add(answer.partition)
+            if answer.status is not SendStatus.OK:
+                not_safe[answer.status] += 1
+            if result is Output.JSON:
+                place = {"topic": topic, "partition": answer.partition, "offset": answer.offset}
+                output.write(output.json_line({**place, "message_id": answer.message_id}))
 
     # Bodies go as they are, as --compression none says.
     options: dict[str, Any] = {

@@ -219,7 +219,7 @@ def test_clients_that_never_read(broker, canary, memory):
             pytest.fail("all that was asked was read: this tests nothing")
     canary.wait_for_rounds(10)
     assert memory.grown_bytes < 96 << 20
-    eventually(lambda: all(closed(peer) for peer in peers), 15)
+    eventually(lambda: all(closed(peer) for peer in peers), 60)
     for peer in peers:
         peer.close()
 

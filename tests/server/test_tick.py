@@ -232,7 +232,7 @@ def test_a_node_without_a_cleaner_does_everything_else(tmp_path: Path, monkeypat
         async with ticking(tmp_path, WithoutCleaner, segment_bytes=65536, flush="interval") as (broker, _):
             topic = broker.topic("t")
             assert topic is not None
-            assert not broker.features.background
+            assert all(each is not broker.cleaner for each in broker.features.background)
             broker.alter_configs(topic, {"cleanup.policy": "compact,delete"})
             broker.alter_configs(topic, {})
             for _ in range(20):
