@@ -22,7 +22,7 @@ from halfmoon.core.dispatch import Appended, Dispatch
 from halfmoon.core.features import Arrivals
 from halfmoon.core.hold import Arrival, HoldService
 from halfmoon.core.storage.segment import Sync
-from halfmoon.core.storage.storage import LeaseLostError, WriteSide
+from halfmoon.core.storage.storage import LeaseLostError, Place, WriteSide
 from halfmoon.errors import BrokerError, Fault, StorageError
 
 _Waiting = tuple[int, Callable[[BrokerError | None], None]]
@@ -138,6 +138,18 @@ class Turn:
                     on_arrival(partition, nbytes)
             for arrived in self.arrived:
                 self._call(arrived, arrivals)
+
+    def unseen_place(self, partition: Partition, offset: int) -> Place | None:
+        """Of the batch with this offset, where it is appended and not visible yet. It can be read from now on. Raises
+        BrokerError where the log has failed."""
+        for batch in self.unseen:
+            if batch.partition is partition and batch.base_offset <= offset < batch.base_offset + batch.span:
+                if batch.position + batch.length > self._log.written:
+                    self.write()
+                    if self._log.failed is not None:
+                        raise self.refusal()
+                return batch.position, batch.length
+        return None
 
     # -- waiting for it ----------------------------------------------------------------------------------------------
 

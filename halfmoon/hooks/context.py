@@ -62,7 +62,7 @@ class PluginHost(Protocol):
         ...
 
     def is_scheduled(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether a scheduled message is stored there that is not completed yet. The producer may have its answer."""
+        """Whether a scheduled message was appended there that is not completed yet. It may not be durable yet."""
         ...
 
     def was_nacked(self, group: str, topic: str, partition: int, offset: int) -> bool:

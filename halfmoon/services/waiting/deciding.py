@@ -78,6 +78,13 @@ class Deciding:
                 self._begin(relay, messages.message(partition, offset, record, origin))
         messages.brought.forget(places)
 
+    def tell_of(self, partition: Partition, base: int, batch: memoryview, origin: Origin) -> None:
+        """Tell the relay of what waits of a batch that was appended at offset `base`."""
+        relay = self.relay_of(partition)
+        if relay is not None and relay.begin is not None:
+            for offset, record in still_waiting(partition, base, batch):
+                self._begin(relay, self._messages.message(partition, offset, record, origin))
+
     def _frames_now(self, places: list[Place]) -> list[WaitingFrame]:
         try:
             return [self._messages.frame_now(place) for place in places]

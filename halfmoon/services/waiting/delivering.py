@@ -15,10 +15,11 @@ from halfmoon.core.records.batches import build_batch, parse_header, set_log_app
 from halfmoon.core.steps import Slices, finish
 from halfmoon.core.storage.storage import Place
 from halfmoon.core.topic_administration import TopicAdministration
+from halfmoon.core.turn import Turn
 from halfmoon.errors import BrokerError, Fault, NotHereYetError
 from halfmoon.schema.provenance import Origin, SourceRun
 from halfmoon.services.common.gathering import MERGE_RECORDS, Outgoing
-from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, place_of, still_waiting
+from halfmoon.services.waiting.messages import SingleRecords, WaitingMessages, place_of, still_waiting, with_origin
 
 UNDELIVERABLE = "halfmoon.undeliverable"
 """Dead letters that belong to no group: messages whose topic was gone when they were due."""
@@ -35,12 +36,14 @@ class Delivering:
         administration: TopicAdministration,
         catalog: Catalog,
         messages: WaitingMessages,
+        turn: Turn,
         logger: logging.Logger,
     ) -> None:
         self._appender = appender
         self._administration = administration
         self._catalog = catalog
         self._messages = messages
+        self._turn = turn
         self._logger = logger
         self.delivered = 0
         self.lost_targets = 0
@@ -79,7 +82,7 @@ class Delivering:
             if read % RELEASED == 0:
                 yield None
             if frame is None or not frame.holds(source, offset):
-                place = place_of(source, offset)
+                place = self._place_of(source, offset)
                 if place is None:
                     self._logger.error("event=delivery_failed from=%r offset=%d error=%s", source, offset, "not found")
                     continue
@@ -112,6 +115,13 @@ class Delivering:
             raise NotHereYetError(self._messages.brought.load(list(missing)))
         self._messages.brought.forget(used)
         return [*full, *outgoing.values()]
+
+    def _place_of(self, source: Partition, offset: int) -> Place | None:
+        """Of its frame, also where that is not visible yet: it may have been moved (reclaim.py) a moment ago."""
+        if offset < source.queue.end_offset:
+            return place_of(source, offset)
+        batch = self._turn.unseen_place(source, offset)
+        return None if batch is None else with_origin(batch)
 
     def write_dead_letters(self, source: Partition, base: int, batch: memoryview, origin: Origin, now_ms: int) -> None:
         """The topic that these messages were sent to is gone: they become dead letters, which say why."""

@@ -119,9 +119,12 @@ def place_of(partition: Partition, offset: int) -> Place | None:
     """Of a waiting message's frame, from its origin on: log position and length. None where it is lost to
     corruption."""
     found = [] if partition.queue.damage_at(offset) else partition.queue.places(offset, 1, min_one=True)
-    if not found:
-        return None
-    position, length = found[0]
+    return with_origin(found[0]) if found else None
+
+
+def with_origin(batch: Place) -> Place:
+    """Of a waiting message's frame, from where its batch stands."""
+    position, length = batch
     return position - ORIGIN_BYTES, length + ORIGIN_BYTES
 
 

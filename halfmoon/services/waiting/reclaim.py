@@ -24,6 +24,7 @@ from halfmoon.core.storage.storage import WriteSide
 from halfmoon.schema.provenance import ORIGIN_BYTES, Origin, SourceRun
 from halfmoon.services.common.gathering import Outgoing
 from halfmoon.services.waiting.cancels import Cancels
+from halfmoon.services.waiting.deciding import Deciding
 from halfmoon.services.waiting.deliveries import Deliveries
 from halfmoon.services.waiting.messages import parted, place_of
 from halfmoon.services.waiting.queues import WaitingQueues
@@ -44,6 +45,7 @@ class SegmentReclaim:
         relays: Relays,
         attempts: AttemptsState,
         deliveries: Deliveries,
+        deciding: Deciding,
         queues: WaitingQueues,
         cancels: Cancels,
     ) -> None:
@@ -54,6 +56,7 @@ class SegmentReclaim:
         self._relays = relays
         self._attempts = attempts
         self._deliveries = deliveries
+        self._deciding = deciding
         self._queues = queues
         self._cancels = cancels
         self._upto = 0
@@ -170,11 +173,14 @@ class SegmentReclaim:
 
         def append(out: Outgoing) -> None:
             if not out.is_empty:
-                sources = out.sources()
+                sources, first, moved = out.sources(), partition.next_offset, out.batch()
                 self._appender.append_relayed(
-                    partition, out.batch(), sources=sources, origin=origin, due_ms=due_ms,
+                    partition, moved, sources=sources, origin=origin, due_ms=due_ms,
                     attempts=self._attempts_of(partition, sources),
                 )  # fmt: skip
+                # Now: from here on nothing waits at the old place.
+                self._deciding.tell_of(partition, first, memoryview(moved), origin)
+                self._queues.waits_in(partition, first, out.count)
                 self.moved += out.count
                 out.begin()
 

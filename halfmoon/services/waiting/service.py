@@ -68,7 +68,7 @@ class WaitingService:
         self._turn = turn
         self._clock = DueClock(clock)
         messages = WaitingMessages(reader, catalog, attempts, self._clock)
-        self._delivering = Delivering(appender, administration, catalog, messages, logger)
+        self._delivering = Delivering(appender, administration, catalog, messages, turn, logger)
         self._deciding = Deciding(appender, administration, catalog, messages, self._delivering, logger)
         self._queues = queues = WaitingQueues(catalog, self._deciding, attempts, self._clock)
         self.cancels = Cancels(log, catalog, appender, cancels)
@@ -76,7 +76,7 @@ class WaitingService:
             relays, queues, messages, self._deciding, self._delivering, catalog, self._clock, self.cancels
         )
         self.reclaim = SegmentReclaim(
-            log, catalog, appender, reader, relays, attempts, self.deliveries, queues, self.cancels
+            log, catalog, appender, reader, relays, attempts, self.deliveries, self._deciding, queues, self.cancels
         )
         self._redirecting = Redirecting(
             log, turn, appender, administration, catalog, queues, self._delivering, self.cancels
@@ -125,8 +125,8 @@ class WaitingService:
     # -- what others ask -----------------------------------------------------------------------------------------------
 
     def is_waiting(self, partition: Partition, offset: int) -> bool:
-        """Whether a message waits there: it is visible, and not completed."""
-        return offset < partition.queue.end_offset and offset in (partition.pending or ())
+        """Whether a message waits there, which may be visible or not yet: it was appended, and is not completed."""
+        return offset in (partition.pending or ())
 
     def catch_up(self, topic: Topic) -> None:
         """Have the relay of this internal topic told of all that waits there and is visible, now."""

@@ -12,6 +12,7 @@ from confluent_kafka.admin import AdminClient
 
 import halfmoon.testing
 from halfmoon.core.records.batches import build_batch
+from halfmoon.core.steps import finish
 from halfmoon.errors import BrokerError, Fault, TakesLongError
 from halfmoon.hooks.context import PluginContext
 from halfmoon.plugins.store.transaction.plugin import (
@@ -360,6 +361,53 @@ def test_a_commit_after_the_message_was_moved(broker: BareNode) -> None:
     end(broker, "commit", "k")
     assert values(broker, "orders") == [b"v"]
     assert waiting(broker) == 0
+
+
+def say(broker: BareNode, state: str, key: str) -> None:
+    """As `end`, in the middle of a turn."""
+    assert send(broker, END_TOPIC, (b"", {"PGROUP": "shop", "UNIQ_KEY": key, "TRAN_STATE": state})) == -1
+
+
+@pytest.mark.parametrize(("state", "left"), [("commit", [b"v"]), ("rollback", [])])
+@pytest.mark.parametrize("moves", [1, 2])
+def test_an_end_while_the_message_is_being_moved(
+    broker: BareNode, clock: VirtualClock, moves: int, state: str, left: list[bytes]
+) -> None:
+    """Found by torture: at its old place it waited no more, at its new one it was not visible yet."""
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    for _ in range(moves - 1):
+        roll(broker)
+    broker.waiting.reclaim._upto = broker.log.end
+    finish(broker.waiting.reclaim.run())
+    assert broker.waiting.moved == moves
+    say(broker, state, "k")
+    relay(broker)
+    pass_ms(broker, clock, 10**7)
+    assert values(broker, "orders") == left
+    assert values(broker, CHECKS) == []
+    assert waiting(broker) == 0
+
+
+@pytest.mark.parametrize(("state", "left"), [("commit", [b"v"]), ("rollback", [])])
+def test_an_end_in_the_turn_of_the_message(broker: BareNode, clock: VirtualClock, state: str, left: list[bytes]) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    say(broker, state, "k")
+    pass_ms(broker, clock, 10**7)
+    assert values(broker, "orders") == left
+    assert values(broker, CHECKS) == []
+    assert waiting(broker) == 0
+
+
+def test_a_moved_message_is_asked_about(broker: BareNode, clock: VirtualClock) -> None:
+    send(broker, "orders", (b"v", half("k")))
+    relay(broker)
+    roll(broker)
+    pass_ms(broker, clock, 1_000)
+    assert values(broker, CHECKS) == [b"v"]
+    say(broker, "commit", "k")
+    pass_ms(broker, clock, 10**7)
+    assert values(broker, "orders") == [b"v"]
 
 
 def test_a_half_message_that_is_sent_twice_is_one(broker: BareNode, clock: VirtualClock) -> None:
