@@ -43,7 +43,9 @@ def main(command: list[str]) -> int:
             _signal_group(child.pid, signal.SIGKILL)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, pass_on)
+        # What was ignored before, as SIGHUP is under nohup, is to be ignored; the command has inherited it.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, pass_on)
     code = _wait(child, stop_asked)
     _end_group(child.pid)
     return 128 - code if code < 0 else code

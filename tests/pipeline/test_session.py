@@ -47,6 +47,8 @@ def test_a_pyspark_without_a_connector_is_named_where_spark_does_not_start(
     def start(*_: object) -> None:
         raise PipelineError("Spark did not start: unresolved dependency")
 
+    # Tests before this one may have left a session, which is taken whatever its version is.
+    monkeypatch.setattr(importlib.import_module("halfmoon.pipeline.session"), "_running", lambda: None)
     monkeypatch.setattr("pyspark.__version__", version)
     monkeypatch.setattr("halfmoon.pipeline.jvm.start", start)
     with pytest.raises(PipelineError) as refused:

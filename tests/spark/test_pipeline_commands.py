@@ -85,7 +85,7 @@ def test_ctrl_c_ends_a_stream_that_goes_on_and_leaves_nothing_running(bootstrap:
     ("arguments", "code", "said"),
     [
         (["archive", "spark-nowhere", "--archive", "a"], 1, "there is no topic 'spark-nowhere' at "),
-        (["replay", "orders", "--archive", "nothing", "--to", "orders"], 1, "there is no topic 'orders' at "),
+        (["replay", "absent", "--archive", "nothing", "--to", "absent"], 1, "there is no topic 'absent' at "),
         (["report", "success-rate", "o", "--rule", "pay=1"], 2, "there is no rule 'pay'"),
         (["report", "success-rate", "o", "--rule", "pay_within=3 days"], 1, "late_within (2 hours) is shorter than"),
         (["report", "success-rate", "o", "--stream", "--until", "-1h"], 2, "a stream has no end"),

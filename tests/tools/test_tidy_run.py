@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,13 +18,22 @@ LEAVES_A_CHILD = """
 import subprocess, sys, os
 subprocess.Popen([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"], pass_fds=[1])
 """
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 WAITS = "import time; time.sleep(600)"
 
 
 class Tidied:
-    def __init__(self, *command: str) -> None:
+    def __init__(self, *command: str, ignores: Collection[int] = ()) -> None:
+        """Whatever whoever runs the tests ignores, as nohup does: this ignores these signals, and no other."""
+
+        def dispose() -> None:
+            for number in SIGNALS:
+                signal.signal(number, signal.SIG_IGN if number in ignores else signal.SIG_DFL)
+
         self.output, writing = os.pipe()
-        self.process = subprocess.Popen([sys.executable, str(TIDY_RUN), *command], stdout=writing, stderr=writing)
+        self.process = subprocess.Popen(
+            [sys.executable, str(TIDY_RUN), *command], stdout=writing, stderr=writing, preexec_fn=dispose
+        )
         os.close(writing)
 
     def read(self) -> bytes:
@@ -66,12 +75,23 @@ def test_what_a_command_leaves_running_is_ended(started: list[Tidied]) -> None:
     assert started[0].everybody_is_gone()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_the_command_and_what_it_started(started: list[Tidied], number: signal.Signals) -> None:
     started.append(Tidied(sys.executable, "-c", LEAVES_A_CHILD + WAITS))
     assert started[0].is_up()
     started[0].process.send_signal(number)
     assert started[0].process.wait(timeout=20) == 128 + number
+    assert started[0].everybody_is_gone()
+
+
+def test_what_is_ignored_under_nohup_is_ignored(started: list[Tidied]) -> None:
+    started.append(Tidied(sys.executable, "-c", LEAVES_A_CHILD + WAITS, ignores=[signal.SIGHUP]))
+    assert started[0].is_up()
+    started[0].process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        started[0].process.wait(timeout=0.5)
+    started[0].process.send_signal(signal.SIGTERM)
+    assert started[0].process.wait(timeout=20) == 128 + signal.SIGTERM
     assert started[0].everybody_is_gone()
 
 
