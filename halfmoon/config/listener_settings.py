@@ -2,22 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from halfmoon.config.sections import Section
+from halfmoon.config.sections import Section, SettingError
 from halfmoon.config.units import DURATION, SIZE, Address, Duration, HostPort
+
+ListenerName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_.-]{1,100}$")]
+FilePath = Annotated[str, Meta(min_length=1)]
+
+
+class TlsSettings(Section, frozen=True, kw_only=True):
+    """TLS of a listener: 1.2 and newer. The files are PEM, and read again when they change."""
+
+    cert: FilePath
+    """The certificate, and behind it those that lead to an authority."""
+    key: FilePath
+    """Its private key, which nobody but the broker's user may read."""
+    client_ca: FilePath | None = None
+    """Authorities by which clients' certificates are verified."""
+    client_auth: Literal["none", "request", "require"] = "none"
+    """Whether clients are asked for a certificate, and let in without one (Kafka: ssl.client.auth)."""
+
+    def __post_init__(self) -> None:
+        if (self.client_auth == "none") != (self.client_ca is None):
+            raise SettingError("client_ca", "expected together with client_auth: request or require, and only then")
 
 
 class KafkaListener(Section, frozen=True, kw_only=True):
     """Where Kafka clients connect; `advertise` None answers with the address the client reached us at."""
 
+    name: ListenerName = "kafka"
     bind: HostPort = Address("127.0.0.1", 9092)
     advertise: HostPort | None = None
+    tls: TlsSettings | None = None
+    allow_insecure: bool = False
+    """Other machines may reach this listener, though it has not both encryption and authentication."""
 
 
 RocketmqName = Annotated[str, Meta(pattern=r"^[a-zA-Z0-9_@-]{1,100}$")]
+
+
+class RocketmqTls(TlsSettings, frozen=True, kw_only=True):
+    """`permissive` takes clients without TLS, too, on the same ports (RocketMQ: tls.server.mode)."""
+
+    mode: Literal["enforcing", "permissive"] = "enforcing"
 
 
 class RocketmqListener(Section, frozen=True, kw_only=True):
@@ -27,6 +57,8 @@ class RocketmqListener(Section, frozen=True, kw_only=True):
     bind: HostPort = Address("127.0.0.1", 10911)
     namesrv: HostPort = Address("127.0.0.1", 9876)
     advertise: HostPort | None = None
+    tls: RocketmqTls | None = None
+    allow_insecure: bool = False
     broker_name: RocketmqName = "halfmoon"
     cluster: RocketmqName = "DefaultCluster"
     max_delay_ms: Duration = 3 * 86_400_000
@@ -49,11 +81,19 @@ class HttpListener(Section, frozen=True, kw_only=True):
     """Where /healthz and /metrics are served."""
 
     bind: HostPort = Address("127.0.0.1", 8080)
+    tls: TlsSettings | None = None
+    allow_insecure: bool = False
 
 
 class ListenerSettings(Section, frozen=True, kw_only=True):
     """The doors. A door that is None is shut."""
 
     kafka: KafkaListener = KafkaListener()
+    kafka_others: tuple[KafkaListener, ...] = ()
+    """The second and further ones, where `kafka` is a list in broker.yaml."""
     rocketmq: RocketmqListener | None = None
     http: HttpListener | None = None
+
+    @property
+    def of_kafka(self) -> tuple[KafkaListener, ...]:
+        return (self.kafka, *self.kafka_others)

@@ -21,7 +21,8 @@ import msgspec
 from msgspec import Meta, field
 
 from halfmoon.config.disk_settings import CleanerSettings, ScrubberSettings
-from halfmoon.config.listener_settings import ListenerSettings
+from halfmoon.config.exposure import MOST_LISTENERS, check_listeners
+from halfmoon.config.listener_settings import KafkaListener, ListenerSettings
 from halfmoon.config.sections import Given, Section, SettingError, decode_section, leaves, suggestion
 from halfmoon.config.share_settings import ShareSettings
 from halfmoon.config.units import (
@@ -168,6 +169,13 @@ class LimitSettings(Section, frozen=True, kw_only=True):
     """What one client, or all of them together, may ask of this process."""
 
     max_connections: PositiveInt = 10_000
+    max_connections_per_ip: PositiveInt | None = None
+    """Of one listener's protocol (Kafka: max.connections.per.ip)."""
+    max_unauthenticated: PositiveInt = 500
+    """Connections of one protocol that have not shown who they are. Where there would be more, the oldest one goes of
+    the address that has the most."""
+    authentication_timeout_ms: PositiveDuration = 10_000
+    """From accepting a connection until it has, its TLS handshake included."""
     idle_timeout_ms: PositiveDuration | None = 600_000
     """A connection that is silent for so long is closed; None never."""
     send_timeout_ms: PositiveDuration = 60_000
@@ -232,7 +240,6 @@ class PluginSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(Section, frozen=True, kw_only=True):
     """Everything broker.yaml can say."""
 
-    allow_insecure: bool = False
     node: NodeSettings = NodeSettings()
     listeners: ListenerSettings = ListenerSettings()
     logging: LoggingSettings = LoggingSettings()
@@ -262,6 +269,8 @@ def load_settings(
     raw_plugins = tree.pop("plugins", None)
     extensions = {name: tree.pop(name) for name in EXTENSION_SECTIONS if name in tree}
     plugin_overrides: dict[str, dict[str, Given]] = {}
+    _without_old(tree, env)
+    others = _listed_apart(tree)
     for path, given in _from_environment(env).items():
         overlay(tree, path, given)
     sections = _plugin_sections(raw_plugins)
@@ -274,7 +283,13 @@ def load_settings(
             _override(tree, dotted, value)
     tree["plugins"] = None
     settings = decode_section(Settings, tree, "$")
-    _refuse_insecure(settings)
+    listeners = msgspec.structs.replace(
+        settings.listeners,
+        kafka_others=tuple(
+            decode_section(KafkaListener, each, f"$.listeners.kafka[{index}]") for index, each in enumerate(others, 1)
+        ),
+    )
+    check_listeners(listeners)
     plugins = PluginSettings(
         sections=sections,
         environment={name: value for name, value in env.items() if name.startswith(f"{ENVIRONMENT_PREFIX}PLUGINS_")},
@@ -282,12 +297,14 @@ def load_settings(
         extensions={name: value for name, value in extensions.items() if value is not None},
         base_dir=base_dir,
     )
-    return msgspec.structs.replace(settings, plugins=plugins)
+    return msgspec.structs.replace(settings, listeners=listeners, plugins=plugins)
 
 
 def setting_paths() -> dict[str, Any]:
     """Every setting of the core by dotted path (`log.segment_bytes`), with its default, in broker.yaml's order."""
-    return {".".join(leaf.path): leaf.default for leaf in leaves(Settings) if leaf.path[0] != "plugins"}
+    paths = {".".join(leaf.path): leaf.default for leaf in leaves(Settings) if leaf.path[0] != "plugins"}
+    del paths["listeners.kafka_others"]  # a list is set in the file only
+    return paths
 
 
 def environment_names() -> dict[str, tuple[str, ...]]:
@@ -351,27 +368,31 @@ def overlay(tree: dict[str, Any], path: tuple[str, ...], value: Given) -> None:
     tree[path[-1]] = value
 
 
-def _refuse_insecure(settings: Settings) -> None:
-    """Without authentication, whoever reaches a listener may do anything; so leaving this machine takes a decision."""
-    listeners = settings.listeners
-    binds = {"kafka.bind": listeners.kafka.bind}
-    if listeners.http is not None:
-        binds["http.bind"] = listeners.http.bind
-    if listeners.rocketmq is not None:
-        binds |= {"rocketmq.bind": listeners.rocketmq.bind, "rocketmq.namesrv": listeners.rocketmq.namesrv}
-    for name, bind in binds.items():
-        if not bind.is_loopback and not settings.allow_insecure:
+def _listed_apart(tree: dict[str, Any]) -> list[object]:
+    """`$.listeners.kafka` may be a list. Leaves its first element in its place, and returns the others. Raises
+    SettingError."""
+    listeners = tree.get("listeners")
+    if not isinstance(listeners, dict):
+        return []
+    if "kafka_others" in listeners:
+        raise SettingError("$.listeners.kafka_others", "no such setting; did you mean a list at kafka?")
+    listed = listeners.get("kafka")
+    if not isinstance(listed, list):
+        return []
+    if not 0 < len(listed) <= MOST_LISTENERS:
+        raise SettingError("$.listeners.kafka", f"got {len(listed)} listeners, expected 1 to {MOST_LISTENERS}")
+    listeners["kafka"] = _copy(listed[0]) if isinstance(listed[0], Mapping) else listed[0]
+    return listed[1:]
+
+
+def _without_old(tree: dict[str, Any], env: Mapping[str, str]) -> None:
+    """Take out what older versions had. Raises SettingError where it would change something."""
+    name = f"{ENVIRONMENT_PREFIX}ALLOW_INSECURE"
+    for path, value in (("$.allow_insecure", tree.pop("allow_insecure", False)), (name, env.get(name, "false"))):
+        if value not in (False, None, "", "false"):
             raise SettingError(
-                f"$.listeners.{name}",
-                f"{bind} can be reached from other machines, and there is no authentication; "
-                "bind to 127.0.0.1, or set allow_insecure: true",
+                path, "every listener says this for itself now: listeners: {kafka: {allow_insecure: true, …}}"
             )
-    advertised = {"kafka": listeners.kafka.advertise}
-    if listeners.rocketmq is not None:
-        advertised["rocketmq"] = listeners.rocketmq.advertise
-    for name, advertise in advertised.items():
-        if advertise is not None and (advertise.port == 0 or advertise.host in ("0.0.0.0", "::")):
-            raise SettingError(f"$.listeners.{name}.advertise", f"got {advertise}, expected an address to connect to")
 
 
 def _copy(source: Mapping[str, object]) -> dict[str, Any]:

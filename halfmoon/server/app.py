@@ -18,7 +18,7 @@ from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
-from halfmoon.config.listener_settings import RocketmqListener
+from halfmoon.config.listener_settings import KafkaListener, RocketmqListener
 from halfmoon.config.settings import Settings
 from halfmoon.config.units import Address
 from halfmoon.core import crc
@@ -71,6 +71,8 @@ class App:
         self._unset_configs = unset_configs
         self._extra_plugins = plugins
         self.kafka_address: Address | None = None
+        self.kafka_addresses: dict[str, Address] = {}
+        """By the listener's name."""
         self.rocketmq: RocketmqServer | None = None
         self.rocketmq_address: Address | None = None
         self.namesrv_address: Address | None = None
@@ -101,6 +103,9 @@ class App:
         await self._open()
         settings, access = self.settings, self.access
         self.kafka_address = await self._listen(self.kafka, settings.listeners.kafka.bind)
+        self.kafka_addresses = {settings.listeners.kafka.name: self.kafka_address}
+        for each in settings.listeners.kafka_others:
+            self.kafka_addresses[each.name] = await _bound(partial(self._open_kafka, each), each.bind)
         if settings.listeners.rocketmq is not None:
             await self._listen_rocketmq(settings.listeners.rocketmq, access)
         self._limit_connections(raise_limit())
@@ -264,6 +269,9 @@ class App:
         )  # fmt: skip
         self.rocketmq_address = await self._listen(server, listener.bind)
         self.namesrv_address = await _bound(server.start_names, listener.namesrv)
+
+    async def _open_kafka(self, door: KafkaListener, _bind: Address) -> tuple[str, int]:
+        return await self.kafka.open(door)
 
     async def _listen(self, server: Listener, bind: Address) -> Address:
         address = await _bound(server.start, bind)

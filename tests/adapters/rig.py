@@ -92,7 +92,7 @@ class FakeTransport:
         self.peer_has_left = False
 
     def get_extra_info(self, name: str) -> Any:
-        return self if name == "socket" else self._names[name]
+        return self if name == "socket" else self._names.get(name)
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
         """The socket's: TCP's state, established or waiting to be closed."""

@@ -38,7 +38,6 @@ from halfmoon.adapters.kafka.slicing import InSlices
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import JOIN_BELOW_BYTES, WRITE_LIMIT_BYTES, Buffer
 from halfmoon.kafka_wire import primitives as wire
-from halfmoon.services.quotas.service import CONNECTIONS, Throttle
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,10 +45,12 @@ if TYPE_CHECKING:
 
     from halfmoon.adapters.kafka.registry import ApiTable
     from halfmoon.adapters.kafka.throttling import Throttling
+    from halfmoon.adapters.tcp.accepting import Arrival
     from halfmoon.adapters.tcp.access import Access
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.adapters.tcp.slices import Slicing
+    from halfmoon.config.listener_settings import KafkaListener
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
 
@@ -80,8 +81,6 @@ class Shared(Struct):
     routes: dict[int, Route]
     """As `build_routes` lays them out."""
     services: Services
-    advertise: tuple[str, int] | None
-    """The address told to clients; None tells each the one it reached us at."""
     slicing: Slicing
     """What takes long is worked at in its turns."""
     throttling: Throttling | None = None
@@ -122,8 +121,10 @@ class Connection(tcp.Connection):
     START_BYTES: ClassVar[int] = _START.size
     log = logging.getLogger("halfmoon.kafka")
 
-    def __init__(self, listener: Listener, shared: Shared) -> None:
-        super().__init__(listener)
+    def __init__(self, listener: Listener, shared: Shared, door: KafkaListener, came_as: Arrival | None = None) -> None:
+        """`door`: where the client came in. `came_as`: as of tcp.Connection."""
+        super().__init__(listener, came_as)
+        self._door = door
         self._shared = shared
         self._core = listener.core
         self._services = shared.services
@@ -145,20 +146,8 @@ class Connection(tcp.Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        if self._shared.advertise:
-            self.host, self.port = self._shared.advertise
-        quotas = self._shared.quotas
-        if quotas is not None and quotas.connections_limited and not self._closed:
-            self._count_connection(quotas)
-
-    def _count_connection(self, quotas: Quotas) -> None:
-        """One that comes too early is not read from, and closed after a while; so it is not soon tried again."""
-        wait_ms = quotas.connect(self.peer_host)
-        if wait_ms:
-            quotas.count(Throttle(wait_ms, CONNECTIONS))
-            self._closed = True
-            self._pause_reading()
-            self._listener.loop.call_later(wait_ms / 1000, self._transport.abort)
+        if self._door.advertise:
+            self.host, self.port = self._door.advertise
 
     def _gone(self) -> None:
         if self._slices.busy:

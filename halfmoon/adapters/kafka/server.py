@@ -7,21 +7,27 @@ import logging
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
+from msgspec import structs
+
 from halfmoon.adapters.kafka.access import guarded
 from halfmoon.adapters.kafka.api import registered
 from halfmoon.adapters.kafka.connection import Connection, Shared
 from halfmoon.adapters.kafka.registry import Api, ApiTable, offered
 from halfmoon.adapters.kafka.routes import build_routes
 from halfmoon.adapters.kafka.throttling import Throttling
+from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.slices import Slicing
+from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
+from halfmoon.config.listener_settings import KafkaListener
 from halfmoon.config.settings import Settings
+from halfmoon.config.units import Address
 from halfmoon.errors import StartError
 from halfmoon.services.common.services import Services
-from halfmoon.services.quotas.service import Quotas
+from halfmoon.services.quotas.service import CONNECTIONS, Quotas, Throttle
 from halfmoon.services.share.service import ShareService
 
 
@@ -45,6 +51,7 @@ class Server(Listener):
         """`executor` runs cold reads; None takes the loop's own. `access`: what plugins say of who may do what.
         `more_apis`: those of plugins; StartError where one has a key that is taken."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
+        self._settings = settings
         apis = offered(registered(), services)
         for each in more_apis:
             if each.key in apis:
@@ -55,7 +62,7 @@ class Server(Listener):
             self.routes = guarded(self.routes, (each.key for each in more_apis))
         quotas = services.find(Quotas)
         self.shared = Shared(
-            ApiTable(apis), self.routes, services, settings.listeners.kafka.advertise,
+            ApiTable(apis), self.routes, services,
             Slicing(loop.call_soon, lambda: self.round_time), access=access, quotas=quotas,
         )  # fmt: skip
         if quotas is not None:
@@ -70,10 +77,29 @@ class Server(Listener):
         if quotas is not None and quotas.enabled and self.shared.throttling is None:
             self.shared.throttling = Throttling(quotas)
 
-    async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
-        """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
-        return await self.listen(self.connection, bind)
+    def wait_ms(self, host: str) -> int:
+        quotas = self.shared.quotas
+        if quotas is None or not quotas.connections_limited:
+            return 0
+        wait_ms = quotas.connect(host)
+        if wait_ms:
+            quotas.count(Throttle(wait_ms, CONNECTIONS))
+        return wait_ms
 
-    def connection(self) -> Connection:
-        """For a client that connects."""
-        return Connection(self, self.shared)
+    async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
+        """Listen as `listeners.kafka` says, but at `bind`; returns the address, with the port that was chosen if
+        `bind`'s is 0. Raises OSError, StartError."""
+        return await self.open(structs.replace(self._settings.listeners.kafka, bind=Address(*bind)))
+
+    async def open(self, door: KafkaListener) -> tuple[str, int]:
+        """Listen there, too. Raises OSError, StartError."""
+        tls = None if door.tls is None else Tls(door.name, door.tls, self.core.clock.wall_ms)
+
+        def make(came_as: Arrival | None) -> Connection:
+            return self.connection(door, came_as)
+
+        return await self.listen(make, door.bind, tls)
+
+    def connection(self, door: KafkaListener | None = None, came_as: Arrival | None = None) -> Connection:
+        """For a client that connects; `door`: where, None: at the first listener."""
+        return Connection(self, self.shared, door or self._settings.listeners.kafka, came_as)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.rocketmq.node import Node
     from halfmoon.adapters.rocketmq.registry import Request
     from halfmoon.adapters.rocketmq.to_messages import MessageWriter
+    from halfmoon.adapters.tcp.accepting import Arrival
     from halfmoon.adapters.tcp.listener import Listener
 
 MAX_UNANSWERED = 8_192
@@ -62,9 +63,16 @@ class Connection(tcp.Connection):
 
     log = logging.getLogger("halfmoon.rocketmq")
 
-    def __init__(self, listener: Listener, node: Node, requests: Mapping[int, Request], port: Port) -> None:
-        """`requests`: all of them, by code. Those of `port` are answered."""
-        super().__init__(listener)
+    def __init__(
+        self,
+        listener: Listener,
+        node: Node,
+        requests: Mapping[int, Request],
+        port: Port,
+        came_as: Arrival | None = None,
+    ) -> None:
+        """`requests`: all of them, by code. Those of `port` are answered. `came_as`: as of tcp.Connection."""
+        super().__init__(listener, came_as)
         self._node = node
         self._core = listener.core
         self._requests = requests

@@ -11,9 +11,11 @@ from halfmoon.adapters.rocketmq.connection import Connection
 from halfmoon.adapters.rocketmq.node import Node
 from halfmoon.adapters.rocketmq.registry import Port
 from halfmoon.adapters.rocketmq.request import registered
+from halfmoon.adapters.tcp.accepting import Arrival
 from halfmoon.adapters.tcp.access import Access
 from halfmoon.adapters.tcp.core import Core
 from halfmoon.adapters.tcp.listener import Listener
+from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.listener_settings import RocketmqListener
 from halfmoon.config.settings import Settings
@@ -44,6 +46,7 @@ class Server(Listener):
         """`languages`: filter language → its compiler. `executor` runs cold reads; None takes the loop's own.
         `access`: what plugins say of who may do what."""
         super().__init__(core, services, settings, loop, executor=executor, turns=turns)
+        self._settings = listener
         self.requests = registered()
         self.node = Node(
             core,
@@ -55,19 +58,30 @@ class Server(Listener):
         )
         self.node.access = access
 
-    def connection(self, port: Port) -> Connection:
+    def connection(self, port: Port, came_as: Arrival | None = None) -> Connection:
         """For a client that connects."""
-        return Connection(self, self.node, self.requests, port)
+        return Connection(self, self.node, self.requests, port, came_as)
 
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
-        """Listen for the broker's requests; returns the address. Raises OSError."""
-        address = await self.listen(lambda: self.connection(Port.BROKER), bind)
+        """Listen for the broker's requests; returns the address. Raises OSError, StartError."""
+        address = await self._open(Port.BROKER, bind)
         self.node.start(address)
         return address
 
     async def start_names(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen for the name service's, after `start`; returns the address. Raises OSError."""
-        return await self.listen(lambda: self.connection(Port.NAMES), bind)
+        return await self._open(Port.NAMES, bind)
+
+    async def _open(self, port: Port, bind: tuple[str, int]) -> tuple[str, int]:
+        settings = self._settings.tls
+        if settings is not None and not self.tls:
+            self.tls.append(Tls("rocketmq", settings, self.core.clock.wall_ms))
+        return await self.listen(
+            lambda came_as: self.connection(port, came_as),
+            bind,
+            self.tls[0] if self.tls else None,
+            takes_plain=settings is not None and settings.mode == "permissive",
+        )
 
     async def stop(self) -> None:
         self.node.stop()

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import cast
 
+from halfmoon.adapters.tcp.accepting import Arrival, plain_host
 from halfmoon.adapters.tcp.listener import Listener
 from halfmoon.adapters.tcp.receiving import Receiving
 from halfmoon.adapters.tcp.turns import CONNECTION, LOOK_S
@@ -24,6 +25,9 @@ Buffer = bytes | bytearray | memoryview
 
 WRITE_LIMIT_BYTES = 1 << 20
 """A connection with more than this still to be sent is not read from."""
+
+TLS_WRITE_BYTES = 256 << 10
+"""So much is encrypted in one turn of the loop: a quarter of a millisecond."""
 
 JOIN_BELOW_BYTES = 4 << 10
 """Pieces smaller than this on average are copied into one before sending: cheaper than an entry each for the kernel."""
@@ -59,8 +63,10 @@ class Connection(Receiving):
 
     log: logging.Logger
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener, came_as: Arrival | None = None) -> None:
+        """`came_as`: what it was until its TLS handshake was over."""
         super().__init__(listener)
+        self._came_as = came_as
         self.owner = object()
         self.host = ""
         self.port = 0
@@ -74,6 +80,7 @@ class Connection(Receiving):
         """Requests are being handled: what is ready leaves when all of one read are."""
         self._flush_scheduled = False
         self._write_paused = False
+        self._is_tls = False
         self._idle_since_ms = 0
         self._stalled_since_ms = 0
         self._sent_before = 0
@@ -117,9 +124,22 @@ class Connection(Receiving):
         self.host, self.port = plain_host(local[0]), local[1]
         self._transport.set_write_buffer_limits(high=WRITE_LIMIT_BYTES)
         self._idle_since_ms = self._stalled_since_ms = self._listener.mono_ms()
-        if not self._listener.admit(self):
+        self._is_tls = transport.get_extra_info("ssl_object") is not None
+        if self._is_tls:
+            self._transport.set_write_buffer_limits(high=TLS_WRITE_BYTES)
+        arrival, self._came_as = self._came_as, None
+        if not self._listener.admit(self, arrival):
             self._closed = True
             self._transport.abort()
+        elif arrival is None:
+            self._wait_for_turn(self._listener.wait_ms(self.peer_host))
+
+    def _wait_for_turn(self, wait_ms: int) -> None:
+        """One that comes too early is not read from, and closed after a while; so it is not soon tried again."""
+        if wait_ms:
+            self._closed = True
+            self._pause_reading()
+            self._listener.loop.call_later(wait_ms / 1000, self._transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
         turns = self._listener.turns
@@ -144,6 +164,8 @@ class Connection(Receiving):
 
     def resume_writing(self) -> None:
         self._write_paused = False
+        if self._is_tls:
+            self._flush()
         self._resume_soon()
 
     # Sending.
@@ -164,6 +186,9 @@ class Connection(Receiving):
         """Hand what is ready to the socket."""
         out = self._out
         if out and not self._transport.is_closing():
+            if self._is_tls and self._out_bytes > TLS_WRITE_BYTES:
+                self._write_some()
+                return
             size = self._out_bytes
             self._out = []
             self._out_bytes = 0
@@ -177,6 +202,27 @@ class Connection(Receiving):
                 self._transport.writelines(out)
         if self._finishing:
             self._finish_if_done()
+
+    def _write_some(self) -> None:
+        """Hand a part of it to TLS, which encrypts what it is given at once, in the loop, into memory of its own."""
+        if self._write_paused:
+            return  # `resume_writing` goes on
+        out, size, part = self._out, 0, self._out
+        for at, each in enumerate(out):
+            room = TLS_WRITE_BYTES - size
+            if len(each) > room:
+                view = memoryview(each)
+                part = [*out[:at], view[:room]]
+                self._out = [view[room:], *out[at + 1 :]]
+                size = TLS_WRITE_BYTES
+                break
+            size += len(each)
+        self._out_bytes -= size
+        self._out_total += size
+        self._counters.bytes_out += size
+        self._transport.write(b"".join(part))
+        if not self._write_paused:
+            self._flush_soon()
 
     # The end.
 
@@ -193,10 +239,13 @@ class Connection(Receiving):
             self._log_end(reason)
         self._listener.core.hold.drop(self.owner)
         self._flush()
+        if self._out:  # TLS takes a part at a time
+            self._transport.writelines(self._out)
+            self._out, self._out_bytes = [], 0
         self._transport.close()
 
     def _log_end(self, reason: str) -> None:
-        self.log.warning("event=connection_closed peer=%s client=%s reason=%s", self.peer, self._who(), reason)
+        self._listener.log_end(self.peer, self._who(), reason)
 
     def finish(self) -> None:
         """The server stops: answer what was asked, then close."""
@@ -209,7 +258,7 @@ class Connection(Receiving):
         """Answer requests that wait for messages with what there is."""
 
     def _finish_if_done(self) -> None:
-        if self._is_done():
+        if self._is_done() and not self._out:
             self._closed = True
             self._transport.close()
 
@@ -222,8 +271,8 @@ class Connection(Receiving):
 
     def sweep(self, now_ms: int, idle_timeout_ms: int | None, send_timeout_ms: int) -> None:
         """Close a connection that is idle, does not read its answers, or stopped in the middle of a request."""
-        unsent = self._transport.get_write_buffer_size()
-        sent = self._out_total - unsent
+        unsent = self._transport.get_write_buffer_size() + self._out_bytes
+        sent = self._out_total + self._out_bytes - unsent
         if not unsent:
             self._holds_loaded = False
         if not unsent or sent != self._sent_before:
@@ -305,8 +354,3 @@ class Connection(Receiving):
 
         self._in_threads += 1
         self._listener.loop.run_in_executor(self._listener.executor, work).add_done_callback(done)
-
-
-def plain_host(host: str) -> str:
-    """An IPv4 address as such, also where it reached a socket that speaks IPv6."""
-    return host.removeprefix("::ffff:")

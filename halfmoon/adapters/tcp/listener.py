@@ -14,9 +14,12 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from halfmoon.adapters.tcp.accepting import BACKLOG, Arrival, Door
 from halfmoon.adapters.tcp.buffers import BufferPool
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.adapters.tcp.newcomers import Newcomers
 from halfmoon.adapters.tcp.round_time import RoundTime
+from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import Turns
 from halfmoon.config.settings import LimitSettings, Settings
 from halfmoon.core.durations import Durations, of_requests
@@ -28,7 +31,11 @@ SWEEP_MS = 5_000
 STOP_MS = 5_000
 """How long a stopping server waits for answers to be sent."""
 
-BACKLOG = 1024
+ENDS_LOGGED = 50
+"""Of connections that are closed for what their clients did, between two sweeps."""
+
+NEWCOMERS_S = 1.0
+"""How often is looked whose time to authenticate is over."""
 
 
 class Counters(Struct):
@@ -92,28 +99,64 @@ class Listener:
         self.pool = BufferPool(limits.inflight_bytes, core.after_write, core.write)
         self.most_connections: int | None = None
         """So many have file descriptors; None: any number."""
+        self.newcomers = Newcomers(core.clock.mono_ms, limits.max_unauthenticated, limits.authentication_timeout_ms)
+        self.tls: list[Tls] = []
         self._connections: set[Accepted] = set()
+        self._hosts: Counter[str] = Counter()
+        """How many of them each address has."""
         self._listeners: list[asyncio.Server] = []
+        self._doors: list[Door] = []
+        self._newcomers_timer: asyncio.TimerHandle | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._all_closed: asyncio.Future[None] | None = None
         self._refusals_logged = False
+        self._ends = 0
+        """Connections that were closed for what their clients did, since the last sweep."""
 
-    async def listen(self, make: Callable[[], asyncio.BaseProtocol], bind: tuple[str, int]) -> tuple[str, int]:
-        """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
-        host, port = bind
-        listener = await self.loop.create_server(make, host, port, backlog=BACKLOG)
-        self._listeners.append(listener)
+    async def listen(
+        self,
+        make: Callable[[Arrival | None], asyncio.BaseProtocol],
+        bind: tuple[str, int],
+        tls: Tls | None = None,
+        *,
+        takes_plain: bool = False,
+    ) -> tuple[str, int]:
+        """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError.
+
+        `make`: makes a connection, from what it was during its TLS handshake. `takes_plain`: as of Door."""
         if self._timer is None:
             self._schedule_sweep()
+        if tls is not None:
+            door = Door(self, tls, make, takes_plain=takes_plain)
+            found = await door.open(bind)
+            self._doors.append(door)
+            if tls not in self.tls:
+                self.tls.append(tls)
+            self.expects_newcomers()
+            return found
+        listener = await self.loop.create_server(lambda: make(None), *bind, backlog=BACKLOG)
+        self._listeners.append(listener)
         address = listener.sockets[0].getsockname()
         return address[0], address[1]
 
+    def expects_newcomers(self) -> None:
+        """There are clients that have to show who they are."""
+        if self._newcomers_timer is None:
+            self._expire_newcomers()
+
+    def _expire_newcomers(self) -> None:
+        self._newcomers_timer = self.loop.call_later(NEWCOMERS_S, self._expire_newcomers)
+        self.newcomers.expire()
+
     async def stop(self) -> None:
         """Accept no more, let the answers out, close. Takes STOP_MS at most."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._newcomers_timer):
+            if timer is not None:
+                timer.cancel()
         for listener in self._listeners:
             listener.close()
+        for door in self._doors:
+            door.close()
         self._all_closed = self.loop.create_future()
         for connection in list(self._connections):
             connection.finish()
@@ -132,25 +175,52 @@ class Listener:
     def mono_ms(self) -> int:
         return self.core.clock.mono_ms()
 
-    def admit(self, connection: Accepted) -> bool:
-        """Take a new connection in, unless there are too many."""
-        counters = self.counters
-        most, fit = self._limits.max_connections, self.most_connections
-        too_few = fit is not None and fit < most
-        if len(self._connections) >= (fit if too_few and fit is not None else most):
-            counters.refused += 1
-            if not self._refusals_logged:
-                self._refusals_logged = True
-                reason = "file_descriptors" if too_few else "max_connections"
-                self.log.warning("event=connection_refused peer=%s reason=%s", connection.peer_host, reason)
-            return False
-        self._connections.add(connection)
-        counters.accepted += 1
-        counters.connections = len(self._connections)
+    def wait_ms(self, host: str) -> int:
+        """How long an address has to wait, because its connections come too fast; 0: it has not."""
+        return 0
+
+    def admit(self, accepted: Accepted, instead_of: Accepted | None = None) -> bool:
+        """Take a new connection in, unless there are too many; or in the place of one that is counted already."""
+        if instead_of is not None:
+            self._connections.discard(instead_of)
+            self._connections.add(accepted)
+            return True
+        limits, fit = self._limits, self.most_connections
+        most = limits.max_connections
+        host = accepted.peer_host
+        if len(self._connections) >= (most if fit is None else min(fit, most)):
+            return self._refuse(host, "file_descriptors" if fit is not None and fit < most else "max_connections")
+        of_host = limits.max_connections_per_ip
+        if of_host is not None and self._hosts[host] >= of_host:
+            return self._refuse(host, "max_connections_per_ip")
+        self._connections.add(accepted)
+        self._hosts[host] += 1
+        self.counters.accepted += 1
+        self.counters.connections = len(self._connections)
         return True
 
-    def leave(self, connection: Accepted) -> None:
-        self._connections.discard(connection)
+    def _refuse(self, host: str, reason: str) -> bool:
+        self.counters.refused += 1
+        if not self._refusals_logged:
+            self._refusals_logged = True
+            self.log.warning("event=connection_refused peer=%s reason=%s", host, reason)
+        return False
+
+    def log_end(self, peer: str, client: str, reason: str) -> None:
+        """A connection is closed for something that its client did, or did not. Whoever comes again and again does not
+        fill the log."""
+        self._ends += 1
+        if self._ends <= ENDS_LOGGED:
+            self.log.warning("event=connection_closed peer=%s client=%s reason=%s", peer, client, reason)
+
+    def leave(self, accepted: Accepted) -> None:
+        if accepted not in self._connections:
+            return
+        self._connections.discard(accepted)
+        host = accepted.peer_host
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
         self.counters.connections = len(self._connections)
         if self._all_closed is not None and not self._connections and not self._all_closed.done():
             self._all_closed.set_result(None)
@@ -170,5 +240,8 @@ class Listener:
                     self.log.exception("event=callback_failed peer=%s", connection.peer_host)
             self.pool.trim()
             self._refusals_logged = False
+            if self._ends > ENDS_LOGGED:
+                self.log.warning("event=connections_closed not_logged=%d", self._ends - ENDS_LOGGED)
+            self._ends = 0
         finally:
             self._schedule_sweep()

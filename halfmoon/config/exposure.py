@@ -1,0 +1,89 @@
+"""Which listeners other machines can reach, and what these have to have for it.
+
+Whoever reaches a listener without authentication may do anything, and without encryption anybody on the way can read
+and change what is said. So a listener that is not on loopback has both, or says that it shall do without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from halfmoon.config.listener_settings import ListenerSettings, TlsSettings
+from halfmoon.config.sections import SettingError
+from halfmoon.config.units import Address
+
+MOST_LISTENERS = 8
+
+
+class Exposed(NamedTuple):
+    """An address that the broker listens at."""
+
+    path: str
+    """Of the listener, in broker.yaml's names."""
+    setting: str
+    """Of the address, below it."""
+    bind: Address
+    lacks: str
+    """What it has not of TLS and authentication: words; empty where it has both."""
+    allowed: bool
+
+
+def exposed(listeners: ListenerSettings) -> Iterator[Exposed]:
+    """All addresses that other machines can reach."""
+    for each in _addresses(listeners):
+        if not each.bind.is_loopback:
+            yield each
+
+
+def _addresses(listeners: ListenerSettings) -> Iterator[Exposed]:
+    for path, kafka in zip(kafka_paths(listeners), listeners.of_kafka, strict=True):
+        yield Exposed(path, "bind", kafka.bind, _lacks(kafka.tls), kafka.allow_insecure)
+    http, rocketmq = listeners.http, listeners.rocketmq
+    if http is not None:
+        yield Exposed("$.listeners.http", "bind", http.bind, _lacks(http.tls), http.allow_insecure)
+    if rocketmq is not None:
+        encrypted = rocketmq.tls if rocketmq.tls is not None and rocketmq.tls.mode == "enforcing" else None
+        for setting, bind in (("bind", rocketmq.bind), ("namesrv", rocketmq.namesrv)):
+            yield Exposed("$.listeners.rocketmq", setting, bind, _lacks(encrypted), rocketmq.allow_insecure)
+
+
+def kafka_paths(listeners: ListenerSettings) -> list[str]:
+    """Where each of Kafka's listeners stands."""
+    if not listeners.kafka_others:
+        return ["$.listeners.kafka"]
+    return [f"$.listeners.kafka[{index}]" for index in range(len(listeners.of_kafka))]
+
+
+def _lacks(tls: TlsSettings | None) -> str:
+    missing = []
+    if tls is None:
+        missing.append("encryption")
+    if tls is None or tls.client_auth != "require":
+        missing.append("authentication")
+    return " and ".join(missing)
+
+
+def check_listeners(listeners: ListenerSettings) -> None:
+    """Raise SettingError where one is open to other machines and does not say that it shall be, and where two have one
+    name, or clients would be told an address that none can connect to."""
+    for each in exposed(listeners):
+        if each.lacks and not each.allowed:
+            lacks = each.lacks.replace("and", "and no")
+            raise SettingError(
+                f"{each.path}.{each.setting}",
+                f"{each.bind} can be reached from other machines, and there is no {lacks}; "
+                "bind to 127.0.0.1, set tls with client_auth: require, or set allow_insecure: true beside it",
+            )
+    paths = kafka_paths(listeners)
+    names: dict[str, str] = {}
+    for path, kafka in zip(paths, listeners.of_kafka, strict=True):
+        if kafka.name in names:
+            raise SettingError(f"{path}.name", f"{names[kafka.name]} is called '{kafka.name}', too")
+        names[kafka.name] = path
+    advertised = dict(zip(paths, (kafka.advertise for kafka in listeners.of_kafka), strict=True))
+    if listeners.rocketmq is not None:
+        advertised["$.listeners.rocketmq"] = listeners.rocketmq.advertise
+    for path, advertise in advertised.items():
+        if advertise is not None and (advertise.port == 0 or advertise.host in ("0.0.0.0", "::")):
+            raise SettingError(f"{path}.advertise", f"got {advertise}, expected an address to connect to")
