@@ -75,6 +75,9 @@ def _as_yaml(settings: Settings, plugins: Plugins) -> str:
     given = settings.plugins
     keys = {Path(key).stem if key.endswith(".py") else key: key for key in given.sections}
     tree = written(msgspec.structs.replace(settings, plugins=type(given)()))
+    others = tree["listeners"].pop("kafka_others")
+    if others:
+        tree["listeners"]["kafka"] = [tree["listeners"]["kafka"], *others]
     tree["plugins"] = {keys.get(info.name, info.name): info.enabled for info in plugins.infos}
     for context in plugins.contexts:
         if isinstance(context.settings, msgspec.Struct):
@@ -85,6 +88,7 @@ def _as_yaml(settings: Settings, plugins: Plugins) -> str:
 
 def _flat(settings: Any) -> dict[str, Any]:
     """Every setting in force by dotted path in broker.yaml's names; times in ms, sizes in bytes, addresses as text."""
+    from halfmoon.config.sections import written
     from halfmoon.config.settings import setting_paths
     from halfmoon.config.units import Address
 
@@ -102,6 +106,9 @@ def _flat(settings: Any) -> dict[str, Any]:
         if isinstance(value, Address) or not isinstance(value, (str, int, float, bool, type(None))):
             value = str(value)
         found[name] = value
+    for index, listener in enumerate(settings.listeners.kafka_others, 1):
+        for leaf, value in written(listener).items():
+            found[f"listeners.kafka[{index}].{leaf}"] = None if value is None else str(value)
     for plugin, section in settings.plugins.sections.items():
         found[f"plugins.{plugin}"] = str(section)
     return found

@@ -129,6 +129,8 @@ def written(section: Struct) -> dict[str, Any]:
         unit = unit_of(_without_none(field.type)[0])
         if isinstance(value, Struct):
             value = written(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], Section):
+            value = [written(each) for each in value]
         elif unit is not None and value is not None:
             value = unit.format(value)
         tree[field.encode_name] = value

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from halfmoon.adapters.kafka.registry import Api, Context
 from halfmoon.adapters.kafka.server import Server
 from halfmoon.adapters.tcp.access import Access
+from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.adapters.tcp.turns import PLUGIN, Turns
 from halfmoon.config.listener_settings import KafkaListener, RocketmqListener
 from halfmoon.config.settings import Settings
@@ -42,6 +43,7 @@ from halfmoon.server.relaying import Relaying
 from halfmoon.server.reloading import reload
 from halfmoon.server.services import Services
 from halfmoon.server.tick import Ticker
+from halfmoon.server.tls_files import LOOK_S, TlsFiles
 from halfmoon.services.common.leaving_out import LeavingOut
 from halfmoon.services.following.service import Following
 from halfmoon.services.topic_configs import OF_PLUGINS
@@ -82,6 +84,7 @@ class App:
         self._undo: list[Callable[[], object]] = []
         self.turns = Turns()
         """The loop's, once it is started."""
+        self.tls_files = TlsFiles(self._all_tls)
 
     async def start(self) -> None:
         """Raises HalfmoonError (StartError mostly) with everything undone."""
@@ -113,10 +116,12 @@ class App:
         if settings.listeners.http is not None:
             from halfmoon.server.http import HttpServer  # prometheus-client costs start-up time, and few need it
 
-            self.http = HttpServer(self)
+            http = settings.listeners.http
+            self.http = HttpServer(self, tls=None if http.tls is None else Tls("http", http.tls, self._wall_ms()))
             self.http_address = await self._listen(self.http, settings.listeners.http.bind)
         self.services.start()
         self._undo.append(self.services.stop)
+        self.ticker.every(LOOK_S, self.tls_files.look)
         # When this step of the start is over, which may be all of it.
         asyncio.get_running_loop().call_soon(setattr, self.turns, "paused", False)
 
@@ -247,6 +252,7 @@ class App:
         found = reload(self.settings, settings)
         self.settings = found.settings
         self.node.reconfigure(found.settings)
+        self.tls_files.reload()
         logger.info("event=reloaded changed=%s", ",".join(found.changed) or "none")
         for path in found.kept:
             logger.warning("event=setting_not_reloaded setting=%s reason=%s", path, "it needs a restart")
@@ -257,7 +263,7 @@ class App:
 
     def warnings(self) -> list[str]:
         """What somebody should know although everything works, a sentence each."""
-        return self.node.warnings()
+        return self.node.warnings() + self.tls_files.warnings()
 
     async def _listen_rocketmq(self, listener: RocketmqListener, access: Access | None) -> None:
         from halfmoon.adapters.rocketmq.server import Server as RocketmqServer  # few need it
@@ -269,6 +275,17 @@ class App:
         )  # fmt: skip
         self.rocketmq_address = await self._listen(server, listener.bind)
         self.namesrv_address = await _bound(server.start_names, listener.namesrv)
+
+    def _wall_ms(self) -> Callable[[], int]:
+        return self.node.kernel.clock.wall_ms
+
+    def _all_tls(self) -> list[Tls]:
+        found = list(self.kafka.tls)
+        if self.rocketmq is not None:
+            found += self.rocketmq.tls
+        if self.http_address is not None and self.http.tls is not None:
+            found.append(self.http.tls)
+        return found
 
     async def _open_kafka(self, door: KafkaListener, _bind: Address) -> tuple[str, int]:
         return await self.kafka.open(door)

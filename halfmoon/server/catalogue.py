@@ -72,6 +72,19 @@ NARROW: dict[str, Family] = {
         Family(
             "halfmoon_connections_idle_closed_total", "counter", "Connections closed after inactivity.", ("listener",)
         ),
+        Family(
+            "halfmoon_unauthenticated_connections",
+            "gauge",
+            "Open connections whose client has not authenticated yet, TLS handshakes included.",
+            ("listener",),
+        ),
+        Family(
+            "halfmoon_tls_certificate_expiry_seconds",
+            "gauge",
+            "When the listener's certificate expires, Unix time.",
+            ("listener",),
+        ),
+        Family("halfmoon_tls_handshakes_total", "counter", "TLS handshakes, by their result.", ("listener", "result")),
         Family("halfmoon_received_bytes_total", "counter", "Bytes received.", ("listener",)),
         Family("halfmoon_sent_bytes_total", "counter", "Bytes sent.", ("listener",)),
         Family("halfmoon_rocketmq_members", "gauge", "RocketMQ clients connected.", ("group", "role")),

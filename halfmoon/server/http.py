@@ -3,10 +3,9 @@
     GET /healthz   200 `ok`, or 503 with the reasons, one to a line; as JSON where Accept asks for it
     GET /metrics   Prometheus' text format
 
-HEAD does the same without the body. There is no authentication, so it binds to loopback unless `allow_insecure` (see
-config/settings.py). Whoever connects can cost little: connections, the size of a request and the time for it are
-bounded, and scrapes that come while one is under way get that one's answer. Malformed input gets a 400 and is hung up
-on.
+HEAD does the same without the body. Other machines reach it as config/exposure.py says. Whoever connects can cost
+little: connections, the size of a request and the time for it are bounded, and scrapes that come while one is under way
+get that one's answer. Malformed input gets a 400 and is hung up on.
 """
 
 from __future__ import annotations
@@ -14,11 +13,15 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 
 from msgspec import Struct
 
+from halfmoon.adapters.tcp.accepting import Arrival, Door
+from halfmoon.adapters.tcp.newcomers import Newcomers
+from halfmoon.adapters.tcp.tls import Tls
 from halfmoon.server import metrics, readings
 from halfmoon.server.http_message import Answer, BadRequestError, Request, encode, parse
 
@@ -51,10 +54,16 @@ class HttpCounters(Struct):
 class HttpServer:
     """Create, start and stop it in its loop's thread."""
 
-    def __init__(self, app: readings.App, limits: HttpLimits | None = None) -> None:
+    def __init__(self, app: readings.App, limits: HttpLimits | None = None, tls: Tls | None = None) -> None:
         self._app = app
         self._limits = limits or HttpLimits()
         self._server: asyncio.Server | None = None
+        self._door: Door | None = None
+        self.loop = asyncio.get_running_loop()
+        self.log = logger
+        self.newcomers = Newcomers(_mono_ms, self._limits.connections, int(self._limits.request_s * 1000))
+        self.tls = tls
+        self._arrivals: set[Arrival] = set()
         self._connections: set[asyncio.Task[None]] = set()
         self._scrape: asyncio.Task[bytes] | None = None
         self._thread = ThreadPoolExecutor(1, "halfmoon-metrics")
@@ -63,6 +72,9 @@ class HttpServer:
     async def start(self, bind: tuple[str, int]) -> tuple[str, int]:
         """Listen; returns the address, with the port that was chosen if `bind`'s is 0. Raises OSError."""
         host, port = bind
+        if self.tls is not None:
+            self._door = Door(self, self.tls, self._make)
+            return await self._door.open(bind)
         self._server = await asyncio.start_server(self._connected, host, port, limit=self._limits.head_bytes)
         address = self._server.sockets[0].getsockname()
         return address[0], address[1]
@@ -71,6 +83,10 @@ class HttpServer:
         """Hang up on everybody."""
         if self._server is not None:
             self._server.close()
+        if self._door is not None:
+            self._door.close()
+        for arrival in list(self._arrivals):
+            arrival.finish()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
@@ -80,6 +96,34 @@ class HttpServer:
         await asyncio.to_thread(self._thread.shutdown)
         if self._server is not None:
             await self._server.wait_closed()
+
+    # What the door asks (adapters/tcp/accepting.Gate).
+
+    def admit(self, arrival: Arrival) -> bool:
+        self.newcomers.expire()
+        if len(self._connections) >= self._limits.connections:
+            self.counters.refused += 1
+            return False
+        self._arrivals.add(arrival)
+        return True
+
+    def wait_ms(self, host: str) -> int:
+        return 0
+
+    def leave(self, arrival: Arrival) -> None:
+        self._arrivals.discard(arrival)
+
+    def log_end(self, peer: str, client: str, reason: str) -> None:
+        self.counters.malformed += 1
+        logger.debug("event=connection_closed peer=%s reason=%s", peer, reason)
+
+    def _make(self, arrival: Arrival) -> asyncio.BaseProtocol:
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            arrival.became()
+            self.leave(arrival)
+            self._connected(reader, writer)
+
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=self._limits.head_bytes), connected)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         counters = self.counters
@@ -178,3 +222,7 @@ def health_answer(problems: list[str], warnings: list[str], *, json_wanted: bool
         return Answer(status, json.dumps(document).encode() + b"\n", "application/json")
     lines = [*(problems or ["ok"]), *(f"warning: {warning}" for warning in warnings)]
     return Answer(status, "".join(f"{' '.join(line.split())}\n" for line in lines).encode())
+
+
+def _mono_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from halfmoon.server.plugin_host import Host
     from halfmoon.server.services import Services
     from halfmoon.server.tick import Ticker
+    from halfmoon.server.tls_files import TlsFiles
 
 SLICE_S = 0.0005
 """How long a walk keeps the loop before it lets it turn."""
@@ -89,6 +90,7 @@ class App(Protocol):
     rocketmq: RocketmqServer | None
     plugin_host: Host
     services: Services
+    tls_files: TlsFiles
 
     @property
     def plugins(self) -> ReadPlugins: ...
@@ -253,6 +255,10 @@ def _read_requests(app: App, readings: Readings) -> None:
     put("halfmoon_connections", http.connections, "http")
     put("halfmoon_connections_accepted_total", http.accepted, "http")
     put("halfmoon_connections_refused_total", http.refused, "http")
+    put("halfmoon_unauthenticated_connections", len(app.kafka.newcomers), "kafka")
+    if app.rocketmq is not None:
+        put("halfmoon_unauthenticated_connections", len(app.rocketmq.newcomers), "rocketmq")
+    app.tls_files.read(put)
 
 
 def _read_listener(listener: str, counters: Counters, names: Mapping[int, str], readings: Readings) -> None:

@@ -127,3 +127,11 @@ def test_the_environment_of_plugins_is_printed(cli: CommandLine, tmp_path: Path,
     monkeypatch.setenv("HALFMOON_PLUGINS_RETRY_MAX_RECONSUME_TIMES", "3")
     printed = cli.ok("config", "check", str(file)).out
     assert yaml.safe_load(printed)["plugins"]["retry"] == {"max_reconsume_times": 3}
+
+
+def test_a_list_of_listeners_is_printed_as_one(cli: CommandLine, tmp_path: Path) -> None:
+    file, again = tmp_path / "broker.yaml", tmp_path / "again.yaml"
+    file.write_text("listeners: {kafka: [{bind: '127.0.0.1:0'}, {name: b, bind: '127.0.0.1:0', advertise: 'b:1'}]}\n")
+    again.write_text(cli.ok("config", "check", str(file), "--no-env").out)
+    first, second = (load_settings(each, {}, {}) for each in (file, again))
+    assert first.listeners == second.listeners

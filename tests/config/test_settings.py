@@ -99,7 +99,7 @@ def test_flags_over_environment_over_file_over_defaults() -> None:
         ("HALFMOON_TOPICS_PARTITIONS", "12", "topics.partitions", 12),
         ("HALFMOON_LOG_RETENTION", "null", "log.retention_ms", None),
         ("HALFMOON_LOG_RETENTION", "", "log.retention_ms", None),
-        ("HALFMOON_ALLOW_INSECURE", "true", "allow_insecure", True),
+        ("HALFMOON_LISTENERS_KAFKA_ALLOW_INSECURE", "true", "listeners.kafka.allow_insecure", True),
         ("HALFMOON_LISTENERS_HTTP_BIND", "127.0.0.1:0", "listeners.http.bind", Address("127.0.0.1", 0)),
         ("HALFMOON_LISTENERS_HTTP", "", "listeners.http", None),
     ],
@@ -146,7 +146,7 @@ def test_a_source_is_not_changed() -> None:
         ({"log": 5}, "$.log: got 5, expected settings, one to a line"),
         ({"log": {"segment_byte": 1}}, "$.log.segment_byte: no such setting; did you mean segment_bytes?"),
         ({"logs": {}}, "$.logs: no such setting; did you mean log?"),
-        ({"xyzzy": 1}, "$.xyzzy: no such setting; there are: allow_insecure, groups,"),
+        ({"xyzzy": 1}, "$.xyzzy: no such setting; there are: groups, hold,"),
         ({"node": {"id": "zero"}}, "$.node.id: got 'zero', expected a whole number"),
         ({"node": {"data_dir": ""}}, "$.node.data_dir: got '', expected text of length >= 1"),
         ({"node": {"id": -1}}, "$.node.id: got -1, expected a whole number >= 0"),
@@ -213,7 +213,60 @@ def test_leaving_this_machine_takes_a_decision(bind: str, listener: str) -> None
     message = refused(source)
     assert message.startswith(f"$.listeners.{listener}.bind: {bind} can be reached from other machines")
     assert "allow_insecure" in message
-    assert load_settings({**source, "allow_insecure": True}, {}, {}).allow_insecure
+    allowed = {"listeners": {listener: {"bind": bind, "allow_insecure": True}}}
+    assert str(getattr(load_settings(allowed, {}, {}).listeners, listener).bind) == bind
+
+
+PAIR = {"cert": "a", "key": "b"}
+
+
+def test_tls_with_certificates_of_clients_may_leave_this_machine() -> None:
+    for listener in ("kafka", "http", "rocketmq"):
+        bind = {"bind": "0.0.0.0:1", **({"namesrv": "0.0.0.0:2"} if listener == "rocketmq" else {})}
+        asking = {**PAIR, "client_ca": "c", "client_auth": "require"}
+        load_settings({"listeners": {listener: {**bind, "tls": asking}}}, {}, {})
+        for tls in (PAIR, {**asking, "client_auth": "request"}):
+            message = refused({"listeners": {listener: {**bind, "tls": tls}}})
+            assert "there is no authentication;" in message
+    permissive = {"bind": "0.0.0.0:1", "tls": {**asking, "mode": "permissive"}}
+    assert "no encryption and no authentication" in refused({"listeners": {"rocketmq": permissive}})
+
+
+def test_the_old_key_for_all_listeners_names_the_new_ones() -> None:
+    assert refused({"allow_insecure": True}).startswith("$.allow_insecure: every listener says this for itself now")
+    assert refused(env={"HALFMOON_ALLOW_INSECURE": "true"}).startswith("HALFMOON_ALLOW_INSECURE: every listener")
+    load_settings({"allow_insecure": False}, {"HALFMOON_ALLOW_INSECURE": "false"}, {})
+
+
+def test_a_list_of_listeners() -> None:
+    first, second = {"bind": "127.0.0.1:1"}, {"name": "b", "bind": "127.0.0.1:2", "advertise": "x:3"}
+    env = {"HALFMOON_LISTENERS_KAFKA_BIND": "127.0.0.1:9"}
+    listeners = load_settings({"listeners": {"kafka": [first, second]}}, env, {}).listeners
+    assert [(each.name, str(each.bind)) for each in listeners.of_kafka] == [
+        ("kafka", "127.0.0.1:9"),
+        ("b", "127.0.0.1:2"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("listed", "message"),
+    [
+        ([], "$.listeners.kafka: got 0 listeners, expected 1 to 8"),
+        ([{}] * 9, "$.listeners.kafka: got 9 listeners, expected 1 to 8"),
+        ([{}, {}], "$.listeners.kafka[1].name: $.listeners.kafka[0] is called 'kafka', too"),
+        ([{}, {"name": "b", "bnd": 1}], "$.listeners.kafka[1].bnd: no such setting; did you mean bind?"),
+        ([{}, {"name": "b", "bind": "0.0.0.0:1"}], "$.listeners.kafka[1].bind: 0.0.0.0:1 can be reached"),
+        ([{}, {"name": "b", "advertise": "x:0"}], "$.listeners.kafka[1].advertise: got x:0"),
+        ([{}, {"name": "b", "tls": {"cert": "x"}}], "$.listeners.kafka[1].tls.key: missing"),
+        ([{}, "x"], "$.listeners.kafka[1]: got 'x', expected settings"),
+    ],
+)
+def test_what_is_wrong_in_a_list_of_listeners(listed: list[object], message: str) -> None:
+    assert refused({"listeners": {"kafka": listed}}).startswith(message)
+
+
+def test_the_list_has_no_name_of_its_own() -> None:
+    assert "no such setting" in refused({"listeners": {"kafka_others": []}})
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "localhost:1"])
@@ -268,7 +321,7 @@ def test_the_commented_file_says_every_setting_with_its_default() -> None:
         assert getattr(loaded, section) == getattr(Settings(), section)
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     said = set(_paths({name: value for name, value in content.items() if name != "plugins"}))
-    shut = ("listeners.http.", "listeners.rocketmq.")  # said as a whole: null
+    shut = ("listeners.http.", "listeners.rocketmq.", "listeners.kafka.tls.")  # said as a whole: null
     assert said == {path for path in setting_paths() if not path.startswith(shut)}
     assert set(content["plugins"]) == set(BUILT_IN)
 
@@ -277,7 +330,7 @@ def test_the_commented_file_says_what_the_listener_for_rocketmq_can_say_with_its
     text = (ROOT / "broker.yaml").read_text(encoding="utf-8")
     (block,) = re.findall(r"^  rocketmq: null .*\n((?:#    .*\n)+)", text, re.MULTILINE)
     said = yaml.safe_load(re.sub(r"(?m)^#", "", block))
-    assert list(said) == [leaf.path[0] for leaf in leaves_of(RocketmqListener)]
+    assert list(said) == list(dict.fromkeys(leaf.path[0] for leaf in leaves_of(RocketmqListener)))
     assert decode_section(RocketmqListener, said, "$.listeners.rocketmq") == RocketmqListener()
 
 
@@ -309,7 +362,8 @@ def test_the_documentation_says_every_setting_with_its_default() -> None:
     before, after = text.split("## Services")[0], text.split("## Plugins")[1]
     rows = [line.split("|") for line in (before + after).splitlines()]
     table = {row[1].strip(" `"): row[2].strip(" `") for row in rows if len(row) > 3 and row[1].startswith(" `")}
-    settings = {".".join(leaf.path): leaf for leaf in leaves_of(Settings) if leaf.path[0] != "plugins"}
+    core = setting_paths()
+    settings = {path: leaf for leaf in leaves_of(Settings) if (path := ".".join(leaf.path)) in core}
     for name, section in PLUGIN_SECTIONS.items():
         if section is not None:
             settings |= {".".join(("plugins", name, *leaf.path)): leaf for leaf in leaves_of(section)}
@@ -343,5 +397,7 @@ def _paths(tree: dict[str, object], prefix: str = "") -> list[str]:
 
 def _read(kind: object, text: str) -> object:
     """What the documentation writes, as a value."""
+    if text == "required":
+        return msgspec.NODEFAULT
     unit = unit_of(kind) or next((unit for arm in getattr(kind, "__args__", ()) if (unit := unit_of(arm))), None)
     return unit.parse(text) if unit is not None and text != "null" else yaml.safe_load(text)

@@ -7,7 +7,9 @@ import socket
 import ssl
 import struct
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,10 @@ from tests.security.authority import Authority
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 """A request that every broker answers, whole."""
+
+_ASK = b'{"code":28,"opaque":7,"language":"JAVA","version":407,"flag":0}'
+ROUTES = struct.pack(">ii", 4 + len(_ASK), len(_ASK)) + _ASK
+"""The same of RocketMQ's clients, on both ports: a code that nobody knows."""
 
 
 @pytest.fixture
@@ -342,3 +348,51 @@ def test_a_crowd_does_not_fill_the_log(serve: Serve, caplog: pytest.LogCaptureFi
                 assert was_closed(stream)
         until(lambda: kafka.counters.connections == 0)
     assert caplog.text.count("event=connection_closed") <= 2 * ENDS_LOGGED  # there may be a sweep in between
+
+
+def test_http_over_tls(authority: Authority) -> None:
+    listeners = {"http": {"bind": "127.0.0.1:0", "tls": authority.pair("broker")}}
+    with halfmoon.testing.Broker(config={"listeners": listeners}) as broker:
+        with urllib.request.urlopen(f"https://{broker.http}/metrics", context=authority.client()) as answer:
+            told = answer.read().decode()
+        assert 'halfmoon_tls_handshakes_total{listener="http",result="ok"} 1.0' in told
+        assert 'halfmoon_tls_certificate_expiry_seconds{listener="http"} 1.' in told
+        host, _, port = broker.http.rpartition(":")
+        silent = [socket.create_connection((host, int(port)), timeout=20) for _ in range(100)]
+        with urllib.request.urlopen(f"https://{broker.http}/healthz", context=authority.client()) as answer:
+            assert answer.read() == b"ok\n"
+        for stream in silent:
+            stream.close()
+
+
+@pytest.mark.parametrize("mode", ["enforcing", "permissive"])
+def test_rocketmqs_modes(authority: Authority, mode: str) -> None:
+    listener = {"bind": "127.0.0.1:0", "namesrv": "127.0.0.1:0", "tls": authority.pair("broker") | {"mode": mode}}
+    with halfmoon.testing.Broker(config={"listeners": {"rocketmq": listener}}) as broker:
+        for address in (broker.rocketmq, broker.namesrv):
+            host, _, port = address.rpartition(":")
+            with socket.create_connection((host, int(port)), timeout=20) as plain:
+                plain.sendall(ROUTES)
+                if mode == "permissive":
+                    (size,) = struct.unpack(">i", read(plain, 4))
+                    assert b'"opaque":7' in read(plain, size)
+                else:
+                    assert was_closed(plain)
+            plain = socket.create_connection((host, int(port)), timeout=20)
+            with authority.client().wrap_socket(plain, server_hostname="127.0.0.1") as stream:
+                stream.sendall(ROUTES)
+                (size,) = struct.unpack(">i", read(stream, 4))
+                assert b'"opaque":7' in read(stream, size)
+
+
+def test_sighup_takes_the_files(serve: Serve, authority: Authority) -> None:
+    broker = serve()
+    app = broker.app
+    assert app is not None
+    before = app.kafka.tls[0].current
+    assert app.warnings() == []
+    authority.pair("broker", lives=timedelta(days=3))
+    app.tls_files.look()
+    assert app.kafka.tls[0].current is not before
+    (warning,) = app.warnings()
+    assert warning.startswith("listener kafka: the certificate ")

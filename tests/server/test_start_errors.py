@@ -220,8 +220,11 @@ def test_a_port_in_use(data: Path):
     assert stored(data) == VALUE
 
 
+ANYWHERE = {**SETTINGS, "listeners": {"kafka": {"allow_insecure": True}}}
+
+
 def test_an_address_that_is_not_ours(data: Path):
-    line = refusal(data, "--kafka", "192.0.2.1:9092", config={**SETTINGS, "allow_insecure": True})
+    line = refusal(data, "--kafka", "192.0.2.1:9092", config=ANYWHERE)
     assert line == "halfmoon: cannot listen on 192.0.2.1:9092: Cannot assign requested address"
     assert stored(data) == VALUE
 
