@@ -265,8 +265,9 @@ class KeyIndex:
                     seen = known[0]
                     if self._close_at <= position and self._may_close_at(seen):
                         yield from self._close_upto(position)
-                    self._tail.saw(seen.store_ms)
-                    self._tail.add_all(known[1], position)
+                    if position >= self._tail.start:  # else it has expired while a file was written
+                        self._tail.saw(seen.store_ms)
+                        self._tail.add_all(known[1], position)
                 else:
                     read = self._reader.read_at([(position, length)])
                     (data,) = read.slices if read.cold is None else (yield read.cold)
@@ -410,6 +411,8 @@ class KeyIndex:
             return None
         if self._may_close_at(seen):
             yield from self._close_upto(position)
+        if position < self._tail.start:  # it has expired while it was read
+            return seen
         at = HEADER_BYTES + seen.provenance_length
         yield from self._entries.take(self._tail, seen, bytes(data[HEADER_BYTES:at]), data[at:])
         return seen

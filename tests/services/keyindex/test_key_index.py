@@ -270,6 +270,45 @@ def test_segments_that_go_before_they_are_followed(fs: FaultyFileSystem, clock: 
         assert places(broker, "t", f"a{at}".encode()) == {("t", at)}
 
 
+@pytest.mark.parametrize("own_keys", [False, True])
+@pytest.mark.parametrize("nth", range(0, 60, 3))
+def test_segments_that_go_while_a_frame_is_read(
+    broker: BareNode, monkeypatch: pytest.MonkeyPatch, nth: int, own_keys: bool
+) -> None:
+    """Found by torture: what was read stood before the beginning of the index's tail by then."""
+    broker.create_topic("t", 1, {"halfmoon.key.index": "true"} if own_keys else None)
+    reader = broker.key_index._reader
+    read_at = reader.read_at
+
+    def read_late(places: Any) -> Any:
+        read = read_at(places)
+        return read._replace(cold=reader.load_at(places))
+
+    monkeypatch.setattr(reader, "read_at", read_late)
+    ends = []
+    for at in range(400):
+        send(broker, "t", (b"." * 1_000, {"KEYS": f"a{at}"}))
+        ends.append(broker.log.end)
+    turn(broker)
+    loads = 0
+    while broker.relays.has_work:
+        loading = broker.relays.step()
+        if loading is None:
+            continue
+        value = loading.load()
+        if loads == nth:
+            for _ in range(3):
+                broker.housekeeping._drop_oldest()
+            jobs(broker)
+        loads += 1
+        loading.loaded(value)
+    assert broker.relays.problems() == []
+    there = [at for at in range(1, 400) if ends[at - 1] > broker.log.start]
+    assert 50 < len(there) < 400
+    for at in there:
+        assert places(broker, "t", f"a{at}".encode()) == {("t", at)}
+
+
 @pytest.mark.parametrize("dropped", [1, 2, 5])
 def test_segments_that_go_while_they_are_scanned(fs: FaultyFileSystem, clock: VirtualClock, dropped: int) -> None:
     broker = reopen(fs, clock)
