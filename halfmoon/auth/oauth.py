@@ -3,9 +3,9 @@
     n,[a=authzid],^Aauth=Bearer TOKEN^A[extension=value^A…]^A
 
 Rules of the message: Kafka's OAuthBearerClientInitialResponse; extensions are read and have no effect. A token must be
-signed by an asymmetric algorithm that is configured, with a key of the provider; it needs `exp`, `iat`, `iss`, `aud` and
-`sub`, issuer and audience being the configured ones, and the claim that names the user. No claim of a token is believed
-before its signature is: which key it asks for (`kid`) is all that is read of it.
+signed by an asymmetric algorithm that is configured, with a key of the provider; it needs `exp`, `iat`, `iss`, `aud`
+and `sub`, issuer and audience being the configured ones, and the claim that names the user. No claim of a token is
+believed before its signature is: which key it asks for (`kid`) is all that is read of it.
 
 `KeySet` says when the provider is to be asked for its keys; the asking is the caller's. PyJWT and cryptography are of
 the extra `halfmoon[auth]`.
@@ -145,7 +145,7 @@ class KeySet:
             if not isinstance(each, dict) or each.get("use", "sig") != "sig":
                 continue
             kind, kid = each.get("kty"), each.get("kid")
-            if kind not in _KEY_TYPES.values():
+            if not isinstance(kind, str) or kind not in _KEY_TYPES.values():
                 continue
             try:
                 made = jwt.PyJWK({name: value for name, value in each.items() if name not in _PRIVATE})
