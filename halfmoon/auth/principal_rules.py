@@ -24,6 +24,7 @@ _RULE = r"(DEFAULT)|RULE:((?:\\.|[^\\/])*)/((?:\\.|[^\\/])*)/([LU]?).*?|(.*?)"
 _SPLITTER = re.compile(rf"\s*({_RULE})\s*(?:,\s*|$)", re.ASCII)
 _PARSER = re.compile(_RULE, re.ASCII)
 _BACKREFERENCE = re.compile(r"(?<!\\)(?:\\\\)*\\(?:[1-9]|k<)")
+_DIGIT = re.compile("[0-9]")
 _ENDS_OF_LINES = re.compile("[\n\r\x85\u2028\u2029]")
 
 Part = str | int
@@ -96,7 +97,7 @@ def _read_replacement(text: str, pattern: Any) -> list[Part]:
         if letter == "\\" and following:
             parts.append(following)
             at += 1
-        elif letter == "$" and following.isascii() and following.isdigit():
+        elif letter == "$" and _DIGIT.match(following):
             group, at = int(following), at + 1
             if group > pattern.groups:
                 if not pattern.groups:

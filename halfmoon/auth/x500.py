@@ -1,5 +1,5 @@
-"""The subject of a certificate, written as Java's X500Principal.getName() writes it (RFC 2253): Kafka's name of a client
-that authenticates by TLS.
+"""The subject of a certificate, as Java's X500Principal.getName() writes it (RFC 2253): Kafka's name of a client that
+authenticates by TLS.
 
 DER is read here by hand, so that TLS needs no more than the standard library. Only what leads to the subject is read:
 the certificate has been verified before.

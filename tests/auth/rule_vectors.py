@@ -9,9 +9,7 @@ from pathlib import Path
 from tests.interop.java_programs import jars, source
 
 STORED = Path(__file__).with_name("principal_rules.tsv")
-HEAD = (
-    "# Rules, a name, and what Kafka's SslPrincipalMapper makes of it; !rules and !name where it refuses one of them.\n"
-)
+HEAD = "# Rules, a name, and what Kafka's SslPrincipalMapper makes of it; !rules, !name where it refuses one.\n"
 
 NAMES = [
     "CN=Duke,OU=ServiceUsers,O=Org,C=US",
