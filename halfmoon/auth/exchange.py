@@ -1,0 +1,62 @@
+"""One authentication by SASL, message by message, whatever the mechanism is.
+
+`step` takes a message of the client's and gives the answer: bytes, or a function for a thread that returns them, where
+that takes milliseconds. It raises AuthenticationError, after which the exchange is of no use. Once `login` is set it is
+over, and the last answer still has to be sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from halfmoon.auth import plain
+from halfmoon.auth.errors import AuthenticationError
+from halfmoon.auth.scram import Find, Found, Login, Mechanism, ScramServer
+
+Answer = bytes | Callable[[], bytes]
+
+
+class Exchange(Protocol):
+    login: Login | None
+
+    def step(self, message: bytes) -> Answer: ...
+
+
+class ScramExchange:
+    def __init__(self, mechanism: Mechanism, find: Find, nonce: str, unknown_key: bytes) -> None:
+        """As of ScramServer."""
+        self._server = ScramServer(mechanism, find, nonce, unknown_key)
+        self._begun = False
+
+    @property
+    def login(self) -> Login | None:
+        return self._server.login
+
+    def step(self, message: bytes) -> Answer:
+        if self._begun:
+            return self._server.final(message)
+        self._begun = True
+        return self._server.first(message)
+
+
+class PlainExchange:
+    def __init__(self, find: Callable[[str], Mapping[Mechanism, Found]], unknown_key: bytes) -> None:
+        """`find`: the credentials of a name, by mechanism. `unknown_key`: as of ScramServer."""
+        self._find = find
+        self._unknown_key = unknown_key
+        self._asked = False
+        self.login: Login | None = None
+
+    def step(self, message: bytes) -> Answer:
+        if self._asked:
+            raise AuthenticationError("PLAIN: a second message")
+        self._asked = True
+        asked = plain.parse(message)
+        verify = plain.verification(asked, self._find(asked.name), self._unknown_key)
+
+        def verified() -> bytes:
+            self.login = verify()
+            return b""
+
+        return verified
