@@ -93,6 +93,7 @@ class Fault(Enum):
     DUPLICATE_RESOURCE = "a user is named twice"
     SECURITY_DISABLED = "security is off: there is no authentication"
     UNSUPPORTED_SASL_MECHANISM = "there is no authentication"
+    SASL_AUTHENTICATION_FAILED = "authentication failed"
     ILLEGAL_SASL_STATE = "there is no SASL: connect with security.protocol=PLAINTEXT"
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = "whoever has not authenticated gets no token"
 

@@ -18,7 +18,8 @@ Answer = bytes | Callable[[], bytes]
 
 
 class Exchange(Protocol):
-    login: Login | None
+    @property
+    def login(self) -> Login | None: ...
 
     def step(self, message: bytes) -> Answer: ...
 

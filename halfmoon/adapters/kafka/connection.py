@@ -26,17 +26,19 @@ import struct
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from halfmoon.adapters.kafka.answers import Answers, Slot, encode
 from halfmoon.adapters.kafka.api.api_18_api_versions import unsupported_version
 from halfmoon.adapters.kafka.errors import MalformedRequest
+from halfmoon.adapters.kafka.login import Authenticating, Sasl, State
 from halfmoon.adapters.kafka.protocol import LARGE_BYTES, decode_request
 from halfmoon.adapters.kafka.registry import Close, Context, Deferred
 from halfmoon.adapters.kafka.routes import API_VERSIONS, FETCH, PRODUCE, Route
 from halfmoon.adapters.kafka.slicing import InSlices
 from halfmoon.adapters.tcp import connection as tcp
 from halfmoon.adapters.tcp.connection import WRITE_LIMIT_BYTES, Buffer
+from halfmoon.auth.principals import ANONYMOUS
 from halfmoon.kafka_wire import primitives as wire
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from halfmoon.adapters.tcp.buffers import ReceiveBuffer
     from halfmoon.adapters.tcp.listener import Listener
     from halfmoon.adapters.tcp.slices import Slicing
+    from halfmoon.auth.scram import Login
     from halfmoon.config.listener_settings import KafkaListener
     from halfmoon.services.common.services import Services
     from halfmoon.services.quotas.service import Quotas
@@ -84,6 +87,8 @@ class Shared(Struct):
     """Set where plugins say who may do what."""
     quotas: Quotas | None = None
     """None where they are off."""
+    sasl: dict[str, Sasl] = field(default_factory=dict)
+    """By the name of the listener; those without are not in it."""
 
 
 class Connection(tcp.Connection):
@@ -105,6 +110,17 @@ class Connection(tcp.Connection):
         self._client_raw = b""
         self._client_id: str | None = ""
         self.software = ""
+        sasl = shared.sasl.get(door.name)
+        self.login = None if sasl is None else Authenticating(sasl, self)
+        self.principal = ANONYMOUS
+        self.mechanism = ""
+        """By which it has authenticated."""
+        self.token_id: str | None = None
+        """Of the delegation token by which it has."""
+        self._most_bytes = listener.max_request_bytes if sasl is None else sasl.longest_request
+        # No bound method: that would be a reference cycle.
+        self._take = Connection._request if sasl is None else Connection._checked
+        """Handles a request."""
         self.since_ms = listener.mono_ms()
         self._muted: asyncio.TimerHandle | None = None
         """Set while the client has to wait for a quota's sake."""
@@ -118,12 +134,17 @@ class Connection(tcp.Connection):
         if self._door.advertise:
             self.host, self.port = self._door.advertise
 
+    def _begins(self, since_ms: int | None) -> None:
+        if self.login is not None:
+            self._listener.newcomers.add(self, since_ms)
+
     def _gone(self) -> None:
         if self._slices.busy:
             self._slices.busy = False
             self.go_on()
         self._slices.drop()
         self._answers.abandon()
+        self.login = None
         if self._muted is not None:
             self._muted.cancel()
             self._muted = None
@@ -174,14 +195,14 @@ class Connection(tcp.Connection):
         try:
             while end - pos >= 4 and not self._closed:
                 (size,) = _SIZE.unpack_from(view, pos)
-                if size < _HEADER.size or size > self._listener.max_request_bytes:
+                if size > self._most_bytes or (size < _HEADER.size and not self._is_token(size)):
                     self._malformed(f"a request of {size} bytes")
                     break
                 if end - pos - 4 < size or (pos and self._turn_is_over()) or self._blocked():
                     break
                 start = pos + 4
                 pos = start + size
-                kept |= self._request(view[start:pos])
+                kept |= self._take(self, view[start:pos])
         except Exception as error:
             self._failed(error)
         finally:
@@ -195,6 +216,9 @@ class Connection(tcp.Connection):
         size, key = _START.unpack_from(start)
         if size > MAX_CONTROL_BYTES and key != PRODUCE:
             self._malformed(f"a request of {size} bytes that is not Produce")
+            return 0
+        if size > self._most_bytes:
+            self._malformed(f"a request of {size} bytes before it has authenticated")
             return 0
         return int(4 + size)
 
@@ -211,6 +235,8 @@ class Connection(tcp.Connection):
             or self._loading_bytes > WRITE_LIMIT_BYTES
             or self._in_threads >= MAX_IN_THREADS
         ):
+            return True
+        if self.login is not None and self.login.is_blocked:
             return True
         return self._write_paused or self._muted is not None or len(answers.slots) >= MAX_UNANSWERED
 
@@ -236,6 +262,48 @@ class Connection(tcp.Connection):
         if self._core.turn.dirty:
             self._core.on_handled()
         self._resume_soon()
+
+    # Who it is (login.Client).
+
+    def _is_token(self, size: int) -> bool:
+        """Whether tokens come without a request around them: they may be shorter than its header."""
+        return size >= 0 and self.login is not None and self.login.state is State.RAW
+
+    def _checked(self, frame: memoryview) -> bool:
+        """As `_request`, while not every request may be handled."""
+        login = self.login
+        assert login is not None
+        if login.state is State.RAW:
+            login.step(bytes(frame), self._send_token)
+            return False
+        refusal = login.refusal(int.from_bytes(frame[:2], "big", signed=True))
+        if refusal:
+            self._close(refusal)
+            return False
+        return self._request(frame)
+
+    def _send_token(self, token: bytes | None) -> None:
+        if token is not None:
+            self._out.append(_SIZE.pack(len(token)) + token)
+            self._out_bytes += 4 + len(token)
+            if not self._handling:
+                self._flush()
+
+    def let_in(self, login: Login, mechanism: str) -> None:
+        self._listener.newcomers.remove(self)
+        self.principal, self.mechanism, self.token_id = login.principal, mechanism, login.token_id
+        self._most_bytes = self._listener.max_request_bytes
+        assert self.login is not None
+        self._take = Connection._request if self.login.expires_mono_ms is None else Connection._checked
+
+    def close_later(self, delay_ms: float, first: Callable[[], object], reason: str) -> None:
+        def end() -> None:
+            first()
+            self._close(reason)
+
+        self._listener.loop.call_later(delay_ms / 1000, end)
+
+    # Requests, one by one.
 
     def _request(self, frame: memoryview) -> bool:
         """Handle one request; True if the log may keep slices of it."""

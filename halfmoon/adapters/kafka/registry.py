@@ -20,6 +20,7 @@ from msgspec import Struct
 from halfmoon.adapters.kafka.features import features
 from halfmoon.adapters.tcp.access import Access, Use
 from halfmoon.adapters.tcp.core import Core
+from halfmoon.auth.principals import Principal
 from halfmoon.services.common.services import Services
 from halfmoon.services.quotas.service import CONSUMED, Quotas
 
@@ -75,6 +76,14 @@ class Close(Struct, frozen=True):
     reason: str
 
 
+class Authentication(Protocol):
+    """A client's, see `login.Authenticating`."""
+
+    def told_versions(self) -> None: ...
+    def handshake(self, version: int, mechanism: str) -> object: ...
+    def authenticate(self, token: bytes) -> object: ...
+
+
 class Peer(Protocol):
     """What a handler may know of the connection a request came on."""
 
@@ -88,6 +97,12 @@ class Peer(Protocol):
     """What the client says it is (KIP-511); empty where it has not."""
     since_ms: int
     """When it connected, in monotonic milliseconds."""
+    principal: Principal
+    """Who it is."""
+
+    @property
+    def login(self) -> Authentication | None:
+        """How it shows who it is; None where it has not to."""
 
     @property
     def apis(self) -> ApiTable:

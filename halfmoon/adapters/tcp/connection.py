@@ -105,6 +105,9 @@ class Connection(Receiving):
         """The connection is lost: forget what was asked."""
         raise NotImplementedError
 
+    def _begins(self, since_ms: int | None) -> None:
+        """The connection is made; its client has been here since then (monotonic, ms; None: now)."""
+
     def _is_muted(self) -> bool:
         """Whether the client is not read from because it has used too much: for as long as it is silent it is idle."""
         return False
@@ -133,6 +136,9 @@ class Connection(Receiving):
             self._transport.abort()
         elif arrival is None:
             self._wait_for_turn(self._listener.wait_ms(self.peer_host))
+            self._begins(None)
+        else:
+            self._begins(arrival.became())
 
     def _wait_for_turn(self, wait_ms: int) -> None:
         """One that comes too early is not read from, and closed after a while; so it is not soon tried again."""
@@ -150,6 +156,7 @@ class Connection(Receiving):
         self._gone()
         self._out.clear()
         self._drop_received()
+        self._listener.newcomers.remove(self)
         self._listener.leave(self)
         self._transport = _GONE
         if perf_counter() - turns.begun_s > LOOK_S:

@@ -1,6 +1,7 @@
-"""SaslHandshake (17): there is no SASL here, and a client that was told to use it is told so.
+"""SaslHandshake (17): a client says by which mechanism it is about to authenticate (KIP-43, KIP-152).
 
-Rule: KafkaApis.handleSaslHandshakeRequest, which is asked on a listener without SASL.
+On a listener without SASL, and where nobody has to authenticate again, it is told so. Rule:
+KafkaApis.handleSaslHandshakeRequest, which is asked there; else SaslServerAuthenticator (`login`).
 """
 
 from __future__ import annotations
@@ -14,5 +15,8 @@ from halfmoon.errors import Fault
 
 
 @api(17, "SaslHandshake", 0, 1)
-def sasl_handshake(_ctx: Context, _request: Any) -> object:
-    return SaslHandshakeResponse(error_code=code(Fault.ILLEGAL_SASL_STATE), mechanisms=[])
+def sasl_handshake(ctx: Context, request: Any) -> object:
+    login = ctx.peer.login
+    if login is None:
+        return SaslHandshakeResponse(error_code=code(Fault.ILLEGAL_SASL_STATE), mechanisms=[])
+    return login.handshake(ctx.api_version, request.mechanism)

@@ -46,6 +46,8 @@ def handle(ctx: Context, body: memoryview) -> object:
             # In version 0, like every error here: kafka-python reads all errors so, and Java falls back to it.
             return answer(ctx.peer.apis, 0, code(Fault.INVALID_REQUEST))
         ctx.peer.software = software
+    if ctx.peer.login is not None:
+        ctx.peer.login.told_versions()
     return answer(ctx.peer.apis, version, 0)
 
 

@@ -1,6 +1,6 @@
-"""SaslAuthenticate (36): there is no SASL here (see SaslHandshake).
+"""SaslAuthenticate (36): a token of a client that has begun to authenticate (KIP-152, KIP-368; see SaslHandshake).
 
-Rule: KafkaApis.handleSaslAuthenticateRequest, which is asked on a listener without SASL.
+Rule: KafkaApis.handleSaslAuthenticateRequest on a listener without SASL; else SaslServerAuthenticator (`login`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from halfmoon.errors import BrokerError, Fault
 
 
 @api(36, "SaslAuthenticate", 0, 2)
-def sasl_authenticate(_ctx: Context, _request: Any) -> object:
-    answer = SaslAuthenticateResponse()
-    refuse(answer, BrokerError(Fault.ILLEGAL_SASL_STATE))
-    return answer
+def sasl_authenticate(ctx: Context, request: Any) -> object:
+    login = ctx.peer.login
+    if login is None:
+        answer = SaslAuthenticateResponse()
+        refuse(answer, BrokerError(Fault.ILLEGAL_SASL_STATE))
+        return answer
+    return login.authenticate(bytes(request.auth_bytes))
